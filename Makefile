@@ -1,30 +1,30 @@
-# Two commands matter: `make lab` and `make test`. Everything they need they install, build and cache themselves.
+# Two commands matter: `make lab` and `make test`. They install, build and cache everything they need.
 
 SHELL := /bin/sh
 HACTL := target/x86_64-unknown-linux-gnu/release/hactl
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
-# What an upgrade begins with and goes through.
+# The versions from which upgrades are tested.
 OLDER := 1.34 1.35
 LAB   ?= lab
 HOSTS ?= 3
 FUZZ_SECONDS ?= 60
-# The checker of licences and sources: built once, kept by version.
+# Checks licences and sources; built once per version.
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
-# The registry that downloads are tested with: the same, for tests alone.
+# The registry for download tests; built once per version.
 REGISTRY_VERSION := 3.0.0
 REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
-# Object storage that copies of bundles are tested with: the same.
+# The object storage for tests of copies of snapshots; built once per version.
 STORAGE_VERSION := 1.8.0
 STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
-# What hactl's own build and the lab need; the components name theirs in components/packages.
+# The packages for hactl's own build and the lab; those for the components are in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
 .PHONY: help lab lab-down build packages components bundle older registry storage test test-all test-first test-second check unit fuzz bench clean
 
-help: ## this list
+help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 packages: ## install the Debian or Ubuntu packages that are missing
@@ -33,7 +33,7 @@ packages: ## install the Debian or Ubuntu packages that are missing
 	  echo "installing:$$missing"; \
 	  log=$$(mktemp); root=; [ "$$(id -u)" = 0 ] || root=sudo; \
 	  { $$root apt-get update && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; } >"$$log" 2>&1 \
-	  || { tail -n 20 "$$log"; echo "could not install the packages above; the whole log is $$log"; exit 1; }; rm -f "$$log"; fi
+	  || { tail -n 20 "$$log"; echo "could not install the packages above; the complete log is $$log"; exit 1; }; rm -f "$$log"; fi
 
 build: packages ## build hactl, one static binary
 	@cargo build --release --locked
@@ -41,18 +41,18 @@ build: packages ## build hactl, one static binary
 components: packages ## build Kubernetes, etcd, containerd and the rest from their Go modules
 	@components/build.sh "$(DIST)"
 
-bundle: build components ## make the content-addressed bundle of them
+bundle: build components ## build the bundle from them
 	@$(HACTL) bundle build --from "$(DIST)"
 
-older: build ## the same of the older Kubernetes that upgrades are tested from
+older: build ## the same for the older Kubernetes versions of the upgrade tests
 	@for minor in $(OLDER); do components/build.sh "$(CACHE)/dist-$$minor" $$minor && $(HACTL) bundle build --from "$(CACHE)/dist-$$minor" || exit 1; done
 
-lab: bundle ## three bare hosts on this machine, and a highly available cluster on them
+lab: bundle ## create three bare hosts on this machine and a highly available cluster on them
 	@$(HACTL) lab --name $(LAB) up --hosts $(HOSTS)
 	@$(HACTL) up --yes -i "$$($(HACTL) lab --name $(LAB) inventory)"
 
-lab-down: ## remove the lab and all that it made
-	@if [ -x $(HACTL) ]; then $(HACTL) lab --name $(LAB) down; else echo "hactl is not built, so it made no lab"; fi
+lab-down: ## remove the lab and everything it created
+	@if [ -x $(HACTL) ]; then $(HACTL) lab --name $(LAB) down; else echo "hactl is not built, so there is no lab"; fi
 
 $(DENY):
 	@echo "building cargo-deny $(DENY_VERSION) (once, some minutes)"
@@ -69,11 +69,11 @@ $(STORAGE):
 	@GOBIN="$(dir $(STORAGE))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/versity/versitygw/cmd/versitygw@v$(STORAGE_VERSION)
 
-storage: $(STORAGE) ## build the object storage that copies of bundles are tested with
+storage: $(STORAGE) ## build the object storage for tests of copies of snapshots
 
-registry: $(REGISTRY) ## build the registry that downloads are tested with
+registry: $(REGISTRY) ## build the registry for download tests
 
-check: packages $(DENY) ## formatting, lints, shell scripts, licences, advisories
+check: packages $(DENY) ## check formatting, lints, shell scripts, licences, advisories
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
 	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
@@ -81,31 +81,31 @@ check: packages $(DENY) ## formatting, lints, shell scripts, licences, advisorie
 	$(DENY) check bans licenses sources
 	@tests/advisories.sh $(DENY)
 
-unit: build ## tests that need no lab
+unit: build ## run the tests that need no lab
 	cargo test --release --locked -q
 
-# Vagrant, and the providers whose settings the tests run or read.
+# Vagrant, and the providers whose settings the tests use or read.
 test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
 
-test: bundle registry storage ## everything, with a cut of the lab that touches every capability
+test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle older registry storage ## everything, the whole lab
+test-all: bundle older registry storage ## run everything, with all lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh all
 
-test-first: bundle older registry storage ## the first half of that: everything but half the lab
+test-first: bundle older registry storage ## run the first half of that: everything except half of the lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh first
 
-test-second: bundle older storage ## the second half: the rest of the lab
+test-second: bundle older storage ## run the second half: the other lab scenarios
 	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh second
 
-fuzz: ## damaged inputs for every reader, $(FUZZ_SECONDS) seconds each
+fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1
 
-# The memory of a run, and the ansible-core that hactl is measured beside.
+# `time` measures memory, the venv is for ansible-core.
 bench: PACKAGES += time python3-venv
-bench: bundle older ## the figures of the README, beside kubeadm and ansible-core in the same run
+bench: bundle older ## measure the figures of docs/figures.md, with kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
 
-clean: lab-down ## remove what was built here; caches stay
+clean: lab-down ## remove the lab and the build output; caches stay
 	cargo clean

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES]], for example build.sh dist 1.36
-# OUT gets bin/, images/ and components.json. What is built is kept by content in the cache and reused.
+# OUT gets bin/, images/ and components.json. Results are cached by the digest of their inputs.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -15,11 +15,11 @@ die() {
 	exit 1
 }
 
-[ -d "$here/$kubernetes" ] || die "there is no components/$kubernetes; known are:" \
+[ -d "$here/$kubernetes" ] || die "components/$kubernetes does not exist; there are:" \
 	"$(cd "$here" && printf '%s ' kubernetes-*)"
 command -v go >/dev/null || die "go is missing: install Go $go_at_least or later"
 
-# One environment for every machine, whatever the caller's own settings are.
+# The same environment on every machine, whatever the caller's settings are.
 export LC_ALL=C TZ=UTC SOURCE_DATE_EPOCH=1700000000 GOFLAGS='-mod=readonly -buildvcs=false' GOWORK=off GO111MODULE=on
 unset GOEXPERIMENT GODEBUG GOAMD64 CGO_CFLAGS CGO_LDFLAGS
 go_version=$(go env GOVERSION)
@@ -36,7 +36,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# What the build needs beside Go, by feature, so that this also works where dpkg does not.
+# The build's requirements beside Go, checked by feature, so that this also works without dpkg.
 static_c() {
 	printf 'int main(void){return 0;}\n' >"$work/try.c"
 	gcc -static -o "$work/try" "$work/try.c" 2>/dev/null
@@ -55,7 +55,7 @@ check_packages() {
 	[ -z "$missing" ] || die "these packages are missing:$missing" "  apt-get install -y --no-install-recommends$missing"
 }
 
-# key FOLDER [KEY...]: names what the folder's recipe makes; it changes with any file, tool or input it is made from.
+# key FOLDER [KEY...]: identifies the result of the folder's recipe; it changes with every file, tool and input.
 key() {
 	folder=$1
 	shift
@@ -69,7 +69,7 @@ key() {
 	} | sha256sum | cut -c1-16
 }
 
-# deliver STORED: links or copies what is not in OUT yet; a stamp says which build OUT holds.
+# deliver STORED: links or copies files that are missing in OUT; a stamp records the build in OUT.
 deliver() {
 	stamp=$out/.from/$1
 	if [ "$(cat "$stamp" 2>/dev/null)" = "$2" ]; then
@@ -87,7 +87,7 @@ deliver() {
 	echo "$2" >"$stamp"
 }
 
-# part FOLDER [INPUT...]: builds one folder, or takes it from the cache; $stored is where it is.
+# part FOLDER [INPUT...]: builds one folder, or takes it from the cache; $stored is the path of the result.
 part() {
 	folder=$1
 	shift
@@ -101,7 +101,7 @@ part() {
 		log=$cache/$folder.log
 		if ! (cd "$here/$folder" && out=$work/$folder nice -n 10 sh ./recipe.sh "$@") >"$log" 2>&1; then
 			tail -n 20 "$log" >&2
-			die "$folder failed; all of its output is in $log"
+			die "$folder failed; its complete output is in $log"
 		fi
 		mkdir -p "$work/$folder/bin" "$work/$folder/images"
 		(cd "$work/$folder" && touch rows && find bin images -type f | sort >files)

@@ -19,6 +19,7 @@ pub mod pki;
 pub mod plan;
 pub mod process;
 pub mod protocol;
+pub mod reconcile;
 pub mod render;
 pub mod report;
 pub mod snapshot;

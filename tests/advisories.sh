@@ -1,6 +1,6 @@
 #!/bin/sh
-# Known faults of the crates that hactl is linked from, by RustSec's database, which is a git repository of its own. Where it cannot be
-# fetched, that is said and is no failure; where it can, what it says is.
+# Known vulnerabilities of linked crates, from RustSec's database, which is a git repository. If it cannot be fetched,
+# the script says so and succeeds; otherwise the result of the check counts.
 #   advisories.sh CARGO-DENY
 set -eu
 

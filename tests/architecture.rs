@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["cli"],
     &["workflow", "agent"],
+    &["reconcile"],
     &["execute"],
     &["observe", "report", "lab"],
     &["render"],
     &["plan", "pki"],
-    &["inventory", "vault", "transport", "kube", "etcd", "component", "support"],
+    &["inventory", "statedir", "transport", "kube", "etcd", "component", "support"],
     &["snapshot", "issue"],
     &["protocol"],
     &["model", "process"],
@@ -142,6 +143,34 @@ fn a_folder_imports_only_from_the_folders_below_it() {
         }
     }
     assert_none("imports against the house table", &wrong);
+}
+
+/// The engine: what may run where there is no administrator.
+const ENGINE: &[&str] = &["reconcile", "execute", "observe", "plan", "render"];
+/// What only an administrator's machine has.
+const ADMINISTRATORS: &[&str] = &[
+    "crate::statedir",
+    "crate::inventory",
+    "crate::transport::ssh",
+    "crate::transport::Access",
+    "crate::transport::Machine",
+];
+
+#[test]
+fn the_engine_reaches_neither_the_state_directory_nor_the_inventory_nor_ssh() {
+    let mut wrong = Vec::new();
+    for source in sources(&["src"]).into_iter().filter(|s| ENGINE.contains(&s.folder())) {
+        for (number, line) in source.code() {
+            let tree = line.trim_start().strip_prefix("use crate::transport::{");
+            let named = tree.is_some_and(|tree| {
+                tree.split([',', '}', ' ']).any(|name| matches!(name, "Access" | "Machine" | "ssh"))
+            });
+            if named || ADMINISTRATORS.iter().any(|path| line.contains(path)) {
+                wrong.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    assert_none("what only an administrator's machine has", &wrong);
 }
 
 #[test]

@@ -57,7 +57,7 @@ async fn a_host_finds_a_copy_and_sends_it_as_it_lies_there() {
     };
     let Ok(Reply::Copies(found)) = ask(find).await else { panic!("copies were asked for") };
     assert_eq!(found[0].copies[0].bundle.name, NAME);
-    assert_eq!(found[1].trouble, Some(format!("{gone} is not there; is it mounted?")));
+    assert_eq!(found[1].trouble, Some(format!("{gone} does not exist; check that it is mounted")));
     let read = |from| CopiesAsk::Read { directory: directory.clone(), name: NAME.to_owned(), from };
     let Ok(Reply::Bytes(text)) = ask(read(0)).await else { panic!("bytes were asked for") };
     let whole = std::fs::read(folder.path().join(NAME)).expect("it is there");
@@ -66,5 +66,5 @@ async fn a_host_finds_a_copy_and_sends_it_as_it_lies_there() {
     assert_eq!(text, "");
     let other = CopiesAsk::Read { directory, name: "../other.hactl".to_owned(), from: 0 };
     let refused = ask(other).await.expect_err("it leads out of the directory").to_string();
-    assert!(refused.contains("is no bundle's name") || refused.contains("looking at a directory"), "{refused}");
+    assert!(refused.contains("is not the name of a snapshot") || refused.contains("reading a directory"), "{refused}");
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests: `run.sh cut` everything with a cut of the lab, `run.sh all` everything; `run.sh first` and `run.sh second` are halves of that,
-# the second of the lab alone. Ends with `N passed, N failed`.
+# Runs the tests: `run.sh cut` runs everything with a selection of lab scenarios, `run.sh all` everything; `run.sh
+# first` and `run.sh second` are halves of that, the second with lab scenarios only. Ends with `N passed, N failed`.
 set -eu
 
 which=${1:-cut}
@@ -12,7 +12,7 @@ mkdir -p "$logs"
 passed=0
 failed=0
 
-# Adds up what the test runners counted in a log.
+# Adds up the counts of the test runners in a log.
 count() {
 	p=$(sed -n 's/^test result: .* \([0-9][0-9]*\) passed; .*/\1/p; s/^[a-z]*: \([0-9][0-9]*\) passed, .*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
 	f=$(sed -n 's/^test result: .* \([0-9][0-9]*\) failed; .*/\1/p; s/^[a-z]*: [0-9][0-9]* passed, \([0-9][0-9]*\) failed.*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }')
@@ -20,7 +20,7 @@ count() {
 	failed=$((failed + f))
 }
 
-# What failed and in what words, which may lie far above the end of a log; the end, where nothing is named.
+# The failures and their messages, which may be far above the end of a log; the end of the log if nothing is named.
 blame() {
 	named=$(awk '
 		/^test .* FAILED$|^FAILED / { print; left = 0; next }
@@ -36,7 +36,7 @@ blame() {
 	fi
 }
 
-# Runs one suite with its output in a log; a suite that ends badly without counting a failure counts as one.
+# Runs one suite with its output in a log; a suite that fails without counting a failure counts as one.
 suite() {
 	name=$1
 	shift

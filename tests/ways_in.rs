@@ -207,7 +207,7 @@ fn a_password_for_sudo_is_asked_for_once_without_being_shown() {
     setsid.extend(&asking);
     let (code, text) = ended(home.command("setsid".as_ref(), &setsid).output().unwrap());
     assert!(code == 2 && text.contains("passwordFile"), "{code} {text}");
-    for (typed, told) in [(PASSWORD, GOT_IN), ("not this one", "it was tried once")] {
+    for (typed, told) in [(PASSWORD, GOT_IN), ("not this one", "hactl tried it once")] {
         let line = format!("{HACTL} {}", asking.join(" "));
         let mut terminal = home.command("script".as_ref(), &["-qec", &line, "/dev/null"]);
         let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-/* The process that holds a pod's namespaces open: it reaps orphans and leaves when told to. */
+/* Holds the namespaces of a pod open: it reaps orphans and exits on SIGTERM or SIGINT. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -80,8 +80,8 @@ service-account key stays trusted until --finish. Earlier snapshots remain usabl
         /// Also stop trusting the old CA or key, which people and programs may still use
         #[arg(long)]
         finish: bool,
-        /// Do not wait for running pods: with service-account --finish, a day until they have new tokens; with cluster-ca,
-        /// until the pods from before the last rotation are gone
+        /// Do not wait for running pods: with service-account --finish, a day until they have new tokens; with
+        /// cluster-ca, until the pods from before the last rotation are gone
         #[arg(long)]
         at_once: bool,
         /// Show what the next stage would do; change nothing

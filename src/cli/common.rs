@@ -394,7 +394,8 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             let mut verdict = of(&FailureKind::Inventory);
             verdict.hints = vec![
                 format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
-                "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` here"
+                "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` \
+                 here"
                     .to_owned(),
             ];
             verdict
@@ -418,9 +419,9 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
                 verdict
             }
         },
-        Failure::Steps { failed, done, host, what, why, put_back } => {
+        Failure::Steps { failed, done, host, what, why, rolled_back } => {
             let (host, what) = (host.clone(), what.clone());
-            let kind = FailureKind::Step { host, what, failed: *failed, done: *done, put_back: *put_back };
+            let kind = FailureKind::Step { host, what, failed: *failed, done: *done, rolled_back: *rolled_back };
             let mut verdict = Verdict::of(&kind, None);
             verdict.causes.push(why.clone());
             verdict

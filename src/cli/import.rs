@@ -2,7 +2,8 @@
 //! Vagrant, to an inventory.
 //!
 //! In: parsed flags. Out: the inventory on `out` or in a new file, warnings on `err`, and an exit code: 0 done, 1 could
-//! not write, 2 the file or the flags do not make an inventory, 3 refused to overwrite. JSON output always has one shape.
+//! not write, 2 the file or the flags do not make an inventory, 3 refused to overwrite. JSON output always has one
+//! shape.
 
 use crate::inventory::import::{self, ImportError, Imported, Tool, Wishes};
 use crate::inventory::{Disk, Source};

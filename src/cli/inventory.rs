@@ -15,7 +15,8 @@ use std::path::PathBuf;
 /// `hactl inventory`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory import kubespray inventory/prod/hosts.yaml > hactl.yaml\n  hactl inventory schema"
+    after_help = "Examples:\n  hactl inventory init\n  hactl inventory check\n  hactl inventory import kubespray \
+                  inventory/prod/hosts.yaml > hactl.yaml\n  hactl inventory schema"
 )]
 pub struct InventoryArgs {
     /// The verb.
@@ -29,7 +30,8 @@ pub enum InventoryVerb {
     /// Write a commented starter inventory; never overwrites
     #[command(
         after_help = "Examples:\n  hactl inventory init\n  hactl inventory init --cluster prod --vip 10.0.0.100 \
-        --hosts 10.0.0.11,10.0.0.12,10.0.0.13\n  hactl inventory init --hosts cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13 prod.yaml"
+        --hosts 10.0.0.11,10.0.0.12,10.0.0.13\n  hactl inventory init --hosts \
+        cp1=10.0.0.11,cp2=10.0.0.12,cp3=10.0.0.13 prod.yaml"
     )]
     Init(InitArgs),
     /// Validate an inventory without contacting any host; shows how many failures the cluster would survive

@@ -197,7 +197,8 @@ Examples:
     /// Test-restore this host's newest snapshot; run by a timer where the inventory asks for it
     #[command(hide = true)]
     HostDrill,
-    /// Find copies of snapshots in a directory; a separate process of the agent, so that a dead share blocks nothing else
+    /// Find copies of snapshots in a directory; a separate process of the agent, so that a dead share blocks nothing
+    /// else
     #[command(hide = true)]
     HostCopies(host::CopiesArgs),
     /// Renew this host's certificates with the issuers on it; run by a timer where the inventory asks for it

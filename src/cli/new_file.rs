@@ -1,7 +1,7 @@
 //! Writes a new file that the user named, completely or not at all.
 //!
-//! In: a path and a text. Out: the file. An existing file stays unchanged. A full disk leaves no partial file, which the
-//! next run would mistake for one of the user's.
+//! In: a path and a text. Out: the file. An existing file stays unchanged. A full disk leaves no partial file, which
+//! the next run would mistake for one of the user's.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! From a directory of built components to bundles in a store.
 //!
 //! In: `components.json` in a directory, and the files it names. Out: compressed blobs and one lock file for each
-//! Kubernetes version among them. What has not changed is neither read nor compressed again.
+//! Kubernetes version among them. Unchanged files are neither read nor compressed again.
 
 use super::Kind;
 use super::lock::Lock;
@@ -12,16 +12,16 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Step, Path, PathBuf};
 
-/// What a build came to.
+/// The result of a build.
 #[derive(Debug)]
 pub struct Built {
     /// The bundles.
     pub locks: Vec<Lock>,
-    /// How many blobs were made; the others were there.
+    /// How many blobs were written; the others were there already.
     pub fresh: usize,
-    /// Components that no host has a use for.
+    /// Components that no host uses.
     pub ignored: Vec<String>,
-    /// Bundles that were there, made of other bytes.
+    /// Bundles that existed with other content.
     pub replaced: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// Builds every bundle that `from` has the components of.
+/// Builds every bundle for which `from` has the components.
 pub fn build(store: &Path, from: &Path, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Built, BundleError> {
     let (sources, ignored) = read_manifest(from)?;
     let _guard = pack::enter(store)?;
@@ -112,7 +112,7 @@ pub fn build(store: &Path, from: &Path, progress: &(dyn Fn(Progress<'_>) + Sync)
 fn locks(sources: &[Source], blobs: &BTreeMap<PathBuf, Blob>, from: &Path) -> Result<Vec<Lock>, BundleError> {
     let versions: BTreeSet<&str> = sources.iter().filter(|s| s.name == "kubelet").map(|s| s.version.as_str()).collect();
     if versions.is_empty() {
-        let why = "it names no kubelet, so it is a bundle of no Kubernetes version".to_owned();
+        let why = "it names no kubelet, so its Kubernetes version is unknown".to_owned();
         return Err(BundleError::Malformed { path: from.join("components.json"), why });
     }
     let made = |source: &Source| {
@@ -146,15 +146,15 @@ fn read_manifest(from: &Path) -> Result<(Vec<Source>, Vec<String>), BundleError>
             continue;
         };
         if !source.path.components().all(|step| matches!(step, Step::Normal(_))) {
-            return Err(malformed(format!("{} lies outside: {}", source.name, source.path.display())));
+            return Err(malformed(format!("{} is outside this directory: {}", source.name, source.path.display())));
         }
         if source.kind() == Kind::Image && source.reference.is_none() {
             return Err(malformed(format!("image {} has no reference", source.name)));
         }
-        // Components of Kubernetes itself may be there in several versions, one for each bundle.
+        // Components of Kubernetes itself may exist in several versions, one for each bundle.
         let version = if row.kubernetes { source.version.as_str() } else { "" };
         if !seen.insert((source.name.clone(), source.kind(), source.architecture.clone(), version.to_owned())) {
-            return Err(malformed(format!("{} is there twice", source.name)));
+            return Err(malformed(format!("{} is listed twice", source.name)));
         }
         sources.push(source);
     }

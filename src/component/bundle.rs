@@ -1,7 +1,7 @@
-//! A bundle in use: which parts a host gets, and the file that holds each.
+//! A bundle in use: the parts for a host, and the file of each.
 //!
 //! In: a store, a Kubernetes version, the desired state. Out: [`Part`]s in the order of delivery; paths of compressed
-//! files, each checked before it is handed out.
+//! files, each checked before it is returned.
 
 use super::Kind;
 use super::lock::{Component, Lock, name_of};
@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Where bundles are kept unless told otherwise: `$XDG_CACHE_HOME/hactl/bundles`, `~/.cache/hactl/bundles`.
+/// The default store: `$XDG_CACHE_HOME/hactl/bundles` or `~/.cache/hactl/bundles`.
 pub fn default_store() -> PathBuf {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_CACHE_HOME")
@@ -68,7 +68,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Finds the bundle of a Kubernetes version.
+    /// Opens the bundle of a Kubernetes version.
     pub fn open(store: &Path, kubernetes: &str) -> Result<Self, BundleError> {
         let path = lock_path(store, &name_of(kubernetes));
         if !path.exists() {
@@ -83,17 +83,17 @@ impl Bundle {
         Ok(Self { store: store.to_owned(), lock, memory: Mutex::new(Memory::load(store)) })
     }
 
-    /// What it consists of.
+    /// Its components.
     pub fn lock(&self) -> &Lock {
         &self.lock
     }
 
-    /// Every part, whichever host needs it, in the order of delivery.
+    /// All parts for all hosts, in the order of delivery.
     pub fn parts(&self) -> Vec<Part> {
         self.lock.components.iter().map(Component::part).collect()
     }
 
-    /// What a host needs, in the order of delivery. `architecture` is Go's or the kernel's name.
+    /// The parts for a host, in the order of delivery. `architecture` is Go's or the kernel's name.
     pub fn parts_for(&self, desired: &Desired, host: &Host, architecture: &str) -> Result<Vec<Part>, BundleError> {
         let architecture = go_name(architecture);
         let needed = self.needed(desired, host)?;
@@ -105,7 +105,7 @@ impl Bundle {
         parts.collect()
     }
 
-    /// What a host may need while its architecture is not known.
+    /// The parts that a host may need, if its architecture is unknown.
     pub fn parts_of_any(&self, desired: &Desired, host: &Host) -> Result<Vec<Part>, BundleError> {
         let mut parts = Vec::new();
         for row in self.needed(desired, host)? {
@@ -125,7 +125,7 @@ impl Bundle {
         Ok(table::TABLE.iter().filter(|row| row.need.includes(desired, host)).collect())
     }
 
-    /// A version that the inventory names must be the bundle's.
+    /// A version in the inventory must be the bundle's.
     fn agrees(&self, component: &str, wanted: Option<&str>) -> Result<(), BundleError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let there: BTreeSet<&str> =
@@ -149,7 +149,7 @@ impl Bundle {
         }
     }
 
-    /// The compressed file of a part. It is read and checked, unless it has been since it last changed.
+    /// The compressed file of a part. It is read and checked unless it is unchanged since the last check.
     pub fn blob(&self, digest: &Digest) -> Result<PathBuf, BundleError> {
         let component = self
             .lock
@@ -164,7 +164,7 @@ impl Bundle {
             why,
         };
         let file = match File::open(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("it is gone".to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(damaged("it is missing".to_owned())),
             other => other.map_err(io_error("open", &path))?,
         };
         let meta = file.metadata().map_err(io_error("read", &path))?;
@@ -178,17 +178,17 @@ impl Bundle {
         }
         let (found, _) = Digest::of_all(file, component.sent_size).map_err(io_error("read", &path))?;
         if found != component.sent_digest {
-            return Err(damaged("its digest is not the one it was built with".to_owned()));
+            return Err(damaged("its digest has changed since the build".to_owned()));
         }
         let mut memory = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         memory.note_blob(*digest, print, found);
-        // A store that cannot be written (on a stick, say) is read again next time, which is all that is lost.
+        // A read-only store (a USB stick, say) is read again the next time; that costs only time.
         drop(memory.save(&self.store));
         Ok(path)
     }
 }
 
-/// Go's name of an architecture, which bundles use, for the kernel's, which hosts use.
+/// Go's name of an architecture, as bundles use it, for the kernel's, as hosts report it.
 fn go_name(architecture: &str) -> &str {
     match architecture {
         "x86_64" => "amd64",
@@ -198,7 +198,7 @@ fn go_name(architecture: &str) -> &str {
 }
 
 impl Bundle {
-    /// Puts a program of this machine's architecture into a folder, executable; what is there already is kept.
+    /// Unpacks a program for this machine into a folder, executable; an existing one is kept.
     pub fn unpack_program(&self, name: &str, into: &Path) -> Result<PathBuf, BundleError> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let here = go_name(std::env::consts::ARCH);

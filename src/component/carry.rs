@@ -1,9 +1,9 @@
-//! A bundle as one file, for places without a network: `export` writes it, `import` takes it into another store.
+//! A bundle as one file, for places without a network: `export` writes it, `import` adds it to another store.
 //!
-//! In: a bundle, or a stream of bytes. Out: a tar of a fixed layout, or blobs and a lock. The layout, in this order:
-//! `hactl-bundle.json`, the lock, each blob once, `checksum` with the SHA-256 of all bytes before it. Each blob is judged by
-//! its own digest before it gets its name in the store, and the bundle is visible only when all of the file was read and
-//! found right. An import that is repeated takes only what is not there.
+//! In: a bundle, or a stream of bytes. Out: a tar with a fixed layout, or blobs and a lock. The layout, in this order:
+//! `hactl-bundle.json`, the lock, each blob once, `checksum` with the SHA-256 of all bytes before it. Each blob is
+//! checked against its digest before it gets its name in the store, and the bundle becomes visible only after the whole
+//! file was read and checked. A repeated import takes only what is missing.
 
 use super::lock::{self, Component, Lock};
 use super::memory::Memory;
@@ -23,36 +23,36 @@ const HEAD: &str = "hactl-bundle.json";
 const LOCK: &str = "lock.json";
 const CHECKSUM: &str = "checksum";
 
-/// Why a bundle in one file is not taken.
+/// Why a bundle file is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum CarryError {
-    /// It is something else.
-    #[error("{from} is no bundle of hactl: {why}")]
+    /// It is not a bundle file.
+    #[error("{from} is not a hactl bundle: {why}")]
     NotABundle {
         /// The file, or standard input.
         from: String,
-        /// What was found instead.
+        /// What is wrong.
         why: String,
     },
-    /// A later hactl wrote it.
-    #[error("{from} has format {format}, and this hactl reads format {FORMAT}")]
+    /// A newer hactl wrote it.
+    #[error("{from} has format {format}, but this hactl reads format {FORMAT}; use a newer hactl")]
     Newer {
         /// The file, or standard input.
         from: String,
         /// Its format.
         format: u32,
     },
-    /// It ends too early.
+    /// It is incomplete.
     #[error("{from} is cut short: it ends after {at} bytes, in {within}")]
     CutShort {
         /// The file, or standard input.
         from: String,
-        /// Bytes that came.
+        /// Bytes read.
         at: u64,
-        /// What was being read.
+        /// The entry being read.
         within: String,
     },
-    /// Its content is not what it says.
+    /// Its content does not match its digests.
     #[error("{from} was damaged or tampered with: {why}")]
     Tampered {
         /// The file, or standard input.
@@ -60,18 +60,18 @@ pub enum CarryError {
         /// What is wrong.
         why: String,
     },
-    /// It is not the bundle that was expected.
-    #[error("{from} is bundle {found}, and {expected} was expected")]
+    /// It is not the expected bundle.
+    #[error("{from} is bundle {found}, but {expected} was expected")]
     Unexpected {
         /// The file, or standard input.
         from: String,
-        /// What it is.
+        /// Its identity.
         found: String,
-        /// What it should be.
+        /// The expected identity.
         expected: String,
     },
-    /// Another bundle of the same version is in the store.
-    #[error("{bundle} is in the store already, made of other bytes: {there} there, {coming} in {from}")]
+    /// The store has another bundle of this version.
+    #[error("{bundle} is in the store already with other content: {there} in the store, {coming} in {from}")]
     Different {
         /// The name of both.
         bundle: String,
@@ -92,29 +92,29 @@ struct Head {
     identity: Digest,
 }
 
-/// As much of the first entry as every format has.
+/// The part of the first entry that every format has.
 #[derive(Debug, Deserialize)]
 struct Format {
     format: u32,
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
     /// The bundle.
     pub lock: Lock,
-    /// Bytes of the file.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// What was taken.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// The bundle, as it lies in the store.
+    /// The bundle, as it is in the store.
     pub lock: Lock,
-    /// Files of it that were there already.
+    /// Files that were in the store already.
     pub there: usize,
-    /// Files that were taken.
+    /// Files that were added.
     pub taken: usize,
 }
 
@@ -128,7 +128,7 @@ fn blob_name(component: &Component) -> String {
     format!("blobs/sha256/{}.zst", component.digest.hex())
 }
 
-/// Writes a bundle. `progress` is told the bytes of it so far and in all.
+/// Writes a bundle. `progress` gets the bytes written so far and in total.
 pub fn export(bundle: &Bundle, to: impl Write, progress: &dyn Fn(u64, u64)) -> Result<Exported, BundleError> {
     let lock = bundle.lock().clone();
     let written = |error: io::Error| io_error("write", Path::new("the bundle"))(error);
@@ -158,7 +158,7 @@ fn enter(to: &mut impl Write, name: &str, size: u64, content: &mut impl Read) ->
     let header = tar::header(name, Entry::File(size)).ok_or(io::ErrorKind::InvalidInput)?;
     to.write_all(&header)?;
     if io::copy(&mut content.take(size), to)? != size {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file of the store became shorter"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file in the store became shorter"));
     }
     io::copy(&mut io::repeat(0).take(tar::padding(size)), to)?;
     Ok(())
@@ -184,21 +184,21 @@ impl<R: Read> Reader<R> {
             Err(e) => Err(io_error("read", Path::new(&self.from))(e)),
         }
     }
-    /// The next entry must have this name; its size.
+    /// Reads the header of the next entry, which must have this name; returns its size.
     fn expect(&mut self, name: &str) -> Result<u64, BundleError> {
         let mut block = [0; 512];
         self.exact(&mut block, name)?;
         match tar::read_header(&block) {
             Some((found, Entry::File(size))) if found == name => Ok(size),
-            Some((found, _)) => Err(self.tampered(format!("{found} stands where {name} should")).into()),
-            None => Err(self.tampered(format!("what announces {name} is not understood")).into()),
+            Some((found, _)) => Err(self.tampered(format!("{found} is in the place of {name}")).into()),
+            None => Err(self.tampered(format!("the header of {name} is invalid")).into()),
         }
     }
     fn padding(&mut self, size: u64, within: &str) -> Result<(), BundleError> {
         let mut rest = vec![0; usize::try_from(tar::padding(size)).unwrap_or(0)];
         self.exact(&mut rest, within)
     }
-    /// A small entry as a whole.
+    /// A small entry, completely.
     fn text(&mut self, name: &str, largest: u64) -> Result<Vec<u8>, BundleError> {
         let size = self.expect(name)?;
         if size > largest {
@@ -209,7 +209,7 @@ impl<R: Read> Reader<R> {
         self.padding(size, name)?;
         Ok(text)
     }
-    /// So many bytes of an entry, written somewhere.
+    /// Copies this many bytes of an entry.
     fn pour(&mut self, size: u64, to: &mut impl Write, place: &Path, within: &str) -> Result<(), BundleError> {
         let mut left = size;
         let mut piece = vec![0; 1 << 17];
@@ -229,8 +229,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Takes a bundle. `from` names the stream for people. `expected` is the identity it must have; `replace` lets it take the
-/// place of another bundle of the same version.
+/// Imports a bundle. `from` names the stream in messages. `expected` is the required identity; `replace` allows it to
+/// replace another bundle of the same version.
 pub fn import(
     store: &Path,
     stream: impl Read,
@@ -265,7 +265,7 @@ pub fn import(
         lies.insert(blob.digest, blob);
     }
     end(&mut reader)?;
-    // The same content may lie there as another compressor left it, and other bundles name those bytes.
+    // The store may have the same content compressed differently, and other bundles name those bytes.
     for component in &mut lock.components {
         if let Some(blob) = lies.get(&component.digest) {
             (component.sent_digest, component.sent_size) = (blob.sent_digest, blob.sent_size);
@@ -276,21 +276,21 @@ pub fn import(
     Ok(Carried { taken: lies.len() - there, lock, there })
 }
 
-/// What comes before the blobs.
+/// The entries before the blobs.
 fn begin<R: Read>(reader: &mut Reader<R>) -> Result<Lock, BundleError> {
     let mut block = [0; 512];
     reader.exact(&mut block, "its beginning")?;
     let not = |why: &str| CarryError::NotABundle { from: reader.from.clone(), why: why.to_owned() };
     let Some((name, Entry::File(size))) = tar::read_header(&block) else {
-        return Err(not("it does not begin as one").into());
+        return Err(not("it does not start like one").into());
     };
     if name != HEAD || size > 4096 {
-        return Err(not(&format!("it begins with {name}")).into());
+        return Err(not(&format!("it starts with {name}")).into());
     }
     let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
     reader.exact(&mut text, HEAD)?;
     reader.padding(size, HEAD)?;
-    // A later format may say more; its number says so first.
+    // A later format may have more fields; its number comes first.
     let broken = |why: String| CarryError::Tampered { from: reader.from.clone(), why: format!("{HEAD}: {why}") };
     let format: Format = serde_json::from_slice(&text).map_err(|e| broken(e.to_string()))?;
     if format.format != FORMAT {
@@ -300,15 +300,15 @@ fn begin<R: Read>(reader: &mut Reader<R>) -> Result<Lock, BundleError> {
     let text = reader.text(LOCK, lock::LARGEST)?;
     let lock = Lock::parse(&text).map_err(|why| reader.tampered(format!("{LOCK}: {why}")))?;
     if (lock.name(), lock.identity()) != (head.bundle, head.identity) {
-        return Err(reader.tampered(format!("{LOCK} is not the one that {HEAD} announces")).into());
+        return Err(reader.tampered(format!("{LOCK} does not match {HEAD}")).into());
     }
     if !lock.kubernetes.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')) {
-        return Err(reader.tampered(format!("{} is no version", lock.name())).into());
+        return Err(reader.tampered(format!("{} is not a version", lock.name())).into());
     }
     Ok(lock)
 }
 
-/// One blob: from the stream into the store, or past it when it is there.
+/// One blob: from the stream into the store; skipped if it is there already.
 fn take<R: Read>(
     store: &Path,
     reader: &mut Reader<R>,
@@ -344,17 +344,17 @@ fn take<R: Read>(
         }
         _ => {
             std::fs::remove_file(&fresh).map_err(io_error("remove", &fresh))?;
-            Err(reader.tampered(format!("{within} is not what its digest says")).into())
+            Err(reader.tampered(format!("{within} does not match its digest")).into())
         }
     }
 }
 
-/// What comes after the blobs: the checksum of all that was read.
+/// The entry after the blobs: the checksum of everything before it.
 fn end<R: Read>(reader: &mut Reader<R>) -> Result<(), BundleError> {
     let sum = reader.inner.so_far();
     let text = reader.text(CHECKSUM, 65)?;
     if String::from_utf8_lossy(&text).trim_end() != sum.hex() {
-        return Err(reader.tampered("its checksum is another one".to_owned()).into());
+        return Err(reader.tampered("its checksum does not match".to_owned()).into());
     }
     let mut zeros = tar::END;
     reader.exact(&mut zeros, "its end")?;

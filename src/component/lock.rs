@@ -1,4 +1,4 @@
-//! The lock file of a bundle: exactly which bytes it consists of.
+//! The lock file of a bundle: its exact content.
 //!
 //! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
 
@@ -15,7 +15,7 @@ const SCHEMA: u32 = 1;
 /// A lock file has a few kilobytes.
 pub(super) const LARGEST: u64 = 1 << 20;
 
-/// What a bundle consists of.
+/// The content of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
@@ -41,7 +41,7 @@ pub struct Component {
     pub architecture: String,
     /// An image's full reference.
     pub reference: Option<String>,
-    /// Where a program is found by others: what the component table says, and nothing else is accepted.
+    /// The path of a program's link; it must be the one in the component table.
     pub link: Option<String>,
     /// SHA-256 of the content.
     pub digest: Digest,
@@ -54,7 +54,7 @@ pub struct Component {
 }
 
 impl Component {
-    /// The component as a host gets it.
+    /// The component as it is sent to a host.
     pub fn part(&self) -> Part {
         Part {
             name: self.name.clone(),
@@ -86,8 +86,8 @@ impl Lock {
         name_of(&self.kubernetes)
     }
 
-    /// What the bundle is, whichever way it was compressed: the SHA-256 of all that reaches a host. Two bundles with the
-    /// same identity make the same hosts.
+    /// The identity of a bundle, independent of its compression: the SHA-256 of everything that reaches a host. Two
+    /// bundles with the same identity result in the same hosts.
     pub fn identity(&self) -> Digest {
         let mut text = format!("hactl bundle {SCHEMA} {}\n", self.kubernetes);
         for c in &self.components {
@@ -95,7 +95,7 @@ impl Lock {
             let none = || "-".to_owned();
             let (reference, link) = (c.reference.clone().unwrap_or_else(none), c.link.clone().unwrap_or_else(none));
             let words = [&c.name, &c.version, kind, &c.architecture, &reference, &link, &c.digest.hex()];
-            // Lengths, so that no two lists of words read the same.
+            // With lengths, so that no two lists of words have the same text.
             text.extend(words.iter().map(|word| format!("{}:{word} ", word.len())));
             text.push_str(&format!("{}\n", c.size));
         }
@@ -107,7 +107,7 @@ impl Lock {
         self.components.iter().map(|c| (c.name.clone(), c.version.clone())).collect()
     }
 
-    /// Bytes of the content and of the compressed files; what components share counts once.
+    /// Size of the content and of the compressed files; shared content counts once.
     pub fn sizes(&self) -> (u64, u64) {
         let distinct: BTreeMap<_, _> = self.components.iter().map(|c| (c.digest, (c.size, c.sent_size))).collect();
         distinct.values().fold((0, 0), |(size, sent), (s, z)| (size + s, sent + z))
@@ -123,7 +123,7 @@ impl Lock {
         Self::parse(&text).map_err(malformed)
     }
 
-    /// Judges the text of a lock.
+    /// Parses and checks the text of a lock.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let lock: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         if lock.schema != SCHEMA {
@@ -131,12 +131,12 @@ impl Lock {
         }
         for component in &lock.components {
             let Some(row) = component.row() else {
-                return Err(format!("{} is no component that a host has a use for", component.name));
+                return Err(format!("{} is not a component that hosts use", component.name));
             };
             if component.link.as_deref() != row.link {
                 let words = |link: Option<&str>| link.map_or_else(|| "nowhere".to_owned(), |link| format!("{link:?}"));
                 let (asked, right) = (words(component.link.as_deref()), words(row.link));
-                return Err(format!("{} asks to be linked at {asked}, and belongs at {right}", component.name));
+                return Err(format!("{} is linked at {asked}, but belongs at {right}", component.name));
             }
             if component.kind == Kind::Image && component.reference.is_none() {
                 return Err(format!("image {} has no reference", component.name));
@@ -157,7 +157,7 @@ pub(super) fn name_of(kubernetes: &str) -> String {
     format!("k8s-{kubernetes}")
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), BundleError> {
     let fresh = path.with_extension(format!("{}.tmp", std::process::id()));
     let write = || {

@@ -1,8 +1,8 @@
-//! What a store remembers of files it has read, so that an unchanged file is not read again.
+//! A cache of the digests of files, so that unchanged files are not read again.
 //!
-//! In: a file's metadata. Out: what was found when it last had exactly these. The change time is part of it, which no
-//! user can set back: content that changes behind our back is read again even when its size and date are kept.
-//! Losing the memory costs time, never correctness.
+//! In: a file's metadata. Out: the digest found when it last had the same metadata. The change time is part of it,
+//! which no user can set back: changed content is noticed even if size and modification time are kept. A lost cache
+//! costs time, never correctness.
 
 use super::lock::replace;
 use super::pack::Blob;
@@ -14,7 +14,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What tells one state of a file from another.
+/// Metadata that changes whenever a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Print {
@@ -41,7 +41,7 @@ impl Print {
     }
 }
 
-/// What was found when a file was last read.
+/// The result of the last reading of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Seen {
@@ -49,7 +49,7 @@ struct Seen {
     digest: Digest,
 }
 
-/// Everything remembered.
+/// The cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
@@ -57,7 +57,7 @@ pub struct Memory {
     sources: BTreeMap<PathBuf, Seen>,
     /// Blobs, by the digest of their content: the digest of the compressed file.
     blobs: BTreeMap<Digest, Seen>,
-    /// What became of fetched sources: the digest and size of a component's content, by source and its digest.
+    /// The results of downloads: digest and size of a component's content, by source and its digest.
     fetched: BTreeMap<String, (Digest, u64)>,
 }
 
@@ -66,50 +66,50 @@ fn path(store: &Path) -> PathBuf {
 }
 
 impl Memory {
-    /// What the store remembers; nothing when there is nothing that can be understood.
+    /// Loads the cache; it is empty if the file is missing or invalid.
     pub fn load(store: &Path) -> Self {
         std::fs::read(path(store)).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
-    /// Writes it down.
+    /// Saves it.
     pub fn save(&self, store: &Path) -> Result<(), BundleError> {
         let path = path(store);
         let text = serde_json::to_vec(self).map_err(|e| io_error("write", &path)(e.into()))?;
         replace(&path, &text)
     }
-    /// The digest of a source that has not changed since.
+    /// The digest of a source that is unchanged.
     pub fn source(&self, path: &Path, print: Print) -> Option<Digest> {
         self.sources.get(path).filter(|seen| seen.print == print).map(|seen| seen.digest)
     }
-    /// The digest of a blob's compressed file that has not changed since.
+    /// The digest of the compressed file of a blob that is unchanged.
     pub fn blob(&self, content: &Digest, print: Print) -> Option<Digest> {
         self.blobs.get(content).filter(|seen| seen.print == print).map(|seen| seen.digest)
     }
-    /// What a source of this digest was fetched for.
+    /// The content that was downloaded from a source.
     pub fn fetched(&self, key: &str) -> Option<(Digest, u64)> {
         self.fetched.get(key).copied()
     }
-    /// Remembers what became of a source.
+    /// Stores the content that was downloaded from a source.
     pub fn note_fetched(&mut self, key: String, content: (Digest, u64)) {
         self.fetched.insert(key, content);
     }
-    /// A blob that is in the store as it was when it was last read.
+    /// A blob in the store that is unchanged since it was last read.
     pub fn known(&self, store: &Path, digest: Digest, size: u64) -> Option<Blob> {
         let meta = std::fs::metadata(bundle::blob_path(store, &digest)).ok()?;
         let sent_digest = self.blob(&digest, Print::of(&meta))?;
         Some(Blob { digest, size, sent_digest, sent_size: meta.len() })
     }
-    /// Remembers a blob that was just written and read.
+    /// Stores a blob that was just written and read.
     pub fn note_packed(&mut self, store: &Path, blob: &Blob) -> Result<(), BundleError> {
         let path = bundle::blob_path(store, &blob.digest);
         let meta = std::fs::metadata(&path).map_err(io_error("read", &path))?;
         self.note_blob(blob.digest, Print::of(&meta), blob.sent_digest);
         Ok(())
     }
-    /// Remembers a source.
+    /// Stores a source.
     pub fn note_source(&mut self, path: &Path, print: Print, digest: Digest) {
         self.sources.insert(path.to_owned(), Seen { print, digest });
     }
-    /// Remembers a blob.
+    /// Stores a blob.
     pub fn note_blob(&mut self, content: Digest, print: Print, digest: Digest) {
         self.blobs.insert(content, Seen { print, digest });
     }

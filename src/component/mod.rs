@@ -1,11 +1,11 @@
-//! Bundles: the pinned programs and images of one Kubernetes version, kept compressed on the administrator's machine.
+//! Bundles: the pinned programs and images of one Kubernetes version, stored compressed on the administrator's machine.
 //!
-//! In: a directory of built components, the publishers' servers, a bundle in one file, or a store made earlier. Out: the [`Part`]s a host should have, in the
-//! order they are best sent, and the file to send for each. Hosts need no internet; what was pinned when the bundle was
-//! built is what they get, checked here before it is sent and there before it is used.
+//! In: a directory of built components, the publishers' servers, a bundle file, or an existing store. Out: the
+//! [`Part`]s that a host should have, in the order of sending, and the file of each. Hosts need no internet: they get
+//! what was pinned when the bundle was built, checked here before sending and there before use.
 //!
-//! A store is `blobs/sha256/<digest of the content>.zst` and `bundles/<name>.lock.json`. Versions of Kubernetes lie side
-//! by side and share what is the same.
+//! A store is `blobs/sha256/<digest of the content>.zst` and `bundles/<name>.lock.json`. It can have several versions
+//! of Kubernetes, which share common files.
 //!
 //! [`Part`]: crate::model::target::Part
 
@@ -40,38 +40,39 @@ use std::path::PathBuf;
 /// Why a bundle cannot be built, found or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// The file system said no.
+    /// A file system error.
     #[error("cannot {doing} {path}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A file does not say what it should.
-    #[error("{path} cannot be understood: {why}")]
+    /// A file has invalid content.
+    #[error("{path} is invalid: {why}")]
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// The version that is asked for is not there.
-    #[error("no bundle for Kubernetes {wanted} in {store}; there {}; make it with `hactl bundle build --kubernetes VERSION` or `hactl bundle build --from DIR`",
+    /// There is no bundle of the required version.
+    #[error("no bundle for Kubernetes {wanted} in {store}; there {}; create one with \
+            `hactl bundle build --kubernetes VERSION` or `hactl bundle build --from DIR`",
         if .there.is_empty() { "is none".to_owned() } else { format!("are: {}", .there.join(", ")) })]
     NoSuchVersion {
-        /// What is asked for.
+        /// The required version.
         wanted: String,
-        /// Where was looked.
+        /// The store.
         store: PathBuf,
-        /// Which versions are there.
+        /// The versions in it.
         there: Vec<String>,
     },
     /// The bundle lacks a component that a host needs.
-    #[error("bundle {bundle} has no {component} for {architecture}; build it again from a directory that has")]
+    #[error("bundle {bundle} has no {component} for {architecture}; build it again with that component")]
     Lacks {
         /// Bundle name.
         bundle: String,
@@ -80,57 +81,59 @@ pub enum BundleError {
         /// Architecture.
         architecture: String,
     },
-    /// The inventory names another version of a component than the bundle has.
+    /// The inventory requires another version of a component than the bundle has.
     #[error(
-        "the inventory asks for {component} {wanted}, but bundle {bundle} has {there}; leave versions.{component} out, or build a bundle with it"
+        "the inventory requires {component} {wanted}, but bundle {bundle} has {there}; remove versions.{component}, or \
+         build a bundle with it"
     )]
     OtherVersion {
         /// Bundle name.
         bundle: String,
         /// Component.
         component: String,
-        /// What the inventory says.
+        /// The version in the inventory.
         wanted: String,
-        /// What the bundle has.
+        /// The version in the bundle.
         there: String,
     },
-    /// A blob is not what it was when the bundle was built.
+    /// A blob has changed since the bundle was built.
     #[error("{path} ({component}) is damaged: {why}; build the bundle again")]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// Its expected content.
         component: String,
         /// What is wrong.
         why: String,
     },
-    /// Something could not be fetched.
+    /// A download failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A bundle in one file could not be written or taken.
+    /// An export or import failed.
     #[error(transparent)]
     Carry(#[from] CarryError),
-    /// Nothing was built, and nothing to fetch was named.
+    /// There are no built components, and no version was given.
     #[error(
-        "there are no built components in {path}: `--kubernetes VERSION` fetches released ones, `--from DIR` names another place"
+        "there are no built components in {path}; download released ones with `--kubernetes VERSION`, or name a \
+         directory with `--from DIR`"
     )]
     Nowhere {
-        /// Where was looked.
+        /// The directory.
         path: PathBuf,
     },
-    /// Several bundles are there, and none was named.
+    /// There are several bundles, and none was named.
     #[error("there are several bundles: {}; name one, such as k8s-{}", .there.join(", "), .there.last().map_or("", String::as_str))]
     Which {
         /// Their versions.
         there: Vec<String>,
     },
-    /// Another process works there.
-    #[error("another hactl is fetching into {path}")]
+    /// Another process uses the folder.
+    #[error("another hactl is downloading into {path}")]
     Busy {
         /// The folder.
         path: PathBuf,
     },
-    /// A digest that is in no bundle of this name.
+    /// No bundle of this name has the digest.
     #[error("bundle {bundle} has nothing with digest {digest}")]
     Unknown {
         /// Bundle name.

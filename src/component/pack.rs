@@ -1,7 +1,7 @@
-//! From contents to compressed blobs, and from blobs to the lock of a bundle. Both ways to a bundle end here, so that what
-//! follows cannot tell a bundle that was built from one that was downloaded.
+//! From content to compressed blobs, and from blobs to a bundle's lock. Built and downloaded bundles both end here, so
+//! that later steps cannot distinguish them.
 //!
-//! In: contents: files, members of archives, images. Out: blobs in the store, named by what they hold; one lock.
+//! In: contents: files, members of archives, images. Out: blobs in the store, named by their content; one lock.
 
 use super::Kind;
 use super::fetch::{Archive, FetchError, member};
@@ -16,25 +16,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// zstd level. Measured on kubelet and the API server of Kubernetes 1.36, core seconds for 100 MB and what is left of it:
-/// level 3: 0.4 s, 26.8 %; 6: 1.1 s, 25.0 %; 9: 2.0 s, 24.3 %; 12: 4.3 s, 24.1 %. A bundle is compressed once and sent
-/// to every host: at 9 more time stops buying bytes.
+/// zstd level. Measured on kubelet and the API server of Kubernetes 1.36, core seconds for 100 MB and the compressed
+/// size: level 3: 0.4 s, 26.8 %; 6: 1.1 s, 25.0 %; 9: 2.0 s, 24.3 %; 12: 4.3 s, 24.1 %. A bundle is compressed once and
+/// sent to every host; above 9, more time saves hardly any bytes.
 const LEVEL: i32 = 9;
-/// Read at a time.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 
-/// How far a build has come.
+/// Progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
-    /// What is being compressed.
+    /// The component being compressed.
     pub component: &'a str,
-    /// Bytes read of all that must be.
+    /// Bytes read so far.
     pub done: u64,
-    /// Bytes of all that must be read.
+    /// Bytes to read in total.
     pub total: u64,
 }
 
-/// A blob as it lies in the store.
+/// A blob in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blob {
     pub digest: Digest,
@@ -43,14 +43,14 @@ pub(super) struct Blob {
     pub sent_size: u64,
 }
 
-/// Something to compress.
+/// A content to compress.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    /// A file as it is.
+    /// A file.
     File(PathBuf),
-    /// A member of an archive that was fetched from a URL.
+    /// A member of an archive that was downloaded from a URL.
     Member { archive: PathBuf, member: String, url: String },
-    /// An image of fetched blobs.
+    /// An image of downloaded blobs.
     Image(Box<Archive>),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Item {
     pub content: Content,
 }
 
-/// What names a component in a bundle.
+/// A component in a bundle.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
     pub name: String,
@@ -73,12 +73,12 @@ pub(super) struct Made {
     pub blob: Blob,
 }
 
-/// Makes the folders of a store, and keeps others from working in it for as long as the file lives.
+/// Creates the folders of a store and locks it for as long as the file is open.
 pub(super) fn enter(store: &Path) -> Result<File, BundleError> {
     for dir in [bundle::blobs(store), bundle::locks(store)] {
         DirBuilder::new().recursive(true).create(&dir).map_err(io_error("create", &dir))?;
     }
-    // One at a time, so that leftovers of a killed one can be told from the work of a living one.
+    // One process at a time, so that leftovers of a killed one are distinguished from work in progress.
     let guard = File::open(store).map_err(io_error("open", store))?;
     rustix::fs::flock(&guard, FlockOperation::LockExclusive).map_err(|e| io_error("lock", store)(e.into()))?;
     remove_leftovers(&bundle::blobs(store))?;
@@ -95,8 +95,8 @@ fn remove_leftovers(dir: &Path) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Compresses on all cores, the largest first so that none is left alone with one at the end. The blobs are in the order of
-/// the items.
+/// Compresses on all cores, the largest first, so that the largest is not left for the end. The blobs are in the order
+/// of the items.
 pub(super) fn compress_all(
     store: &Path,
     items: &[Item],
@@ -144,7 +144,7 @@ fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -
         to.set_pledged_src_size(Some(length))?;
         let mut piece = Vec::with_capacity(PIECE);
         loop {
-            // Whole pieces, wherever they come from: the same content is to become the same blob.
+            // Full pieces, whatever the source: the same content must result in the same blob.
             piece.clear();
             let count = from.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
             if count == 0 {
@@ -176,7 +176,7 @@ fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -
         }
     };
     let place = bundle::blob_path(store, &blob.digest);
-    // What is there and whole stays: other bundles name its compressed bytes, and another compressor's may differ.
+    // An existing valid blob stays: other bundles name its compressed bytes, and another compressor's may differ.
     if let Ok(there) = verify::measure(&place, blob.size)
         && (there.digest, there.size) == (blob.digest, blob.size)
     {
@@ -212,7 +212,7 @@ pub(super) fn lock(kubernetes: &str, made: &[Made]) -> Lock {
     Lock::new(kubernetes.to_owned(), components)
 }
 
-/// Writes a lock down unless it is there already. Whether it took the place of a bundle made of other bytes.
+/// Writes a lock unless it is there already; returns whether it replaced a bundle with other content.
 pub(super) fn publish(store: &Path, lock: &Lock) -> Result<bool, BundleError> {
     let path = bundle::lock_path(store, &lock.name());
     let there = Lock::read(&path).ok();

@@ -1,7 +1,7 @@
-//! Where publishers put what a bundle consists of, and which of their versions belong together.
+//! Where publishers provide the content of a bundle, and which of their versions belong together.
 //!
 //! In: a Kubernetes version, versions that differ from the table, architectures. Out: every component that a host may
-//! need, with its literal place. The versions are the pins of `components/`; a test compares the two.
+//! need, with its literal URL or image. The versions are the pins of `components/`; a test compares the two.
 
 use super::Kind;
 use super::table::{Row, TABLE};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What goes with a minor version of Kubernetes.
+/// Versions for a minor version of Kubernetes.
 #[derive(Debug)]
 pub struct Set {
     /// The minor version, such as `1.36`.
@@ -19,27 +19,27 @@ pub struct Set {
     pub versions: [(&'static str, &'static str); 8],
 }
 
-/// The sets that were tried together, the newest last.
+/// The combinations that were tested, the newest last.
 pub const SETS: [Set; 3] = [
     Set { kubernetes: "1.34", versions: TOGETHER },
     Set { kubernetes: "1.35", versions: TOGETHER },
     Set { kubernetes: "1.36", versions: TOGETHER },
 ];
 
-/// What goes with each of them: all were tried with the same.
+/// The versions for each of them; they are the same.
 const TOGETHER: [(&str, &str); 8] = [
     ("etcd", "3.6.16"),
     ("containerd", "2.3.7"),
     ("runc", "1.4.3"),
     ("cni", "1.9.1"),
-    // Not the pin of components/: that is older, for its own repository is not on the Go module proxy.
+    // Not the pin of components/, which is older because its repository is not on the Go module proxy.
     ("cni-flannel", "1.9.1-flannel1"),
     ("flannel", "0.28.4"),
     ("coredns", "1.14.6"),
     ("pause", "3.10.1"),
 ];
 
-/// The hosts that are asked by name. Several send on to their own stores of blobs.
+/// The hosts of the URLs. Some redirect to other hosts.
 pub const HOSTS: [&str; 4] = ["dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io"];
 
 /// A processor architecture, by Go's name.
@@ -74,12 +74,12 @@ impl FromStr for Arch {
         match text {
             "amd64" | "x86_64" => Ok(Self::Amd64),
             "arm64" | "aarch64" => Ok(Self::Arm64),
-            other => Err(format!("{other} is no architecture that bundles are made for: amd64, arm64")),
+            other => Err(format!("{other} is not an architecture of bundles: amd64, arm64")),
         }
     }
 }
 
-/// A file and the checksum that its publisher put beside it.
+/// A file and the checksum file that its publisher provides.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Published {
     /// The file.
@@ -116,10 +116,10 @@ impl fmt::Display for Image {
     }
 }
 
-/// Where a component comes from.
+/// The source of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A file, as it is.
+    /// A plain file.
     File(Published),
     /// A member of a gzip-compressed tar.
     Member(Published, String),
@@ -127,25 +127,25 @@ pub enum Origin {
     Image(Image),
 }
 
-/// A component to have.
+/// A component to download.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Its row in the component table.
     pub row: &'static Row,
     /// Version without the `v`.
     pub version: String,
-    /// For which machines.
+    /// Architecture.
     pub arch: Arch,
-    /// From where.
+    /// Source.
     pub origin: Origin,
 }
 
 impl Wanted {
-    /// What it is called in words: `etcd 3.6.16`.
+    /// Its label, such as `etcd 3.6.16`.
     pub fn label(&self) -> String {
         format!("{} {}", self.row.name, self.version)
     }
-    /// The source as the user would name it: a URL, or an image reference.
+    /// The source as users write it: a URL or an image reference.
     pub fn source(&self) -> String {
         match &self.origin {
             Origin::File(file) | Origin::Member(file, _) => file.url.clone(),
@@ -158,36 +158,36 @@ impl Wanted {
     }
 }
 
-/// Why there is nothing to fetch for a choice of versions.
+/// Why there is no source for the given versions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRelease {
-    /// The text is no version.
-    #[error("{text} is no version of {what}: three numbers are needed, such as 1.36.3")]
+    /// The text is not a version.
+    #[error("{text} is not a version of {what}: three numbers are required, such as 1.36.3")]
     NoVersion {
-        /// Of what.
+        /// The component.
         what: String,
-        /// What was given.
+        /// The text.
         text: String,
     },
-    /// No set of versions belongs to this Kubernetes.
-    #[error("this hactl does not know which versions go with Kubernetes {wanted}; it knows those of {}", .known.join(", "))]
+    /// No combination for this Kubernetes version is known.
+    #[error("this hactl has no component versions for Kubernetes {wanted}; it has those for {}", .known.join(", "))]
     NoSet {
-        /// What is asked for.
+        /// The required version.
         wanted: String,
-        /// The minors that are known.
+        /// The known minor versions.
         known: Vec<String>,
     },
-    /// A version was named for something that is not a release of its own.
-    #[error("there is no version of {name} to choose; there is one of {}", .known.join(", "))]
+    /// A version was given for a component that has none of its own.
+    #[error("no version can be chosen for {name}; it can for {}", .known.join(", "))]
     NoSuchName {
-        /// What was named.
+        /// The name given.
         name: String,
-        /// What can be.
+        /// The names with versions.
         known: Vec<String>,
     },
 }
 
-/// Three numbers, and perhaps a word after a dash. It becomes part of URLs.
+/// Three numbers, optionally a word after a dash. It becomes part of URLs.
 fn checked(what: &str, text: &str) -> Result<String, NoRelease> {
     let (numbers, word) = text.split_once('-').unwrap_or((text, "x"));
     let number = |n: &str| !n.is_empty() && n.len() <= 4 && n.bytes().all(|b| b.is_ascii_digit());
@@ -198,8 +198,8 @@ fn checked(what: &str, text: &str) -> Result<String, NoRelease> {
     Err(NoRelease::NoVersion { what: what.to_owned(), text: text.chars().take(40).collect() })
 }
 
-/// Everything a bundle of this Kubernetes version consists of, in the order of delivery, for each architecture.
-/// `with` replaces versions of the table.
+/// Every component of a bundle for this Kubernetes version, in the order of delivery, for each architecture. `with`
+/// replaces versions of the table.
 pub fn wanted(
     kubernetes: &str,
     with: &BTreeMap<String, String>,
@@ -233,7 +233,7 @@ pub fn wanted(
     Ok(all)
 }
 
-/// The release that a component is part of.
+/// The release that contains a component.
 fn release_of(row: &Row) -> &'static str {
     match row.name {
         _ if row.kubernetes => "kubernetes",
@@ -245,7 +245,7 @@ fn release_of(row: &Row) -> &'static str {
     }
 }
 
-/// One literal place for each component.
+/// The literal source of each component.
 fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
     let github = |path: String| format!("https://github.com/{path}");
     let image = |registry, repository| Origin::Image(Image { registry, repository, tag: format!("v{v}") });
@@ -263,7 +263,7 @@ fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
                 Published { url: format!("{release}/{folder}.tar.gz"), checksum: format!("{release}/SHA256SUMS") };
             Origin::Member(file, format!("{folder}/{}", row.name))
         }
-        // The static build: the other one asks for a C library of its day, and hosts may be older.
+        // The static build: the other one requires a recent C library, and hosts may be older.
         (Kind::Program, "containerd" | "containerd-shim-runc-v2" | "ctr") => {
             let path =
                 format!("containerd/containerd/releases/download/v{v}/containerd-static-{v}-linux-{arch}.tar.gz");
@@ -276,7 +276,7 @@ fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
                 checksum: format!("{release}/runc.sha256sum"),
             })
         }
-        // The archive is named by the version of the common plugins alone.
+        // The archive's name has only the version of the common plugins.
         (Kind::Program, "cni-flannel") => {
             let plain = v.split_once('-').map_or(v, |(plain, _)| plain);
             let path =

@@ -1,18 +1,18 @@
-//! Tars that are the same bytes each time: headers with a fixed date, owner and mode.
+//! Reproducible tars: headers with a fixed date, owner and mode.
 //!
-//! In: a name and a size. Out: one header block, as Go's archive/tar writes it in the format USTAR; so an image that is
-//! put together here is the same file as one that `components/image` wrote.
+//! In: a name and a size. Out: one header block, as Go's archive/tar writes it in the USTAR format, so that an image
+//! built here is the same file as one that `components/image` wrote.
 
 use std::io::{self, Cursor, Read};
 
-/// A block.
+/// Size of a block.
 pub const BLOCK: u64 = 512;
-/// The date of everything.
+/// The date of all entries.
 const DATE: u64 = 1_700_000_000;
-/// Sizes have eleven octal digits.
+/// A size has eleven octal digits.
 pub const LARGEST: u64 = 1 << 33;
 
-/// What is entered.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// A file of this size.
@@ -21,7 +21,7 @@ pub enum Entry {
     Folder,
 }
 
-/// The header of an entry. `None`: the name is longer than 100 bytes, or the size larger than a header can say.
+/// The header of an entry. `None`: the name is longer than 100 bytes, or the size is too large for a header.
 pub fn header(name: &str, entry: Entry) -> Option<[u8; 512]> {
     let (size, mode, kind) = match entry {
         Entry::File(size) => (size, 0o644, b'0'),
@@ -51,7 +51,7 @@ pub fn header(name: &str, entry: Entry) -> Option<[u8; 512]> {
     Some(block)
 }
 
-/// Bytes after a file of this size up to the next block.
+/// Padding after a file of this size, up to the next block.
 pub fn padding(size: u64) -> u64 {
     size.next_multiple_of(BLOCK) - size
 }
@@ -59,7 +59,7 @@ pub fn padding(size: u64) -> u64 {
 /// The end of a tar.
 pub const END: [u8; 1024] = [0; 1024];
 
-/// Name and size of the entry that a header announces, if it is one of ours.
+/// Name and type of the entry with this header, if it is one that this module writes.
 pub fn read_header(block: &[u8; 512]) -> Option<(String, Entry)> {
     let name = std::str::from_utf8(block[..100].split(|b| *b == 0).next()?).ok()?.to_owned();
     let size = std::str::from_utf8(&block[124..135]).ok()?;
@@ -68,11 +68,11 @@ pub fn read_header(block: &[u8; 512]) -> Option<(String, Entry)> {
         b'5' => Entry::Folder,
         _ => return None,
     };
-    // Whatever differs from what we would have written is not ours.
+    // Every difference from the header that this module would write is an error.
     (header(&name, entry)? == *block).then_some((name, entry))
 }
 
-/// A whole entry with its header and padding, to be read.
+/// A complete entry with its header and padding, as a reader.
 pub fn entry(name: &str, size: u64, content: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let too_long = || io::Error::new(io::ErrorKind::InvalidInput, format!("{name} does not fit into a tar"));
     let header = header(name, Entry::File(size)).ok_or_else(too_long)?;

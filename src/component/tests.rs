@@ -353,7 +353,7 @@ fn a_lock_says_what_a_program_is_and_never_where_others_find_it() {
     for link in ["\"/usr/local/sbin/systemctl\"", "\"/usr/local/bin/kubelet\"", "null"] {
         fs::write(&path, good.replace(right, &format!("\"link\": {link}"))).unwrap();
         let refused = Bundle::open(&w.store, "1.36.3").err().expect("it is refused").to_string();
-        let words = ["kubectl asks to be linked at", "and belongs at \"/usr/local/bin/kubectl\""];
+        let words = ["kubectl is linked at", "but belongs at \"/usr/local/bin/kubectl\""];
         assert!(words.iter().all(|words| refused.contains(words)), "{refused}");
     }
 }

@@ -1,7 +1,7 @@
 //! Reads every byte of a bundle.
 //!
-//! In: a store and a lock. Out: each file that is not what it was when the bundle was built, by name. Nothing that was
-//! remembered is believed here.
+//! In: a store and a lock. Out: each file that has changed since the bundle was built, by name. The cache is not used
+//! here.
 
 use super::lock::{Component, Lock};
 use super::pack::Blob;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A file that is not what it should be.
+/// A file that has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What it should hold.
+    /// Its expected content.
     pub component: String,
     /// The file.
     pub path: PathBuf,
@@ -26,18 +26,18 @@ pub struct Problem {
     pub why: String,
 }
 
-/// What was read.
+/// The result of a verification.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// How many files.
     pub files: usize,
     /// Bytes of their content.
     pub bytes: u64,
-    /// Those that are damaged.
+    /// The damaged ones.
     pub problems: Vec<Problem>,
 }
 
-/// Reads and decompresses every blob of some bundles, on all cores.
+/// Reads and decompresses every blob of the given bundles, on all cores.
 pub fn verify(store: &Path, locks: &[Lock]) -> Result<Verified, BundleError> {
     let mut blobs: Vec<&Component> = locks
         .iter()
@@ -71,7 +71,7 @@ pub fn verify(store: &Path, locks: &[Lock]) -> Result<Verified, BundleError> {
 
 fn whole(component: &Component, path: &Path) -> Result<(), String> {
     let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => "it is gone".to_owned(),
+        io::ErrorKind::NotFound => "it is missing".to_owned(),
         _ => e.to_string(),
     })?;
     let length = meta.len();
@@ -80,18 +80,18 @@ fn whole(component: &Component, path: &Path) -> Result<(), String> {
     }
     let found = measure(path, component.size).map_err(|e| format!("it cannot be unpacked: {e}"))?;
     if (found.size, found.digest) != (component.size, component.digest) {
-        return Err("its content is not what the bundle was built from".to_owned());
+        return Err("its content has changed since the build".to_owned());
     }
     if found.sent_digest != component.sent_digest {
-        return Err("its digest is not the one it was built with".to_owned());
+        return Err("its digest has changed since the build".to_owned());
     }
     Ok(())
 }
 
-/// What a compressed file holds, by reading all of it; its content is read until it is more than `most` bytes.
+/// The digest and size of a compressed file's content; stops once the content has more than `most` bytes.
 pub(super) fn measure(path: &Path, most: u64) -> io::Result<Blob> {
     let mut compressed = io::BufReader::with_capacity(1 << 17, Digester::new(File::open(path)?));
-    // A frame that was tampered with may unpack to anything: stop soon after its size is wrong.
+    // A manipulated frame may decompress to any size: stop soon after the size is wrong.
     let (digest, size) = Digest::of_all(zstd::Decoder::with_buffer(&mut compressed)?, most)?;
     io::copy(&mut compressed, &mut io::sink())?;
     let (_, sent_digest, sent_size) = compressed.into_inner().finish();

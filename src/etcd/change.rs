@@ -1,7 +1,7 @@
-//! Changing the member list: one change, done already is done, and what etcd refuses for now is tried again.
+//! Membership changes: one idempotent change, retried if etcd refuses it only temporarily.
 //!
-//! In: a [`MemberChange`] by peer URL. Out: the change stands in the list, or why not. Whether it is wise is decided by
-//! the plan and its guard; etcd's own strict checks stay on and are not worked around.
+//! In: a [`MemberChange`] by peer URL. Out: the list reflects the change, or why not. The plan and its precondition
+//! decide whether it is safe; etcd's own strict checks stay enabled and are not worked around.
 
 use super::view::Listed;
 use super::{Access, EtcdError, Link, ask};
@@ -11,24 +11,25 @@ use etcd_client::MemberAddOptions;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What etcd refuses only for now, by the exact text of its errors.
+/// Temporary refusals of etcd, by the exact text of its errors.
 const FOR_NOW: [&str; 5] = [
     // A learner that is still catching up.
     "can only promote a learner member which is in sync with leader",
-    // A member that was connected only a moment ago.
+    // A member that has only just connected.
     "etcdserver: unhealthy cluster",
     "etcdserver: leader changed",
     "etcdserver: no leader",
     "etcdserver: request timed out",
 ];
-/// What etcd says to who asks a follower to hand over the lead.
+/// etcd's answer to a follower that is asked to transfer the leadership.
 const NOT_LEADER: &str = "etcdserver: not leader";
-/// How often a refused change is tried again.
+/// The interval between retries.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(5);
 
-/// Makes one change, trying again until `timeout` is over; the lead is handed over in one try, for each costs an election's time.
+/// Makes one change, retrying until `timeout`; the leadership is transferred in one attempt, because each costs an
+/// election timeout.
 pub async fn change(access: &Access, change: &MemberChange, timeout: Duration) -> Result<(), EtcdError> {
     let until = Instant::now() + if matches!(change, MemberChange::Lead(_)) { Duration::ZERO } else { timeout };
     loop {
@@ -39,7 +40,7 @@ pub async fn change(access: &Access, change: &MemberChange, timeout: Duration) -
     }
 }
 
-/// Whether trying again may help. What was sent without an answer is looked up in the list before it is sent again.
+/// Whether a retry may help. A request without an answer is looked up in the list before it is sent again.
 fn for_now(error: &EtcdError) -> bool {
     match error {
         EtcdError::Refused { message, .. } => FOR_NOW.iter().any(|text| message.contains(text)),
@@ -64,7 +65,7 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
         },
         MemberChange::AddLearner(peer) => match find(&members, peer) {
             Some(member) if member.learner => Ok(()),
-            Some(_) => Err(EtcdError::Unfit { peer: peer.to_string(), what: "is a voting member already" }),
+            Some(_) => Err(EtcdError::Unfit { peer: peer.to_string(), what: "is already a voter" }),
             None => add(&mut link, peer).await,
         },
         MemberChange::Promote(peer) => match find(&members, peer) {
@@ -75,7 +76,7 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
         MemberChange::Move(from, to) => match (find(&members, from), find(&members, to)) {
             (None, Some(_)) => Ok(()),
             (None, None) => Err(EtcdError::NoSuchMember { peer: from.to_string() }),
-            (Some(_), Some(_)) => Err(EtcdError::Unfit { peer: to.to_string(), what: "is another member already" }),
+            (Some(_), Some(_)) => Err(EtcdError::Unfit { peer: to.to_string(), what: "is already another member" }),
             (Some(member), None) => {
                 ask("move a member", CALL, link.0.member_update(member.id, vec![to.as_str().to_owned()]))
                     .await
@@ -85,16 +86,16 @@ async fn once(access: &Access, change: &MemberChange) -> Result<(), EtcdError> {
         MemberChange::Lead(peer) => match find(&members, peer) {
             None => Err(EtcdError::NoSuchMember { peer: peer.to_string() }),
             Some(member) => {
-                let status = ask("tell its status", CALL, link.0.status()).await?;
+                let status = ask("report its status", CALL, link.0.status()).await?;
                 if status.leader() == 0 {
                     return Err(EtcdError::Leaderless);
                 }
-                // Only the leader can hand over; where another leads already, that is what was wanted.
+                // Only the leader can transfer; if another member leads already, that is the goal.
                 if status.header().is_none_or(|h| h.member_id() != status.leader()) {
                     return Ok(());
                 }
-                match ask("hand over the lead", CALL, link.0.move_leader(member.id)).await {
-                    // It lost it meanwhile.
+                match ask("transfer the leadership", CALL, link.0.move_leader(member.id)).await {
+                    // It lost the leadership meanwhile.
                     Err(EtcdError::Refused { message, .. }) if message.contains(NOT_LEADER) => Ok(()),
                     other => other.map(|_| ()),
                 }

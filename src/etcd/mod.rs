@@ -1,8 +1,9 @@
-//! Operations on one etcd member: what it says of itself, what its files say without it, and changes of the member list through it.
+//! Operations on one etcd member: its own report, the content of its files without it, and membership changes through
+//! it.
 //!
-//! In: how to reach the member ([`Access`]) and how long to try. Out: an [`EtcdView`], a hash, a change done, or an
-//! [`EtcdError`]. Every call has a deadline: a member without quorum accepts connections and never answers. Members are
-//! named by peer URL; ids are looked up just before they are used and never kept.
+//! In: the access to the member ([`Access`]) and a timeout. Out: an [`EtcdView`], a hash, a completed change, or an
+//! [`EtcdError`]. Every call has a deadline: a member without quorum accepts connections and never answers. Members
+//! are named by peer URL; ids are looked up just before they are used and never stored.
 
 mod change;
 pub mod disk;
@@ -24,11 +25,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-/// How to reach a member: its client URL, and certificates in PEM.
+/// The access to a member: its client URL, and certificates in PEM.
 pub struct Access {
     /// Client URL, `https://127.0.0.1:2379`.
     pub url: String,
-    /// The authority of its server certificate.
+    /// The CA of its server certificate.
     pub ca: Vec<u8>,
     /// Our certificate.
     pub cert: Vec<u8>,
@@ -42,55 +43,55 @@ pub enum EtcdError {
     /// The URL is not one of a client port.
     #[error("{0:?} is not an etcd client URL such as https://127.0.0.1:2379")]
     Url(String),
-    /// Nobody is there.
+    /// Nothing listens there.
     #[error("nothing answers at {address}: {why}")]
     NotListening {
         /// Host and port.
         address: String,
-        /// Whether the host itself said so; else it could not be reached.
+        /// Whether the host itself refused; else it is unreachable.
         refused: bool,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
     /// The member was reached, or at least its port, and did not answer in time.
     #[error("etcd did not answer within {within_ms} ms when asked to {doing}{}", if *doing == "read with quorum" { ": most likely it has no quorum" } else { "" })]
     Silent {
-        /// What it was asked for.
+        /// The request.
         doing: &'static str,
-        /// How long it was waited for, milliseconds.
+        /// The timeout, milliseconds.
         within_ms: u128,
     },
     /// The member knows no leader, so that it can neither read with a quorum nor write.
-    #[error("etcd knows no leader: it has no quorum, or elects one just now")]
+    #[error("etcd has no leader: it has no quorum, or is just electing one")]
     Leaderless,
-    /// The member said no.
-    #[error("etcd would not {doing}: {message}")]
+    /// The member refused.
+    #[error("etcd refused to {doing}: {message}")]
     Refused {
-        /// What it was asked for.
+        /// The request.
         doing: &'static str,
-        /// In its words.
+        /// Its error.
         message: String,
     },
     /// The connection failed, certificates included.
     #[error("could not {doing}: {message}")]
     Transport {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
         /// The whole chain of causes.
         message: String,
     },
     /// The member list does not have the member.
-    #[error("the member list has nobody at {peer}")]
+    #[error("the member list has no member at {peer}")]
     NoSuchMember {
         /// Its peer URL.
         peer: String,
     },
-    /// The member is something else than it should be.
+    /// The member does not have the expected state.
     #[error("{peer} {what}")]
     Unfit {
         /// Its peer URL.
         peer: String,
-        /// What is the matter.
+        /// The unexpected state.
         what: &'static str,
     },
 }
@@ -99,11 +100,11 @@ pub enum EtcdError {
 pub(crate) struct Link(Client);
 
 impl Access {
-    /// Connects: at once an error when nothing listens.
+    /// Connects: fails at once if nothing listens.
     pub(crate) async fn connect(&self, within: Duration) -> Result<Link, EtcdError> {
         let bad = || EtcdError::Url(self.url.clone());
         let address = self.url.split_once("://").ok_or_else(bad)?.1.trim_end_matches('/');
-        let silent = |_| EtcdError::Silent { doing: "take a connection", within_ms: within.as_millis() };
+        let silent = |_| EtcdError::Silent { doing: "accept a connection", within_ms: within.as_millis() };
         let probe = timeout(within, TcpStream::connect(address)).await.map_err(silent)?;
         probe.map_err(|e| EtcdError::NotListening {
             address: address.to_owned(),
@@ -122,7 +123,7 @@ impl Access {
     }
 }
 
-/// One call with a deadline and words for its failure.
+/// One call with a deadline, and the message of its failure.
 async fn ask<T>(
     doing: &'static str,
     within: Duration,
@@ -133,7 +134,7 @@ async fn ask<T>(
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(etcd_client::Error::GRpcStatus(status))) => match status.source() {
             None => Err(EtcdError::Refused { doing, message: status.message().to_owned() }),
-            // A status made here out of a failed connection; the cause is further down its chain.
+            // A status created here from a failed connection; the cause is further down its chain.
             Some(cause) => Err(EtcdError::Transport { doing, message: chain(cause) }),
         },
         Ok(Err(etcd_client::Error::TransportError(error))) => {

@@ -1,8 +1,9 @@
-//! Positions of members, kept in etcd itself: each member reports its own under a key, so that every other one can answer for it.
+//! Positions of members, stored in etcd itself: each member reports its own under a key, so that every other one can
+//! answer for it.
 //!
-//! In: how to reach a member. Out: what it knows of all, and what it says of itself and of its list. A key travels with the log: a member
-//! that answers at all, also without a quorum, tells the positions of others as it applied them last, and has itself applied what came
-//! after each of them.
+//! In: the access to a member. Out: the positions that it knows of all members, its own, and its list. A key travels
+//! with the log: a member that answers at all, even without a quorum, returns the positions of others that it applied
+//! last, and has itself applied the entries after each of them.
 
 use super::{Access, EtcdError, Link, ask};
 use crate::model::names::PeerUrl;
@@ -10,19 +11,19 @@ use crate::model::positions::{MOST, Position};
 use etcd_client::{GetOptions, KeyValue};
 use std::time::Duration;
 
-/// Where they lie: beside what the API server keeps, which is below `/registry`.
+/// The prefix of the keys: beside the data of the API server, which is below `/registry`.
 const FOLDER: &str = "/hactl/positions/";
-/// A value of more than this is none.
+/// A longer value is not ours.
 const LONGEST: usize = 512;
 
-/// What one member says for the start of another.
+/// What one member reports for the start of another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Witness {
     /// Cluster id, hexadecimal.
     pub cluster: String,
     /// Its own member id.
     pub member: u64,
-    /// Revision of its store.
+    /// Revision of its database.
     pub revision: i64,
     /// Term of the last entry that it applied.
     pub term: u64,
@@ -30,24 +31,26 @@ pub struct Witness {
     pub applied: u64,
     /// Its list of members, by id.
     pub members: Vec<(u64, PeerUrl)>,
-    /// How far it knows members to have come.
+    /// The positions of members that it knows.
     pub positions: Vec<Position>,
 }
 
-/// Asks a member what it knows. Works without quorum, once the member had one since its start.
+/// Queries the positions of a member. Works without quorum, once the member had one since its start.
 pub async fn witness(access: &Access, within: Duration) -> Result<Witness, EtcdError> {
     let mut link = access.connect(within).await?;
     known(&mut link, within).await.map(|(witness, _)| witness)
 }
 
-/// What it knows, and how often positions were written in all. What is told is first the positions, then how far the member itself is: so no
-/// honest position is ahead of it.
+/// Its positions, and how often positions were written in total. The positions are read first, then that of the
+/// member itself: so no honest position is ahead of it.
 async fn known(link: &mut Link, within: Duration) -> Result<(Witness, i64), EtcdError> {
     let options = GetOptions::new().with_prefix().with_serializable().with_limit(i64::try_from(MOST).unwrap_or(64));
     let (mut a, mut b) = (link.0.clone(), link.0.clone());
     let answer = ask("read positions", within, a.get(FOLDER, Some(options))).await?;
-    let (status, members) =
-        tokio::join!(ask("tell its status", within, link.0.status()), ask("list its members", within, b.member_list()));
+    let (status, members) = tokio::join!(
+        ask("report its status", within, link.0.status()),
+        ask("list its members", within, b.member_list())
+    );
     let (status, members) = (status?, members?);
     let (cluster, member, revision) =
         status.header().map_or((0, 0, 0), |h| (h.cluster_id(), h.member_id(), h.revision()));
@@ -74,7 +77,7 @@ impl Witness {
     pub fn lists(&self, position: &Position) -> bool {
         self.members.iter().any(|(id, _)| *id == position.member)
     }
-    /// What it says of itself.
+    /// Its own position.
     fn own(&self) -> Position {
         Position { cluster: self.cluster.clone(), member: self.member, term: self.term, index: self.applied }
     }
@@ -84,36 +87,36 @@ fn key(member: u64) -> String {
     format!("{FOLDER}{member:x}")
 }
 
-/// A position under its member's own key; none: it is not one of ours.
+/// A position under the key of its member; none: it is not one of ours.
 fn read(kv: &KeyValue) -> Option<Position> {
     let value = Some(kv.value()).filter(|value| value.len() <= LONGEST)?;
     let position: Position = serde_json::from_slice(value).ok()?;
     (kv.key() == key(position.member).as_bytes()).then_some(position)
 }
 
-/// What a host reports of its own member, from one round to the next.
+/// The reports of a host about its own member, from one round to the next.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    /// The last look, and how often positions had been written by then.
+    /// The last observation, and how often positions had been written by then.
     last: Option<(Position, i64)>,
-    /// The look that was reported last.
+    /// The observation that was reported last.
     reported: Option<(Position, i64)>,
 }
 
-/// What a round brought.
+/// The result of a round.
 #[derive(Debug)]
 pub struct Known {
-    /// What the own member knows.
+    /// The positions that the own member knows.
     pub witness: Witness,
-    /// Where it was at the look before.
+    /// Its position at the previous observation.
     pub own: Option<Position>,
-    /// Why that could not be reported: etcd takes no writes, for example. It is remembered all the same.
+    /// Why that could not be reported: etcd accepts no writes, for example. It is remembered anyway.
     pub unreported: Option<EtcdError>,
 }
 
 impl Reporter {
-    /// Looks at the own member and reports where it was at the look before: what it had applied then lies on its disk by now, whatever
-    /// happens to the power.
+    /// Observes the own member and reports its previous position: the entries that it had applied then are on its
+    /// disk by now, even if power fails.
     ///
     /// # Errors
     /// A member that does not answer.
@@ -135,13 +138,14 @@ impl Reporter {
         Ok(Known { witness, own, unreported })
     }
 
-    /// Takes a look; the one before, if it was at the same member.
+    /// Records an observation; returns the previous one if it was of the same member.
     fn look(&mut self, own: Position, writes: i64) -> Option<(Position, i64)> {
         let before = self.last.replace((own.clone(), writes));
         before.filter(|(before, _)| before.same_member(&own))
     }
 
-    /// Whether anything but positions was written since what was reported last: else members would keep one another busy.
+    /// Whether anything but positions was written since the last report: otherwise the members would trigger one
+    /// another for ever.
     fn is_news(&self, due: &(Position, i64)) -> bool {
         let Some((reported, writes)) = self.reported.as_ref().filter(|(p, _)| p.same_member(&due.0)) else {
             return true;
@@ -151,7 +155,7 @@ impl Reporter {
     }
 }
 
-/// Writes a position, and drops those of members that are none any more.
+/// Writes a position, and deletes those of former members.
 async fn report(link: &mut Link, witness: &Witness, own: &Position, within: Duration) -> Result<(), EtcdError> {
     let unreadable =
         |error: serde_json::Error| EtcdError::Transport { doing: "write a position", message: error.to_string() };
@@ -173,7 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// Of every burst of writes the last entry is reported within two looks, and nothing is once only positions are written.
+        /// Of every burst of writes the last entry is reported within two rounds, and nothing is once only positions
+        /// are written.
         #[test]
         fn what_was_written_last_is_reported_and_then_there_is_silence(bursts in prop::collection::vec(0_u64..5, 1..30), others in 0_u64..4) {
             let (mut reporter, mut index, mut writes) = (Reporter::default(), 100_u64, 3_i64);
@@ -190,7 +195,7 @@ mod tests {
                     reporter.reported = Some(due);
                     put = true;
                 }
-                // Whoever reports is followed by the others, who saw the same.
+                // The others, which saw the same, follow each report.
                 let more = if put { 1 + others } else { 0 };
                 index += more;
                 writes += i64::try_from(more).unwrap();

@@ -1,28 +1,28 @@
-//! Reading from a member: its own view, whether a quorum stands behind it, its hash, one raw key.
+//! Reads from a member: its own view, whether it has a quorum, its hash, one raw key.
 //!
-//! In: [`Access`] and a deadline. Out: what it says. Status and member list come from the member alone and work without
-//! quorum; the linearizable read is the proof of one.
+//! In: [`Access`] and a deadline. Out: its report. Status and member list come from the member alone and work without
+//! quorum; the linearizable read proves a quorum.
 
 use super::{Access, EtcdError, Link, ask};
 use crate::model::facts::EtcdView;
 use etcd_client::{GetOptions, StatusResponse};
 use std::time::Duration;
 
-/// A key that need not exist: reading it proves a quorum all the same.
+/// A key that need not exist: reading it proves a quorum anyway.
 const ANY_KEY: &str = "\0hactl";
-/// Longest text taken from a member.
+/// The longest text accepted from a member.
 const LONGEST: usize = 200;
 
-/// Whether a member that knows no leader is given the time to find one.
+/// Whether a member without a leader gets time to elect one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Election {
-    /// It is: within what it may take.
+    /// Yes: within the timeout.
     Awaited,
-    /// It is not: whoever asks looks again by itself where there may be an election.
+    /// No: the caller polls again if there may be an election.
     NotAwaited,
 }
 
-/// What the member says, and why a quorum does not stand behind it if none does.
+/// The view of the member, and why it has no quorum if it has none.
 pub async fn view(
     access: &Access,
     within: Duration,
@@ -30,7 +30,7 @@ pub async fn view(
 ) -> Result<(EtcdView, Option<EtcdError>), EtcdError> {
     let link = access.connect(within / 2).await?;
     let (mut a, mut b) = (link.0.clone(), link.0.clone());
-    let status = ask("tell its status", within, a.status());
+    let status = ask("report its status", within, a.status());
     let both = async {
         match election {
             Election::Awaited => tokio::join!(status, quorum(&link, within)),
@@ -38,7 +38,7 @@ pub async fn view(
                 Ok(status) if status.leader() == 0 => (Ok(status), Err(EtcdError::Leaderless)),
                 Ok(status) => tokio::select! {
                     quorum = quorum(&link, within) => (Ok(status), quorum),
-                    // One whose others have just died believes in its quorum for an election's time.
+                    // A member whose peers have just died assumes its quorum for an election timeout.
                     status = leaderless(&link, within) => (Ok(status), Err(EtcdError::Leaderless)),
                 },
                 status => (status, quorum(&link, within).await),
@@ -47,7 +47,8 @@ pub async fn view(
     };
     let (members, (status, quorum)) = tokio::join!(ask("list its members", within, b.member_list()), both);
     let status = status?;
-    // Asked after the linearizable read, the list cannot be older than that: members that speak at the same time list the same.
+    // Queried after the linearizable read, the list cannot be older than that: members that answer at the same time
+    // have the same list.
     let members = match &quorum {
         Ok(()) => ask("list its members", within, link.0.clone().member_list()).await?,
         Err(_) => members?,
@@ -65,7 +66,7 @@ pub async fn view(
         applied: status.raft_applied_index(),
         revision: status.header().map_or(0, etcd_client::ResponseHeader::revision),
         db_bytes: status.db_size(),
-        // So called in the client: `dbSizeInUse` of the answer.
+        // The client's name for `dbSizeInUse` of the answer.
         in_use_bytes: status.raft_used_db_size(),
         quota_bytes: status.db_size_quota(),
         version: cut(status.version()),
@@ -81,7 +82,7 @@ fn cut(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
-/// The alarms in a status, which the member tells without quorum, unlike the list of alarms.
+/// The alarms in a status, which the member returns without quorum, unlike the list of alarms.
 fn alarms(status: &StatusResponse) -> Vec<String> {
     let mut found: Vec<String> = status
         .errors()
@@ -93,15 +94,15 @@ fn alarms(status: &StatusResponse) -> Vec<String> {
     found
 }
 
-/// Between two looks at whether a member has noticed that its quorum is gone.
+/// Between two polls for whether a member has noticed the loss of its quorum.
 const NOTICED_EVERY: Duration = Duration::from_millis(100);
 
-/// What the member says once it knows no leader any more; nothing, as long as it knows one.
+/// The status of the member once it has no leader any more; never returns as long as it has one.
 async fn leaderless(link: &Link, within: Duration) -> StatusResponse {
     loop {
         tokio::time::sleep(NOTICED_EVERY).await;
-        // Whoever does not say so is asked again; how long, the other question decides.
-        if let Ok(status) = ask("tell its status", within, link.0.clone().status()).await
+        // A member that has a leader is queried again; the other query decides how long.
+        if let Ok(status) = ask("report its status", within, link.0.clone().status()).await
             && status.leader() == 0
         {
             return status;
@@ -137,7 +138,7 @@ pub async fn raw(access: &Access, key: &str, within: Duration) -> Result<Option<
 }
 
 impl Link {
-    /// The member list as of now: a linearizable read first, then this member's list cannot be older.
+    /// The current member list: after a linearizable read, this member's list cannot be older.
     pub(super) async fn members(&mut self, within: Duration) -> Result<Vec<Listed>, EtcdError> {
         quorum(self, within).await?;
         let answer = ask("list its members", within, self.0.member_list()).await?;

@@ -8,7 +8,6 @@ use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::snapshot::{Identities, Recipients, Sealed, SealedWriter, public_of};
-use crate::statedir::IDENTITY;
 use crate::transport::Payload;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -29,9 +28,9 @@ pub struct Recoveries {
 }
 
 impl Recoveries {
-    /// Those of a state directory.
-    pub fn of(state: &Path) -> Self {
-        Self { at: state.join("recovery"), identity: state.join(IDENTITY) }
+    /// Those below a directory, encrypted to the identity in a file.
+    pub fn of(dir: &Path, identity: &Path) -> Self {
+        Self { at: dir.join("recovery"), identity: identity.to_owned() }
     }
 
     /// The folder.
@@ -160,6 +159,8 @@ fn is_other_identity(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const IDENTITY: &str = "identity.txt";
     use crate::snapshot::new_identity;
 
     struct World {
@@ -177,7 +178,7 @@ mod tests {
             Self { folder, blob: SnapshotBlob { digest, size, sent_digest: digest, sent_size: size } }
         }
         fn recoveries(&self) -> Recoveries {
-            Recoveries::of(self.folder.path())
+            Recoveries::of(self.folder.path(), &self.folder.path().join(IDENTITY))
         }
         fn keep(&self, id: &str) {
             let mut to = self.recoveries().begin(id).expect("there is an identity");

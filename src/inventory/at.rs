@@ -1,7 +1,7 @@
-//! A value together with the place in the text where it was written.
+//! A value with its place in the text.
 //!
-//! In: the YAML reader's spans. Out: [`At`], which every field of the schema is wrapped in, so that a rule broken
-//! long after parsing can still point at the characters that broke it.
+//! In: the YAML reader's locations. Out: [`At`], which wraps every field of the schema, so that a violation found long
+//! after parsing can still point to its characters.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
@@ -15,7 +15,7 @@ pub struct Place {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// How many bytes of the text belong to it; 0 for lists and mappings.
+    /// Length in bytes; 0 for lists and mappings.
     #[serde(skip)]
     pub bytes: usize,
     /// Offset in bytes.
@@ -24,7 +24,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place as a character position; what does not fit becomes unknown.
+    /// A place by line and column.
     pub fn new(line: usize, column: usize) -> Self {
         Self { line, column, ..Self::default() }
     }
@@ -43,12 +43,12 @@ impl From<Location> for Place {
     }
 }
 
-/// A value and where it was written.
+/// A value and its place.
 #[derive(Debug, Clone)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Where it was written; for an alias the place that uses it.
+    /// Its place; for an alias the place that uses it.
     pub place: Place,
 }
 
@@ -59,7 +59,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// In the published schema the wrapper does not exist.
+/// The published schema does not contain the wrapper.
 impl<T: JsonSchema> JsonSchema for At<T> {
     fn schema_name() -> Cow<'static, str> {
         T::schema_name()

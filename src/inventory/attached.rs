@@ -1,39 +1,20 @@
-//! What is in the files that an inventory names: authorities of registries, passwords for them, Kubernetes objects.
+//! The contents of the files that an inventory names: CAs and passwords of registries, Kubernetes objects.
 //!
-//! In: the files, by key and place. Out: [`Attached`], or problems that point into the inventory or into the file. A file with a
-//! password is never quoted. Everything is bounded: a wrong path must not fill the memory.
+//! In: the files, by key and place. Out: [`Attached`], or problems that point into the inventory or into the file. A
+//! file with a password is never quoted. All sizes are bounded: a wrong path must not exhaust the memory.
 
 use super::check::{NamedFile, Reading};
-use super::manifests::{self, UserObject};
+use super::manifests;
 use super::problem::{Problem, Severity, Words};
+use crate::model::attached::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::secret::Secret;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// No authority and no password comes near this.
+/// Limit for a file with CAs or a password.
 const LARGEST: u64 = 256 << 10;
-
-/// The contents. `Debug` tells how much there is and nothing of it: some of it is secret.
-#[derive(Default)]
-pub struct Attached {
-    /// Registry or mirror, or [`SCHEME`] for object storage, to the certificates of its authority, PEM.
-    pub authorities: BTreeMap<String, String>,
-    /// Registry or mirror, or [`SCHEME`] for object storage, to `user:password` in base64.
-    pub logins: BTreeMap<String, Secret<String>>,
-    /// The user's own objects, in the order of the list, the files and the documents.
-    pub manifests: Vec<UserObject>,
-}
-
-impl fmt::Debug for Attached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (authorities, logins, objects) = (self.authorities.len(), self.logins.len(), self.manifests.len());
-        write!(f, "Attached({authorities} authorities, {logins} logins, {objects} objects)")
-    }
-}
 
 /// The inventory that names the files.
 #[derive(Clone, Copy)]
@@ -50,13 +31,13 @@ impl Naming<'_> {
     fn problem(&self, severity: Severity, file: &NamedFile, words: Words) -> Problem {
         Problem::new(severity, self.name, self.text, file.place, words)
     }
-    /// A path as people write it: from the inventory's directory, where it lies below that.
+    /// A path as people write it: relative to the inventory's directory if it is below that.
     pub fn shown(&self, path: &Path) -> String {
         path.strip_prefix(self.base).unwrap_or(path).display().to_string()
     }
 }
 
-/// What was found in the files.
+/// The contents and the problems of the files.
 #[derive(Default)]
 pub(super) struct Found {
     pub attached: Attached,
@@ -64,7 +45,7 @@ pub(super) struct Found {
     pub warnings: Vec<Problem>,
 }
 
-/// Reads every file whose contents matter here. They are known to be there.
+/// Reads every file whose contents are used here. They are known to exist.
 pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
     let mut found = Found::default();
     let mut collection = manifests::Collection::default();
@@ -81,8 +62,8 @@ pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
                     if open {
                         let shown = file.path.display();
                         let words = Words::new(
-                            format!("others on this machine can read {shown}, which holds a password"),
-                            "a file that its owner alone can read",
+                            format!("other users of this machine can read {shown}, which contains a password"),
+                            "a file that only its owner can read",
                             format!("chmod 600 {shown}"),
                         );
                         found.warnings.push(naming.problem(Severity::Warning, file, words));
@@ -118,27 +99,27 @@ fn bounded(path: &Path) -> Result<String, Words> {
     String::from_utf8(bytes).map_err(|_| Words::new(format!("{shown} is not text"), "a text file", remedy))
 }
 
-/// Certificates, all of them readable and of authorities.
+/// Certificates, all of them valid PEM and of CAs.
 fn authority(path: &Path) -> Result<String, Words> {
     let text = bounded(path)?;
     let shown = path.display();
-    let bad = |what: String, remedy: &str| Words::new(what, "one or more PEM certificates of authorities", remedy);
+    let bad = |what: String, remedy: &str| Words::new(what, "one or more PEM certificates of CAs", remedy);
     let mut count = 0;
     for block in x509_parser::pem::Pem::iter_from_buffer(text.as_bytes()) {
         let block = block.map_err(|_| bad(format!("{shown} is not PEM"), "export the certificate in PEM"))?;
         if block.label.contains("PRIVATE KEY") {
-            let what = format!("{shown} holds a private key, which no host needs");
-            return Err(bad(what, "name a file with the certificate alone"));
+            let what = format!("{shown} contains a private key, which no host needs");
+            return Err(bad(what, "name a file with only the certificate"));
         }
         let authority = block.parse_x509().is_ok_and(|cert| cert.is_ca());
         if block.label != "CERTIFICATE" || !authority {
-            let what = format!("{shown} holds something that is no authority's certificate");
-            return Err(bad(what, "name the certificate of the authority that signed the server's own"));
+            let what = format!("{shown} contains something that is not a CA certificate");
+            return Err(bad(what, "name the certificate of the CA that signed the server's certificate"));
         }
         count += 1;
     }
     if count == 0 {
-        return Err(bad(format!("{shown} holds no certificate"), "export the certificate in PEM"));
+        return Err(bad(format!("{shown} contains no certificate"), "export the certificate in PEM"));
     }
     Ok(text)
 }
@@ -151,15 +132,15 @@ fn login(path: &Path, at: &str) -> Result<(Secret<String>, bool), Words> {
     let shown = path.display();
     let fine = line.split_once(':').is_some_and(|(user, password)| !user.is_empty() && !password.is_empty());
     if !fine || line.chars().any(char::is_control) {
-        // Not quoted: it may be the password alone.
+        // Not quoted: it may be a password.
         let (form, parts) = match at {
-            SCHEME => ("ACCESS_KEY_ID:SECRET_ACCESS_KEY", "one line: the key's id, a colon, the secret key"),
+            SCHEME => ("ACCESS_KEY_ID:SECRET_ACCESS_KEY", "one line: the key's ID, a colon, the secret key"),
             _ => ("user:password", "one line: the user, a colon, the password"),
         };
         return Err(Words::new(
-            format!("{shown} does not hold {form}"),
+            format!("{shown} does not contain {form}"),
             parts,
-            "write it anew, and `chmod 600` the file",
+            "rewrite the file, and `chmod 600` it",
         ));
     }
     let open = std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);

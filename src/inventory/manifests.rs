@@ -1,14 +1,15 @@
 //! The user's own manifests: files and folders of YAML and JSON become a list of Kubernetes objects.
 //!
-//! In: paths. Out: objects in a stable order (the list's, then by path, then as they stand in the file), or problems with the
-//! file's line. Judged is what no API server needs to be asked for: that each has a kind and a name, stands there once, and is
-//! no object that only a Node's kubelet or hactl makes. Lists are taken apart; what a server wrote (`status`, `uid` and the
-//! like) is dropped, so that an export can be used as it is.
+//! In: paths. Out: objects in a stable order (of the list, then by path, then of the file), or problems with the file's
+//! line. The checks need no API server: each object has a kind and a name, appears once, and is not one that only a
+//! kubelet or hactl creates. Lists are split into objects. Fields that a server sets (`status`, `uid` and others) are
+//! removed, so that an export can be used unchanged.
 
 use super::at::{At, Place};
 use super::attached::Naming;
 use super::check::shorten;
 use super::problem::{Problem, Severity, Words};
+use crate::model::attached::UserObject;
 use crate::model::plan::object_in_words;
 use crate::model::target::{identity, object_key};
 use serde_json::Value;
@@ -16,26 +17,15 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// All files together; a large set of CRDs takes some 5 MiB.
+/// Limit for all files together; a large set of CRDs has about 5 MiB.
 const LARGEST: u64 = 16 << 20;
-/// Objects in all. Their list must fit into one ConfigMap.
+/// Limit for objects. Their list must fit into one ConfigMap.
 pub const MOST_OBJECTS: usize = 3000;
-/// Files in all, and folders below one another.
+/// Limits for files and for nested folders.
 const MOST_FILES: usize = 2000;
 const DEEPEST: usize = 12;
-/// Problems told at once; a file that is something else has one in every line.
+/// Limit for reported problems; a file of another kind has one in every line.
 const MOST_PROBLEMS: usize = 20;
-
-/// One object. No `Debug`: it may be a Secret.
-#[derive(Clone)]
-pub struct UserObject {
-    /// The object, without what only a server writes.
-    pub object: Value,
-    /// The file it stands in, as people write it.
-    pub file: String,
-    /// The line its document begins at.
-    pub line: usize,
-}
 
 /// Objects being collected.
 #[derive(Default)]
@@ -56,9 +46,9 @@ impl Collection {
             files.sort();
             if files.is_empty() {
                 return Err(Words::new(
-                    format!("{} holds no manifests", naming.shown(path)),
+                    format!("{} contains no manifests", naming.shown(path)),
                     "files that end in .yaml, .yml or .json, in it or below it",
-                    "put some there, or remove the entry",
+                    "add manifests, or remove the entry",
                 ));
             }
         } else {
@@ -70,7 +60,7 @@ impl Collection {
         Ok(())
     }
 
-    /// The objects, and what is wrong with the files.
+    /// The objects, and the problems of the files.
     pub fn finish(mut self) -> (Vec<UserObject>, Vec<Problem>) {
         self.problems.truncate(MOST_PROBLEMS);
         (self.objects, self.problems)
@@ -89,9 +79,9 @@ impl Collection {
         self.bytes += bytes.len() as u64;
         if bytes.len() as u64 > left || self.files > MOST_FILES {
             return Err(Words::new(
-                format!("{shown} is more than hactl takes"),
+                format!("{shown} exceeds hactl's limit"),
                 format!("at most {} MiB in {MOST_FILES} files", LARGEST >> 20),
-                "is this another folder? Large sets of objects are better kept by a tool of their own",
+                "check the path; use a dedicated tool for large sets of objects",
             ));
         }
         let Ok(text) = String::from_utf8(bytes) else {
@@ -134,7 +124,7 @@ impl Collection {
         let key = object_key(&object);
         if let Some(other) = self.seen.get(&identity(&key)) {
             let words = Words::new(
-                format!("{} stands here and at {other}", object_in_words(&key)),
+                format!("{} is defined here and at {other}", object_in_words(&key)),
                 "each object once",
                 "remove one of them",
             );
@@ -145,7 +135,7 @@ impl Collection {
             let words = Words::new(
                 format!("this is object number {}", MOST_OBJECTS + 1),
                 format!("at most {MOST_OBJECTS} objects"),
-                "large sets of objects are better kept by a tool of their own",
+                "use a dedicated tool for large sets of objects",
             );
             self.problems.push(file.problem(place, words));
         }
@@ -175,7 +165,7 @@ impl File<'_> {
     }
 }
 
-/// Manifests below a folder; hidden files and folders are others' business.
+/// Manifests below a folder, without hidden files and folders.
 fn below(folder: &Path, found: &mut Vec<PathBuf>, depth: usize) -> Result<(), Words> {
     let shown = folder.display();
     let unreadable = |e: std::io::Error| {
@@ -183,9 +173,9 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>, depth: usize) -> Result<(), Wo
     };
     if depth > DEEPEST || found.len() > MOST_FILES {
         return Err(Words::new(
-            format!("{shown} is more than hactl takes"),
+            format!("{shown} exceeds hactl's limit"),
             format!("at most {MOST_FILES} files, {DEEPEST} folders deep"),
-            "is this another folder?",
+            "check the path",
         ));
     }
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
@@ -202,7 +192,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>, depth: usize) -> Result<(), Wo
     Ok(())
 }
 
-/// The documents of a file, each with the place it begins at.
+/// The documents of a file, each with its first place.
 #[expect(clippy::result_large_err, reason = "one problem ends the file; it is made once")]
 fn documents(file: &File<'_>) -> Result<Vec<At<Value>>, Problem> {
     if file.shown.ends_with(".json") {
@@ -220,7 +210,7 @@ fn documents(file: &File<'_>) -> Result<Vec<At<Value>>, Problem> {
         let words = Words::new(
             format!("this is not YAML: {message}"),
             "Kubernetes manifests, with `---` between them",
-            "correct this line or the one above; `kubectl create --dry-run=client -f FILE` judges it too",
+            "correct this line or the one above; `kubectl create --dry-run=client -f FILE` validates it too",
         );
         file.problem(place, words)
     })
@@ -249,7 +239,7 @@ fn is_list(map: &serde_json::Map<String, Value>) -> bool {
     map.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
 }
 
-/// What an object says of itself that nobody can ask for.
+/// Fields of metadata that only a server sets.
 const SERVERS_OWN: [&str; 7] =
     ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink", "deletionTimestamp"];
 
@@ -257,7 +247,7 @@ const SERVERS_OWN: [&str; 7] =
 fn judge(mut value: Value) -> Result<Value, Words> {
     let Some(map) = value.as_object_mut() else {
         return Err(Words::new(
-            "this is no Kubernetes object",
+            "this is not a Kubernetes object",
             "a mapping with apiVersion, kind and metadata",
             "remove it",
         ));
@@ -267,8 +257,8 @@ fn judge(mut value: Value) -> Result<Value, Words> {
     let (version, kind) = (text("/apiVersion"), text("/kind"));
     if version.starts_with("kustomize.config.k8s.io/") {
         return Err(Words::new(
-            "this is kustomize's own file, not an object",
-            "the objects that it makes",
+            "this is a kustomize file, not an object",
+            "the objects that kustomize generates",
             "run `kubectl kustomize FOLDER > objects.yaml` and list objects.yaml",
         ));
     }
@@ -284,7 +274,7 @@ fn judge(mut value: Value) -> Result<Value, Words> {
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     if name.is_empty() {
         let remedy = if value.pointer("/metadata/generateName").is_some() {
-            "write metadata.name instead of generateName: what is applied again and again must be found again"
+            "write metadata.name instead of generateName: hactl applies objects repeatedly and must find them again"
         } else {
             "add metadata.name"
         };
@@ -298,14 +288,14 @@ fn judge(mut value: Value) -> Result<Value, Words> {
     }
     if kind == "Node" && version == "v1" {
         return Err(Words::new(
-            format!("the Node {name} is made by its kubelet"),
+            format!("the Node {name} is created by its kubelet"),
             "objects that you own",
             "use `labels` and `taints` of the host in the inventory",
         ));
     }
     if name.starts_with("hactl-") && matches!(namespace.as_str(), "kube-system") {
-        let what = format!("{kind} kube-system/{name} has a name that hactl keeps for itself");
-        return Err(Words::new(what, "another name", "rename it: hactl- in kube-system is hactl's own"));
+        let what = format!("{kind} kube-system/{name} has a name that is reserved for hactl");
+        return Err(Words::new(what, "another name", "rename it: in kube-system, hactl- is reserved"));
     }
     if let Some(meta) = value.pointer_mut("/metadata").and_then(Value::as_object_mut) {
         for field in SERVERS_OWN {

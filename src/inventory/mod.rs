@@ -1,8 +1,8 @@
-//! The inventory: YAML that a person writes, to the desired state that everything else works from.
+//! The inventory: YAML written by a person becomes the desired state, on which all other modules work.
 //!
-//! In: a file or standard input. Out: [`Loaded`], with every default filled in and the warnings worth reading, or an
-//! [`InventoryError`] that names every broken rule with its line, what was expected and what to do. `schema` says
-//! what may be written, `check` what must hold, `reference` publishes both, `starter` writes a first file.
+//! In: a file or standard input. Out: [`Loaded`], with every default filled in and with warnings, or an
+//! [`InventoryError`] with every violation: its line, what was expected and what to do. `schema` has the keys,
+//! `check` the rules, `reference` publishes both, `starter` writes a first file.
 
 mod at;
 mod attached;
@@ -20,10 +20,9 @@ pub mod topology;
 pub mod vagrant;
 mod yaml;
 
+pub use crate::model::attached::{Attached, UserObject};
 pub use at::Place;
-pub use attached::Attached;
 pub use check::owned;
-pub use manifests::UserObject;
 pub use openssh::{Disk, Files, Nothing};
 pub use problem::{Problem, Report, Severity};
 
@@ -36,10 +35,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The Kubernetes of an inventory that names none.
+/// Default version of Kubernetes.
 pub const DEFAULT_KUBERNETES: &str = "1.36.3";
 
-/// Where an inventory comes from.
+/// Source of an inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A file.
@@ -72,60 +71,68 @@ impl fmt::Display for Source {
     }
 }
 
-/// An inventory that holds.
+/// A valid inventory.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What it asks for.
+    /// The desired state.
     pub desired: Desired,
-    /// What somebody should read, in the order of the file. Among them every key that has no effect yet.
+    /// Warnings in the order of the file, with every key that has no effect so far.
     pub warnings: Vec<Problem>,
     /// Its text.
     pub text: String,
-    /// What is in the files that it names; nothing when they were not to be opened.
+    /// The contents of the files that it names; empty if these were not opened.
     pub attached: Arc<Attached>,
-    /// The inventory's directory, absolute where it could be made so: the state lives below it.
+    /// The inventory's directory, absolute where possible; the state directory is below it.
     pub base: PathBuf,
 }
 
 /// Why there is no desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
-    /// Nothing is there.
-    #[error("there is no inventory at {}\n  do: write one to start from with `hactl inventory init {}`, or name another with -i FILE", .0.display(), .0.display())]
+    /// There is no such file.
+    #[error(
+        "there is no inventory at {}\n  \
+         do: create one with `hactl inventory init {}`, or name another with -i FILE",
+        .0.display(), .0.display()
+    )]
     Missing(PathBuf),
-    /// A directory is there.
-    #[error("{} is a directory, and an inventory is a file\n  do: name the file in it, such as {}", .0.display(), .0.join("hactl.yaml").display())]
+    /// It is a directory.
+    #[error(
+        "{} is a directory; an inventory is a file\n  \
+         do: name the file in it, such as {}",
+        .0.display(), .0.join("hactl.yaml").display()
+    )]
     Directory(PathBuf),
     /// It cannot be read.
     #[error("cannot read the inventory {from}: {source}\n  do: check its permissions; `-` reads standard input")]
     Unreadable {
-        /// Where it should come from.
+        /// The source.
         from: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It is not text.
     #[error(
-        "{from}:{line}: byte {offset} is not UTF-8 text\n  do: is this another file? An inventory is a YAML file in UTF-8"
+        "{from}:{line}: byte {offset} is not UTF-8 text\n  do: check the path: an inventory is a YAML file in UTF-8"
     )]
     NotText {
-        /// Where it came from.
+        /// The source.
         from: String,
         /// Line of the first bad byte.
         line: usize,
         /// Its offset.
         offset: usize,
     },
-    /// Vagrant's machines make none.
+    /// hactl cannot make one from Vagrant's machines.
     #[error(transparent)]
     Vagrant(#[from] vagrant::VagrantError),
-    /// It breaks rules.
+    /// It violates rules.
     #[error("{0}")]
     Invalid(Report),
 }
 
 impl InventoryError {
-    /// The broken rules, when the text could be judged at all.
+    /// The violations, if the text could be validated.
     pub fn report(&self) -> Option<&Report> {
         match self {
             Self::Invalid(report) => Some(report),
@@ -134,7 +141,7 @@ impl InventoryError {
     }
 }
 
-/// Reads an inventory and looks whether the files it names are there.
+/// Reads an inventory and checks that the files it names exist.
 pub fn load(source: &Source) -> Result<Loaded, InventoryError> {
     let name = source.to_string();
     let unreadable = |source| InventoryError::Unreadable { from: name.clone(), source };
@@ -166,31 +173,32 @@ pub fn load(source: &Source) -> Result<Loaded, InventoryError> {
     look_for(&name, &text, loaded, &files)
 }
 
-/// Judges a text, as if it were a file in `base`. Opens nothing, so that it can be fuzzed: there is no OpenSSH configuration either.
+/// Validates a text, as if it were a file in `base`. Opens no file, not even OpenSSH's configuration, so that it can be
+/// fuzzed.
 pub fn parse(text: &str, base: &Path) -> Result<Loaded, InventoryError> {
     let around = Around { home: std::env::home_dir(), user: "", disk: &openssh::Nothing };
     judge("hactl.yaml", text, base, around).map(|(loaded, _)| loaded)
 }
 
-/// Judges a text as if it were a file in `base`, for somebody whose home is `home` and who has these files there.
+/// Validates a text, as if it were a file in `base`, for a user with this home directory and these files.
 pub fn parse_at_home(text: &str, base: &Path, home: &Path, disk: &dyn Files) -> Result<Loaded, InventoryError> {
     let around = Around { home: Some(home.to_owned()), user: "me", disk };
     judge("hactl.yaml", text, base, around).map(|(loaded, _)| loaded)
 }
 
-/// What an inventory is read in the midst of.
+/// The environment of an inventory.
 struct Around<'a> {
     home: Option<PathBuf>,
     user: &'a str,
     disk: &'a dyn Files,
 }
 
-/// One byte more than allowed, so that the reader can tell.
+/// Reads one byte more than allowed, so that the parser recognises a text that is too large.
 fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes)?;
     while bytes.len() > yaml::LARGEST && bytes.last().is_some_and(|b| *b >= 0x80) {
-        // A character cut in half would be reported as bad text rather than as too much of it.
+        // A truncated character would be reported as invalid text instead of too much text.
         bytes.pop();
         bytes.extend_from_slice(b"..");
     }
@@ -222,7 +230,7 @@ fn judge(file: &str, text: &str, base: &Path, around: Around<'_>) -> Result<(Loa
     }
 }
 
-/// Better now than after the first host has been changed.
+/// Checks that the named files exist, before any host is changed.
 fn look_for(name: &str, text: &str, mut loaded: Loaded, files: &[NamedFile]) -> Result<Loaded, InventoryError> {
     let mut problems = Vec::new();
     for file in files {
@@ -256,7 +264,7 @@ fn look_for(name: &str, text: &str, mut loaded: Loaded, files: &[NamedFile]) -> 
     if problems.is_empty() {
         return Ok(loaded);
     }
-    // Those of the inventory in the order of the file, then those of other files as they were found.
+    // Problems of the inventory in the order of the file, then those of other files in the order of their discovery.
     problems.sort_by_key(|p| (p.file != name, if p.file == name { p.place } else { Place::default() }));
     Err(InventoryError::Invalid(Report { problems, warnings: loaded.warnings }))
 }

@@ -1,7 +1,7 @@
-//! What is wrong with an inventory, and how it is shown: place, quoted line, caret, what was expected, what to do.
+//! Problems of an inventory and their text: place, quoted line, caret, what was expected, what to do.
 //!
-//! In: problems from the reader and from the checks. Out: [`Report`], whose `Display` is what people read and whose
-//! problems serialize for `-o json`.
+//! In: problems from the reader and from the checks. Out: [`Report`], with `Display` for people and problems that
+//! serialize for `-o json`.
 
 use super::at::Place;
 use serde::Serialize;
@@ -13,11 +13,11 @@ use std::fmt;
 pub enum Severity {
     /// The inventory is refused.
     Error,
-    /// The inventory is taken, but somebody should read this.
+    /// The inventory is accepted, but its author should read this.
     Warning,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// How bad it is.
@@ -29,14 +29,14 @@ pub struct Problem {
     pub place: Place,
     /// What is wrong.
     pub what: String,
-    /// What was expected; empty when the sentence above says it already.
+    /// What was expected; empty if `what` says so.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
     /// What to do.
     pub remedy: String,
-    /// The line as written, shortened when it is very long.
+    /// The line as written, shortened if it is very long.
     pub line_text: String,
-    /// Where the caret goes, in characters of `line_text`, and how many there are.
+    /// Position and number of carets, in characters of `line_text`.
     #[serde(skip)]
     pub caret: (usize, usize),
 }
@@ -45,7 +45,7 @@ pub struct Problem {
 const WIDEST: usize = 120;
 
 impl Problem {
-    /// A problem of a line of some other file, which is not quoted.
+    /// A problem of a line in another file, which is not quoted.
     pub fn elsewhere(
         severity: Severity,
         (file, line): (&str, usize),
@@ -96,7 +96,7 @@ fn clean(text: &str) -> String {
     text.chars().map(|c| if c == '\t' { ' ' } else { c }).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The part of the line to show, and where the caret goes in it.
+/// The part of the line to show, and the position of the caret in it.
 fn quote(text: &str, line: &str, place: Place) -> (String, (usize, usize)) {
     let chars: Vec<char> = line.chars().collect();
     let start = place.column.saturating_sub(1).min(chars.len());
@@ -104,7 +104,7 @@ fn quote(text: &str, line: &str, place: Place) -> (String, (usize, usize)) {
     let first_line = written.lines().next().unwrap_or_default();
     let mut width = first_line.trim_end().chars().count();
     if width == 0 {
-        // A list or a mapping: its first word says enough.
+        // A list or a mapping: its first word is sufficient.
         width = chars[start..].iter().take_while(|c| !c.is_whitespace() && !matches!(c, ':' | ',')).count();
     }
     let width = width.clamp(1, chars.len().saturating_sub(start).max(1));
@@ -123,7 +123,7 @@ impl fmt::Display for Problem {
         let number = self.place.line.to_string();
         let gutter = " ".repeat(number.len());
         let (start, width) = self.caret;
-        // A line that is not to be shown leaves nothing to point at.
+        // Without a quoted line there is no caret.
         if width > 0 {
             writeln!(f, " {gutter} |")?;
             writeln!(f, " {number} | {}", self.line_text)?;
@@ -136,12 +136,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with one inventory, in the order of the file.
+/// All problems of one inventory, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The errors.
     pub problems: Vec<Problem>,
-    /// Warnings that were found besides.
+    /// The warnings.
     pub warnings: Vec<Problem>,
 }
 

@@ -1,11 +1,10 @@
-//! The published form of the schema: a JSON Schema for editors, and the table of the reference page.
+//! The published form of the schema: a JSON Schema for editors, and the list of keys in docs/inventory.md.
 //!
-//! In: the types of `schema`. Out: text; the committed copies are compared with it by a test, so neither can lie.
+//! In: the types of `schema`. Out: text. A test compares the committed copies with it.
 
 use super::schema::Inventory;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
-use std::fmt::Write as _;
 
 /// The JSON Schema as a value.
 pub fn schema() -> Value {
@@ -25,11 +24,11 @@ pub fn schema_text() -> String {
 pub struct Key {
     /// Its path, such as `hosts[].ssh.port`.
     pub path: String,
-    /// What may be written.
+    /// Its possible values.
     pub kind: String,
-    /// What holds when it is not written.
+    /// Its default value, `required`, or nothing.
     pub default: String,
-    /// What it means.
+    /// Its description.
     pub meaning: String,
 }
 
@@ -40,7 +39,7 @@ pub fn keys() -> Vec<Key> {
     keys
 }
 
-/// Where a key is known, for the one who wrote it in the wrong place.
+/// The paths of a key, for a message about a key in the wrong place.
 pub fn places_of(key: &str) -> Vec<String> {
     let under = |path: &String| path.rsplit_once('.').is_some_and(|(_, last)| last == key) || path == key;
     let mut places: Vec<String> = keys().into_iter().map(|k| k.path).filter(under).collect();
@@ -98,19 +97,37 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// The table of the reference page, in Markdown.
-pub fn table() -> String {
-    let mut text = String::from("| key | value | default | meaning |\n|---|---|---|---|\n");
-    let cell = |text: &str| text.replace('|', "\\|");
+/// Longest line of the list; documents have at most 120 columns.
+const COLUMNS: usize = 118;
+
+/// The list of all keys in Markdown: one item per key.
+pub fn list() -> String {
+    let mut text = String::new();
     for key in keys() {
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} |",
-            cell(&key.path),
-            cell(&key.kind),
-            cell(&key.default),
-            cell(&key.meaning)
-        );
+        let default = match key.default.as_str() {
+            "" => String::new(),
+            "required" => ", required".to_owned(),
+            default => format!(", default {default}"),
+        };
+        item(&mut text, &format!("- **`{}`** ({}{default}): {}", key.path, key.kind, key.meaning));
     }
     text
+}
+
+/// Writes an item, wrapped with a hanging indent.
+fn item(text: &mut String, words: &str) {
+    let mut width = 0;
+    for word in words.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > COLUMNS {
+            text.push_str("\n  ");
+            width = 2;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += length;
+    }
+    text.push('\n');
 }

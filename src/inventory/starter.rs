@@ -1,12 +1,12 @@
-//! The file that `inventory init` writes: complete enough to work, commented enough to be changed without a manual.
+//! The file that `inventory init` writes: complete, and commented so that it can be edited without a manual.
 //!
-//! In: what the user already knows. Out: YAML text that itself passes every rule.
+//! In: the user's flags. Out: YAML text that passes every rule.
 
 use crate::model::names::{BadName, ClusterName, HostName};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-/// What is known about the cluster to be.
+/// The user's flags.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
     /// Its name.
@@ -17,28 +17,28 @@ pub struct Start {
     pub hosts: Vec<String>,
 }
 
-/// Why a starter file cannot be written from what was given.
+/// Why a starter file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The cluster's name breaks a rule.
+    /// A name violates a rule.
     #[error("{0}")]
     Name(#[from] BadName),
-    /// An address is none.
+    /// A text is not an address.
     #[error("{what} {text:?} is not an IPv4 address")]
     Address {
-        /// What it was meant for.
+        /// The flag.
         what: &'static str,
-        /// What was given.
+        /// The text.
         text: String,
     },
 }
 
-/// A starter file, and what its reader must still fill in.
+/// A starter file, and what its reader must still edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Starter {
     /// The YAML.
     pub text: String,
-    /// What to edit before it is true.
+    /// The keys to edit.
     pub edit: Vec<String>,
 }
 
@@ -66,9 +66,9 @@ pub fn starter(start: &Start) -> Result<Starter, StartError> {
         }
     };
     if hosts.iter().any(|(_, address)| address.is_none()) {
-        edit.push("hosts[].address: certificates and etcd need addresses, not names".to_owned());
+        edit.push("hosts[].address: certificates and etcd require addresses, not names".to_owned());
     }
-    edit.push("ssh.user and ssh.identity: who logs in, and with which key".to_owned());
+    edit.push("ssh.user and ssh.identity: the login user and its key".to_owned());
     Ok(Starter { text: render(&cluster, vip, &hosts), edit })
 }
 
@@ -85,7 +85,7 @@ fn host(index: usize, text: &str) -> Result<(HostName, Option<Ipv4Addr>), StartE
     }
 }
 
-/// Some address near the hosts that none of them has.
+/// An address near those of the hosts that no host has.
 fn free_address(hosts: &[(HostName, Option<Ipv4Addr>)]) -> Ipv4Addr {
     let taken: Vec<Ipv4Addr> = hosts.iter().filter_map(|(_, address)| *address).collect();
     let [a, b, c, _] = taken.first().copied().unwrap_or(Ipv4Addr::new(192, 0, 2, 1)).octets();
@@ -101,7 +101,7 @@ fn render(cluster: &ClusterName, vip: Ipv4Addr, hosts: &[(HostName, Option<Ipv4A
     let mut spare = (11..=254).map(|d| Ipv4Addr::new(192, 0, 2, d)).filter(|ip| !taken.contains(ip));
     let mut text = format!(
         "\
-# Inventory of the cluster {cluster}. `hactl inventory check FILE` judges it, `hactl up -i FILE` makes it so.
+# Inventory of the cluster {cluster}. `hactl inventory check FILE` validates it, `hactl up -i FILE` applies it.
 # Every key is explained in docs/inventory.md; `hactl inventory schema` prints a JSON Schema for editors.
 schema: 1
 cluster: {cluster}
@@ -109,19 +109,19 @@ cluster: {cluster}
 versions:
   kubernetes: \"{}\"              # always in quotes
 
-# Where clients find the API: an address that no machine has. It moves among the load balancers.
+# Where clients reach the API: an address that no machine has. It moves between the load balancers.
 # With a load balancer of your own write `external: api.example.org:6443` instead.
 endpoint:
   vip: {vip}
 
-# How the hosts are reached; what is left open here is looked up in ~/.ssh/config. The user is root, or may use sudo.
+# SSH to the hosts; hactl takes missing settings from ~/.ssh/config. The user is root, or may use sudo.
 ssh:
   user: root
-  # identity: ~/.ssh/id_ed25519        # without it: the agent and the usual files
-  # known_hosts: ./known_hosts         # without it: ~/.ssh/known_hosts
+  # identity: ~/.ssh/id_ed25519        # default: the agent and the usual files
+  # known_hosts: ./known_hosts         # default: ~/.ssh/known_hosts
 
-# name: the Node's name. address: what components bind and put into certificates.
-# roles: control-plane, etcd, load-balancer, worker; or spare alone. An odd number of etcd members: 3 or 5.
+# name: the Node's name. address: components bind it and put it into certificates.
+# roles: control-plane, etcd, load-balancer, worker; or only spare. An odd number of etcd members: 3 or 5.
 hosts:
 ",
         super::DEFAULT_KUBERNETES
@@ -143,15 +143,15 @@ hosts:
         let address = address.or_else(|| spare.next()).unwrap_or(Ipv4Addr::new(192, 0, 2, 1));
         let _ = write!(text, "  - name: {name}\n    address: {address}{note}\n    roles: [{roles}]\n");
         if index == 0 {
-            text.push_str("    # ssh: {host: cp1.mgmt, port: 2222}   # when it is reached at another address\n");
+            text.push_str("    # ssh: {host: cp1.mgmt, port: 2222}   # if SSH uses another address\n");
             text.push_str("    # zone: rack-a\n");
         }
     }
     text.push_str(
         "
-# Ranges for pods and services: they must not overlap with any network of yours.
+# Ranges for pods and services: they must not overlap with your networks.
 network:
-  pods: 10.244.0.0/16                    # each node takes a /24
+  pods: 10.244.0.0/16                    # each Node gets a /24
   services: 10.96.0.0/12
 ",
     );

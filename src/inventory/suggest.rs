@@ -1,6 +1,6 @@
-//! "Did you mean": the nearest word to one that was mistyped.
+//! "Did you mean": the nearest word to a mistyped one.
 
-/// The word of `known` that is nearest to `word`, when it is near enough to be what was meant.
+/// The word of `known` that is nearest to `word`, if it is near enough to be a typing error.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: String = word.chars().take(64).collect();
     let plain = flat(&word);

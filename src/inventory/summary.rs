@@ -1,4 +1,4 @@
-//! What an inventory amounts to: the endpoint, the hosts, and what may fail before the cluster does.
+//! Summary of an inventory: the endpoint, the hosts, and the failures that the cluster survives.
 //!
 //! In: the desired state. Out: [`Summary`], for `inventory check` as text and as JSON.
 
@@ -7,7 +7,7 @@ use crate::model::desired::{Desired, EndpointKind, Role};
 use serde::Serialize;
 use std::fmt;
 
-/// What an inventory amounts to.
+/// Summary of an inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The cluster's name.
@@ -16,7 +16,7 @@ pub struct Summary {
     pub kubernetes: String,
     /// The endpoint's URL.
     pub endpoint: String,
-    /// Who answers there.
+    /// What answers at the endpoint.
     pub answered_by: String,
     /// Pod range.
     pub pods: String,
@@ -35,16 +35,16 @@ pub struct HostLine {
     pub name: String,
     /// Its address.
     pub address: String,
-    /// How it is reached, by the inventory and OpenSSH's configuration.
+    /// Its SSH destination, by the inventory and OpenSSH's configuration.
     pub ssh: String,
-    /// What it is for.
+    /// Its roles.
     pub roles: Vec<Role>,
     /// Its failure domain.
     pub zone: Option<String>,
 }
 
 impl Summary {
-    /// Sums up.
+    /// Summarises a desired state.
     pub fn of(desired: &Desired) -> Self {
         let count = |role| desired.with(role).count();
         let (voters, control, balancers) = (count(Role::Etcd), count(Role::ControlPlane), count(Role::LoadBalancer));
@@ -64,13 +64,11 @@ impl Summary {
                     plural(balancers),
                     failures(balancers.saturating_sub(1))
                 ));
-                format!("a virtual address (VRRP router id {vrid}) on {balancers} host{}", plural(balancers))
+                format!("a virtual address (VRRP router ID {vrid}) on {balancers} host{}", plural(balancers))
             }
-            EndpointKind::External(_) => "a load balancer of yours".to_owned(),
-            EndpointKind::Local { name: Some(_) } => "by name; every node has a balancer of its own".to_owned(),
-            EndpointKind::Local { name: None } => {
-                "one of the API servers; every node has a balancer of its own".to_owned()
-            }
+            EndpointKind::External(_) => "your own load balancer".to_owned(),
+            EndpointKind::Local { name: Some(_) } => "by name; every Node runs its own balancer".to_owned(),
+            EndpointKind::Local { name: None } => "one of the API servers; every Node runs its own balancer".to_owned(),
         };
         Self {
             cluster: desired.cluster.to_string(),

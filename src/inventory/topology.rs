@@ -1,7 +1,7 @@
-//! What a lab of machines is made of: the one description that `hactl lab`, the Vagrantfile and `-i vagrant:DIR` share.
+//! The machines of a lab: the one description that `hactl lab`, the Vagrantfile and `-i vagrant:DIR` share.
 //!
-//! In: `vagrant/topology.yaml`, which is part of the binary. Out: names for machines, and from a machine's name and its
-//! neighbours' what it is for.
+//! In: `vagrant/topology.yaml`, which is part of the binary. Out: names for machines, and the roles of a machine by its
+//! name and those of its neighbours.
 
 use crate::model::desired::Role;
 use serde::Deserialize;
@@ -17,13 +17,13 @@ static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// The last number of the first machine's address; the others count on from it.
+    /// The last octet of the first machine's address; the others are numbered from it.
     pub first: u8,
-    /// The last number of the API's virtual address.
+    /// The last octet of the API's virtual address.
     pub vip: u8,
-    /// The kinds of machines, in the order in which they are made.
+    /// The kinds of machines, in the order of their creation.
     pub machines: Vec<Machines>,
-    /// Lines of an inventory that containers on one machine need and real hosts do not.
+    /// Lines of an inventory that only containers on one machine need.
     pub containers: String,
 }
 
@@ -31,13 +31,13 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machines {
-    /// What they are made for.
+    /// Their role.
     pub role: Role,
-    /// How many there are when nobody says otherwise.
+    /// Their default number.
     pub count: usize,
-    /// What they are called before their number; they are made under the first.
+    /// Their names without the number; new machines use the first.
     pub names: Vec<String>,
-    /// What they do as well while there are no machines for that alone.
+    /// Their additional roles, as long as no machines have only these.
     pub also: Vec<Role>,
 }
 
@@ -48,7 +48,7 @@ pub fn topology() -> &'static Topology {
 }
 
 impl Topology {
-    /// The names of so many machines of each role, in the order of their addresses.
+    /// The names of this many machines of each role, in the order of their addresses.
     pub fn names(&self, count: impl Fn(Role) -> usize) -> impl Iterator<Item = (String, Role)> {
         self.machines.iter().flat_map(move |kind| {
             let called = kind.names.first().map_or("", String::as_str);
@@ -56,7 +56,7 @@ impl Topology {
         })
     }
 
-    /// What a machine is made for, by its name: the longest word for a role that stands at the end of it, before its number.
+    /// The role of a machine by its name: the longest word for a role at its end, before its number.
     #[must_use]
     pub fn role_of(&self, name: &str) -> Option<Role> {
         let name = name.split('.').next().unwrap_or(name).to_ascii_lowercase().replace('_', "-");
@@ -66,7 +66,7 @@ impl Topology {
         words.filter(|(called, _)| ends(called)).max_by_key(|(called, _)| called.len()).map(|(_, role)| role)
     }
 
-    /// All that a machine made for `role` does in a lab that has machines for `there`.
+    /// All roles of a machine made for `role`, in a lab that has machines for `there`.
     #[must_use]
     pub fn roles(&self, role: Role, there: &[Role]) -> Vec<Role> {
         let also = self.machines.iter().filter(|kind| kind.role == role).flat_map(|kind| &kind.also);

@@ -1,7 +1,7 @@
-//! YAML to raw values, and the YAML reader's errors in words that help.
+//! YAML to raw values, with helpful texts for the YAML reader's errors.
 //!
-//! In: text from anywhere. Out: [`Inventory`] with places, or the one problem that stopped the reading: a document
-//! that is not understood as a whole cannot be judged in parts. Bounded: nothing in a text can make it large or deep.
+//! In: any text. Out: [`Inventory`] with places, or the one problem that stopped the reader: a document that cannot be
+//! read as a whole cannot be validated in parts. Bounded: no text can make the result large or deep.
 
 use super::at::{At, Place};
 use super::problem::{Problem, Severity, Words};
@@ -10,7 +10,7 @@ use super::schema::Inventory;
 use super::suggest::nearest;
 use serde_saphyr::{Error, Options};
 
-/// No inventory is larger: a thousand hosts take some 200 KiB.
+/// Limit for an inventory: a thousand hosts have about 200 KiB.
 pub const LARGEST: usize = 1024 * 1024;
 
 /// Reads the text.
@@ -41,7 +41,7 @@ fn options() -> Options {
     }
 }
 
-/// What can be said without parsing, and better than a parser would.
+/// Problems that need no parser, with better messages than a parser's.
 fn refuse_early(text: &str) -> Option<(Place, Words)> {
     if text.len() > LARGEST {
         return Some((
@@ -49,7 +49,7 @@ fn refuse_early(text: &str) -> Option<(Place, Words)> {
             Words::new(
                 "this is more than 1024 KiB of text",
                 "at most 1024 KiB",
-                "name the inventory itself; is this another file?",
+                "check the path: this may be another file",
             ),
         ));
     }
@@ -57,7 +57,7 @@ fn refuse_early(text: &str) -> Option<(Place, Words)> {
         if let Some(column) = line.chars().position(|c| c.is_control() && c != '\t' && c != '\r') {
             return Some((
                 Place::new(number + 1, column + 1),
-                Words::new("this is not text", "a YAML file", "name the inventory itself; is this another file?"),
+                Words::new("this is not text", "a YAML file", "check the path: this may be another file"),
             ));
         }
     }
@@ -71,14 +71,14 @@ fn refuse_early(text: &str) -> Option<(Place, Words)> {
             Words::new(
                 "the inventory is empty",
                 "at least schema, cluster, endpoint and hosts",
-                "write one to start from with `hactl inventory init FILE`",
+                "create one with `hactl inventory init FILE`",
             ),
         ));
     }
     None
 }
 
-/// The reader's error as place and words.
+/// The reader's error as a place and a text.
 fn explain(text: &str, error: &Error) -> (Place, Words) {
     let mut place = error.location().map(Place::from).unwrap_or_default();
     if place.line == 0 {
@@ -88,7 +88,7 @@ fn explain(text: &str, error: &Error) -> (Place, Words) {
         Error::SerdeUnknownField { field, expected, .. } => unknown_key(field, expected),
         Error::DuplicateMappingKey { key, .. } => {
             let key = key.as_deref().unwrap_or("this key");
-            Words::new(format!("{key} is written twice in the same mapping"), "each key once", "keep one of them")
+            Words::new(format!("duplicate key {key} in this mapping"), "each key once", "remove one of them")
         }
         Error::MultipleDocuments { .. } => Words::new(
             "a second YAML document starts here",
@@ -107,16 +107,16 @@ fn explain(text: &str, error: &Error) -> (Place, Words) {
             Words::new("YAML tags have no meaning in an inventory", "a plain value", "remove the `!tag`")
         }
         Error::UnknownAnchor { .. } => {
-            Words::new("no anchor of this name stands above", "an `&name` before its `*name`", "write the value out")
+            Words::new("there is no such anchor above", "an `&name` before its `*name`", "write the value")
         }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayStackDepthExceeded { .. } => Words::new(
-            "this grows beyond any inventory when it is read",
+            "this exceeds the limits when it is read",
             "at most 100000 values, 32 levels and 2000 aliases",
-            "write the values out instead of nesting aliases",
+            "write the values instead of nested aliases",
         ),
         Error::AliasError { error, .. } => return explain(text, error),
         other => syntax(text, &mut place, other),
@@ -142,7 +142,7 @@ fn wrong_type(text: &str, place: Place, found: &str, expected: &str) -> Words {
         return Words::new(
             format!("the inventory is {found}, not a mapping"),
             "a mapping with schema, cluster, endpoint and hosts",
-            "write one to start from with `hactl inventory init FILE`; is this another file?",
+            "check the path, or create an inventory with `hactl inventory init FILE`",
         );
     }
     let remedy = match (expected.as_str(), written(text, place)) {
@@ -160,10 +160,10 @@ fn wrong_type(text: &str, place: Place, found: &str, expected: &str) -> Words {
         ("a single value", _) => "write one value here, without brackets or `- `".to_owned(),
         _ => format!("write {expected} here"),
     };
-    Words::new(format!("found {found} where {expected} belongs"), expected, remedy)
+    Words::new(format!("found {found} instead of {expected}"), expected, remedy)
 }
 
-/// Whether nothing but comments stands before the place.
+/// Whether only comments are before the place.
 fn begins_document(text: &str, place: Place) -> bool {
     let silent = |line: &str| matches!(line.trim().chars().next(), None | Some('#' | '%')) || line.trim() == "---";
     let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
@@ -171,7 +171,7 @@ fn begins_document(text: &str, place: Place) -> bool {
     text.lines().take(place.line.saturating_sub(1)).all(silent) && matches!(before.trim(), "" | "---" | "\u{feff}")
 }
 
-/// Serde's words for what it saw, in YAML's.
+/// Serde's terms in YAML's.
 fn found(unexpected: &str) -> String {
     unexpected
         .replace("sequence", "a list")
@@ -183,7 +183,7 @@ fn found(unexpected: &str) -> String {
         .replace("boolean", "the value")
 }
 
-/// What stands at the place, judged by its first character.
+/// The kind of the value at the place, by its first character.
 fn found_here(text: &str, place: Place) -> String {
     let line = text.lines().nth(place.line.saturating_sub(1)).unwrap_or_default();
     let rest: String = line.chars().skip(place.column.saturating_sub(1)).collect();
@@ -201,13 +201,13 @@ pub fn written(text: &str, place: Place) -> Option<&str> {
     text.get(place.offset..place.offset.checked_add(place.bytes)?).map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Serde's and the reader's names of types, in words for people.
+/// Serde's and the reader's names of types, for people.
 fn plain(expected: &str) -> String {
     match expected {
         "i64" | "u64" | "integer" | "a 64-bit integer" => "a whole number".to_owned(),
         "bool" | "a boolean" | "boolean" => "true or false".to_owned(),
         "a string" | "string" | "String" => "a text".to_owned(),
-        // The reader asks for a text even where a number or a boolean belongs.
+        // The reader reports a text even where a number or a boolean is expected.
         "string scalar" => "a single value".to_owned(),
         "a sequence" | "sequence" | "sequence start" => "a list".to_owned(),
         "a map" | "mapping" | "mapping start" => "a mapping".to_owned(),
@@ -215,7 +215,7 @@ fn plain(expected: &str) -> String {
     }
 }
 
-/// Anything else is a matter of syntax; tabs are the commonest cause and never named as such.
+/// Any other error is one of syntax; tabs are the most common cause, which the reader does not report.
 fn syntax(text: &str, place: &mut Place, error: &Error) -> Words {
     let indents_with_tab = |line: &str| line.chars().take_while(|c| c.is_whitespace()).any(|c| c == '\t');
     let near = text.lines().enumerate().take(place.line + 1).skip(place.line.saturating_sub(2));
@@ -226,12 +226,12 @@ fn syntax(text: &str, place: &mut Place, error: &Error) -> Words {
     }
     let message = error.to_string();
     if message.contains("recursion limit") || message.contains("nesting") {
-        return Words::new("this is nested deeper than any inventory", "at most 32 levels", "close the brackets above");
+        return Words::new("this is nested too deeply", "at most 32 levels", "close the brackets above");
     }
     let message = message.split(" at line ").next().unwrap_or(&message).trim().to_owned();
     Words::new(
         format!("this is not YAML: {message}"),
-        "`key: value` lines; what belongs together is indented alike",
-        "look at this line and the one above: a missing `:`, quote or bracket, or another indentation",
+        "`key: value` lines with consistent indentation",
+        "check this line and the one above: a missing `:`, quote or bracket, or wrong indentation",
     )
 }

@@ -18,7 +18,7 @@ use crate::model::target::{identity, object_key};
 /// The annotation with the digest.
 const MARK: &str = "hactl.dev/applied";
 const MARK_PATH: &str = "/metadata/annotations/hactl.dev~1applied";
-/// Requests under way at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
 
 /// The object with the annotation.
@@ -55,7 +55,7 @@ pub fn in_order(objects: &mut [Value]) {
     objects.sort_by_key(|object| rank(kind(object)));
 }
 
-/// A request under way.
+/// A pending request.
 type Asked<'a, T> = BoxFuture<'a, Result<T, KubeError>>;
 
 /// Runs requests concurrently, with results in order; the first error ends it.

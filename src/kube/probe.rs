@@ -110,16 +110,19 @@ fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> String {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["ImagePull", "ErrImage", "InvalidImageName"]) {
         return "the pod's image cannot be pulled: check that this host reaches a registry that has it, or set a mirror \
-                (`registries.mirrors`); with `security: cis` images that are present already are checked with the registry too"
+                (`registries.mirrors`); with `security: cis` present images are checked with the registry too"
             .to_owned();
     }
     match ran {
-        Ok(Some(_)) => "`hactl status` shows on which hosts DNS fails, and whether CoreDNS, kube-proxy and flannel are Ready there; if it \
-                        fails on this host alone, check 8472/udp between hosts and checksum offloading of the network card: \
-                        `ethtool -K flannel.1 tx-checksum-ip-generic off` turns it off"
-            .to_owned(),
-        Ok(None) | Err(_) => "the pod did not start, so DNS was not tested; the API's message is above; `hactl kubectl -- -n kube-system get \
-                              events --sort-by=.lastTimestamp` shows what refused or delayed it (a quota, a webhook, the container runtime)"
+        Ok(Some(_)) => {
+            "`hactl status` shows on which hosts DNS fails, and whether CoreDNS, kube-proxy and flannel are \
+                        Ready there; if it fails on this host alone, check 8472/udp between hosts and checksum \
+                        offloading of the network card: `ethtool -K flannel.1 tx-checksum-ip-generic off` turns it off"
+                .to_owned()
+        }
+        Ok(None) | Err(_) => "the pod did not start, so DNS was not tested; the API's message is above; \
+                              `hactl kubectl -- -n kube-system get events --sort-by=.lastTimestamp` shows the cause \
+                              (a quota, a webhook, the container runtime)"
             .to_owned(),
     }
 }

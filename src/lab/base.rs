@@ -1,4 +1,4 @@
-//! The file system below every host: a minimal Debian, made once and cached under a key of all that goes into it.
+//! The lower file system of every host: a minimal Debian, created once and cached under a key of its inputs.
 
 use super::error::Result;
 use super::files::{self, Lock};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The packages, one a line; the box for Vagrant has the same.
 const PACKAGES: &str = include_str!("../../templates/lab/packages");
 const SUITE: &str = "bookworm";
-/// A slow mirror may take its time; nobody waits for longer than this.
+/// Timeout for a slow mirror.
 const PATIENCE: Duration = Duration::from_mins(20);
 
 /// Files beside the hook that finishes the base.
@@ -23,14 +23,14 @@ const PARTS: &[(&str, &str)] = &[
     ("sshd.conf", include_str!("../../templates/lab/sshd.conf")),
 ];
 
-/// A base, and the lock that keeps `purge` away until the lab that will stand on it is on record.
+/// A base, and the lock that blocks `purge` until the lab that uses it is recorded.
 pub(crate) struct Claim {
     /// The base's folder.
     pub(crate) path: PathBuf,
     _lock: Lock,
 }
 
-/// The base from `mirror` (without one, from Debian's own), made if the cache has none.
+/// The base from `mirror` (without one, from Debian's own), created if the cache has none.
 pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress) -> Result<Claim> {
     let lock = Lock::take(&cache.join("lock"))?;
     let base = cache.join(format!("base-{}", key(mirror)));
@@ -39,7 +39,7 @@ pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress
     }
     let begun = Instant::now();
     progress.on(&Note::BaseBegun { path: base.clone() });
-    // Only the holder of the lock makes anything here: what lies here was left by a run that was killed.
+    // Only the holder of the lock writes here: existing files are leftovers of a killed run.
     let work = cache.join("making");
     discard(&work)?;
     let made = make(&work, mirror).and_then(|root| files::rename(&root, &base));
@@ -49,13 +49,13 @@ pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress
     Ok(Claim { path: base, _lock: lock })
 }
 
-/// Removes a half-made base, unless something of the machine is mounted in it.
+/// Removes an incomplete base, unless there is a mount in it.
 fn discard(work: &Path) -> Result<()> {
     super::mounts::demand_none(work)?;
     files::remove(work)
 }
 
-/// Makes a base in `work` and answers where.
+/// Creates a base in `work` and returns its path.
 fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     super::machine::demand(&["mmdebstrap", "unshare"])?;
     let root = work.join("root");
@@ -64,7 +64,7 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     }
     let include = format!("--include={}", packages().collect::<Vec<_>>().join(","));
     let hook = format!("--customize-hook={}", work.join("setup.sh").display());
-    // In a mount namespace of its own: what mmdebstrap mounts ends with it, even if it is killed.
+    // In its own mount namespace: mmdebstrap's mounts disappear with it, even if it is killed.
     let mut arguments = vec![
         "--mount",
         "--propagation=private",
@@ -86,7 +86,7 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// Lines of `sources.list`; without a mirror none, and mmdebstrap knows Debian's own.
+/// Lines of `sources.list`; empty without a mirror, because mmdebstrap knows Debian's own.
 fn sources(mirror: Option<&str>) -> Vec<String> {
     let lines = |mirror| {
         vec![
@@ -103,7 +103,7 @@ fn packages() -> impl Iterator<Item = &'static str> {
     PACKAGES.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// A key that changes with everything that goes into the base (FNV-1a, 64 bits: it names a cache entry, it guards nothing).
+/// A key that changes with every input of the base (FNV-1a, 64 bits: it names a cache entry and protects nothing).
 fn key(mirror: Option<&str>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |text: &str| {
@@ -125,7 +125,7 @@ fn key(mirror: Option<&str>) -> String {
     format!("{hash:016x}")
 }
 
-/// Removes the cached bases on which no lab stands; `used` is asked for them once no new lab can come between.
+/// Removes the cached bases that no lab uses; `used` is called under the lock, so that no new lab can interfere.
 pub(crate) fn purge(cache: &Path, used: impl FnOnce() -> Result<Vec<PathBuf>>, progress: &dyn Progress) -> Result<()> {
     if !cache.is_dir() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The hosts' processes, by their cgroups: found exactly, ended surely, and the folders removed.
+//! The hosts' processes, by their cgroups: finds them, ends them, and removes the folders.
 
 use super::error::{LabError, Result};
 use crate::process::Run;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MOUNT: &str = "/sys/fs/cgroup";
-/// Time for the kernel to take down namespaces and file systems of the killed.
+/// Time for the kernel to remove namespaces and file systems of killed processes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether this machine has the unified hierarchy alone.
+/// Whether this machine has only the unified hierarchy.
 pub(crate) fn unified() -> bool {
     Path::new(MOUNT).join("cgroup.controllers").exists()
 }
@@ -23,7 +23,7 @@ pub(crate) fn clear(cgroup: &str) -> Result<()> {
         let found: Vec<PathBuf> = hierarchies().iter().flat_map(|top| below(&top.join(cgroup))).collect();
         let pids: BTreeSet<u32> = found.iter().flat_map(|folder| pids(folder)).collect();
         if pids.is_empty() {
-            // Children come before their parents; a folder that is still busy is tried again.
+            // Children come before their parents; a busy folder is tried again.
             let left: Vec<&PathBuf> = found.iter().filter(|folder| fs::remove_dir(folder).is_err()).collect();
             if left.iter().all(|folder| !folder.exists()) {
                 return Ok(());
@@ -32,7 +32,7 @@ pub(crate) fn clear(cgroup: &str) -> Result<()> {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
             let mut arguments = vec!["-KILL"];
             arguments.extend(pids.iter().map(String::as_str));
-            // Some may have ended since: the next round counts what is left.
+            // Some may have ended meanwhile: the next round counts the others.
             Run::new("kill", &arguments).output()?;
         }
         if Instant::now() >= deadline {
@@ -51,7 +51,7 @@ fn hierarchies() -> Vec<PathBuf> {
     children(Path::new(MOUNT))
 }
 
-/// The folder and all below it, deepest first; nothing when it is not there.
+/// The folder and all below it, deepest first; empty if it does not exist.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = children(folder).iter().flat_map(|child| below(child)).collect();
     if folder.is_dir() {
@@ -60,13 +60,13 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The folders right below, without links (`cpu,cpuacct` has two names on many machines).
+/// The direct subfolders, without links (`cpu,cpuacct` has two names on many machines).
 fn children(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()).collect()
 }
 
-/// The processes right in a cgroup; never init, nor one of another process namespace (both would be a kernel's mistake).
+/// The processes directly in a cgroup; never init or one of another PID namespace (both would be a kernel bug).
 fn pids(folder: &Path) -> Vec<u32> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 1).collect()

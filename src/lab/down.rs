@@ -1,4 +1,4 @@
-//! Removes a lab, whole or half-made, and leaves nothing behind.
+//! Removes a lab completely, also an incomplete one.
 
 use super::Lab;
 use super::error::{LabError, Result};
@@ -9,10 +9,10 @@ use super::record::{self, Record};
 use super::{base, cgroup, mounts};
 use std::path::Path;
 
-/// Where LXC keeps its locks, below the path of the containers' folder.
+/// LXC's folder of locks, followed by the path of the containers' folder.
 const LXC_RUN: &str = "/run/lxc";
 
-/// Everything of `lab down`, in order: what needs the record goes first, the record last.
+/// All steps of `lab down`, in order: the record is removed last, because the others need it.
 pub(crate) fn down(lab: &Lab, progress: &dyn Progress) -> Result<()> {
     machine::check()?;
     let root = lab.dir.parent().unwrap_or(&lab.dir);
@@ -30,14 +30,14 @@ pub(crate) fn down(lab: &Lab, progress: &dyn Progress) -> Result<()> {
     network.remove(lab.record.hosts.len())?;
     forget_lxc(&lab.dir.join("hosts"))?;
     mounts::demand_none(&lab.dir)?;
-    // The record goes last, so that a `down` that was killed can be run again.
+    // The record is removed last, so that a killed `down` can be run again.
     for name in files::names(&lab.dir)?.iter().filter(|name| *name != "lab.json") {
         files::remove(&lab.dir.join(name))?;
     }
     Machine::hold()?.leave(network.octet)?;
     files::remove(&lab.dir)?;
     lock.remove()?;
-    // Folders that we made for the first lab; others that are not empty stay.
+    // The folders that we created for the first lab, if they are empty.
     files::prune_ours(root);
     progress.on(&Note::Down { lab: lab.name().to_owned() });
     Ok(())
@@ -54,13 +54,13 @@ fn forget_lxc(hosts: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the cached bases on which no lab stands.
+/// Removes the cached bases that no lab uses.
 pub(crate) fn purge(root: &Path, cache: &Path, progress: &dyn Progress) -> Result<()> {
     let used = || Ok(Lab::all(root)?.into_iter().map(|lab| lab.record.base).collect());
     base::purge(cache, used, progress)
 }
 
-/// The lab of that name: by its own record, else by the machine's register.
+/// The lab of that name: by its record, else by the machine's register.
 pub(crate) fn find(root: &Path, name: &str) -> Result<Lab> {
     record::check_name(name)?;
     let dir = root.join(name);

@@ -1,61 +1,68 @@
-//! What can go wrong in the lab: each message says what happened, where, and what to do about it.
+//! Errors of the lab: each message says what happened, where, and what to do.
 
 use crate::process::ProcessError;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a function of the lab answers.
+/// Result of a function of the lab.
 pub type Result<T> = std::result::Result<T, LabError>;
 
 /// A failed action of the lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// Containers, bridges and mounts need root.
-    #[error("the lab makes containers and bridges and so needs root: run it again with sudo")]
+    #[error("the lab creates containers and bridges, which requires root: run it again with sudo")]
     NotRoot,
     /// Commands are missing on this machine.
     #[error("this machine lacks {}: run `apt-get install -y {packages}`", .commands.join(", "))]
     Missing {
-        /// The commands that were looked for in vain.
+        /// The missing commands.
         commands: Vec<&'static str>,
-        /// Debian's packages that bring them.
+        /// Debian's packages that contain them.
         packages: String,
     },
     /// The name cannot be a cluster's and a folder's name.
     #[error("{name:?} cannot name a lab: use 1 to 30 of a-z, 0-9 and -, beginning with a letter")]
     BadName {
-        /// What was given.
+        /// The name.
         name: String,
     },
-    /// LXC's configuration and overlay mounts know no quoting.
-    #[error("{} cannot hold a lab: LXC reads no path with spaces, colons, commas or backslashes; choose another with --dir or XDG_STATE_HOME", .path.display())]
+    /// LXC's configuration and overlay mounts have no quoting.
+    #[error(
+        "{} cannot contain a lab: LXC does not support spaces, colons, commas and backslashes in a path; choose \
+         another with --dir or XDG_STATE_HOME",
+        .path.display()
+    )]
     BadPath {
         /// The folder.
         path: PathBuf,
     },
-    /// More or fewer hosts than a lab's network has room for.
+    /// No hosts, or more hosts than a lab's network has addresses.
     #[error(
         "a lab has 1 to {most} hosts, not {asked}: change --hosts, --etcd, --load-balancers, --workers or --spares"
     )]
     BadSize {
-        /// How many were asked for.
+        /// The requested number.
         asked: usize,
-        /// How many addresses there are below the virtual one.
+        /// The number of addresses below the virtual one.
         most: usize,
     },
-    /// Two hosts of one name.
-    #[error("two hosts are called {host:?}: give each its own name")]
+    /// Two hosts with the same name.
+    #[error("two hosts are called {host:?}: choose a unique name for each")]
     SameHost {
         /// The name.
         host: String,
     },
     /// No such lab.
-    #[error("there is no lab {name:?} in {}: `hactl lab list` shows those there are, `hactl lab up --name {name}` makes it", .root.display())]
+    #[error(
+        "there is no lab {name:?} in {}: `hactl lab list` shows all labs, `hactl lab up --name {name}` creates it",
+        .root.display()
+    )]
     NoLab {
         /// The lab.
         name: String,
-        /// Where labs were looked for.
+        /// The folder of labs.
         root: PathBuf,
     },
     /// No such host.
@@ -63,9 +70,9 @@ pub enum LabError {
     NoHost {
         /// The lab.
         lab: String,
-        /// The host asked for.
+        /// The requested host.
         host: String,
-        /// The hosts there are.
+        /// The existing hosts.
         known: Vec<String>,
     },
     /// The action needs a running host.
@@ -76,39 +83,43 @@ pub enum LabError {
         /// The host.
         host: String,
     },
-    /// A record that cannot be read back.
-    #[error("{} is no record of a lab that this hactl reads: remove the lab with the hactl that made it", .path.display())]
+    /// A record that cannot be read.
+    #[error(
+        "{} is not a record that this hactl can read: remove the lab with the hactl that created it",
+        .path.display()
+    )]
     BadRecord {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
     /// No /24 is left.
-    #[error("all of 10.88.0.0/16 is taken: `hactl lab down --name NAME` frees a network")]
+    #[error("all networks of 10.88.0.0/16 are in use: `hactl lab down --name NAME` frees one")]
     NoNetwork,
-    /// Another bridge or lab sits on this lab's network.
+    /// Another bridge or lab uses this lab's network.
     #[error(
-        "the network 10.88.{octet}.0/24 of lab {name:?} is now used by {by}: take that down, or make this lab anew with `hactl lab down --name {name}` and `up`"
+        "the network 10.88.{octet}.0/24 of lab {name:?} is now used by {by}: remove that, or recreate this lab with \
+         `hactl lab down --name {name}` and `up`"
     )]
     NetworkTaken {
         /// The lab.
         name: String,
         /// The third octet.
         octet: u8,
-        /// Who has it.
+        /// Its user.
         by: String,
     },
-    /// The network that was asked for is in use.
-    #[error("the network 10.88.{octet}.0/24 is used by {by}: ask for another, or take that down")]
+    /// The requested network is in use.
+    #[error("the network 10.88.{octet}.0/24 is used by {by}: choose another, or remove that")]
     NetworkUsed {
         /// The third octet.
         octet: u8,
-        /// Who has it.
+        /// Its user.
         by: String,
     },
-    /// A network alone has no hosts, and a lab with hosts is no network alone.
+    /// The name belongs to a lab with hosts instead of a network without hosts, or the other way round.
     #[error("{name:?} is {is}: choose another name, or remove it with `hactl lab down --name {name}`")]
     OtherKind {
         /// The lab.
@@ -116,12 +127,16 @@ pub enum LabError {
         /// What it is.
         is: &'static str,
     },
-    /// Hosts' lower file system vanished.
-    #[error("the base of lab {name:?}, {}, is gone, and its hosts cannot start: make the lab anew with `hactl lab down --name {name}` and `up`", .base.display())]
+    /// The hosts' lower file system is missing.
+    #[error(
+        "the base of lab {name:?}, {}, is missing, so its hosts cannot start: recreate the lab with `hactl lab down \
+         --name {name}` and `up`",
+        .base.display()
+    )]
     NoBase {
         /// The lab.
         name: String,
-        /// The base it was made on.
+        /// Its base.
         base: PathBuf,
     },
     /// A command of the machine failed.
@@ -130,16 +145,19 @@ pub enum LabError {
     /// A file operation failed.
     #[error("could not {action} {}", .path.display())]
     Io {
-        /// What was tried.
+        /// The action.
         action: &'static str,
-        /// On which path.
+        /// Its path.
         path: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// Another run holds the lock.
-    #[error("another hactl has held {} for more than {} s: let it end, or look for it with `fuser {}`", .path.display(), .timeout.as_secs(), .path.display())]
+    #[error(
+        "another hactl has held the lock {} for more than {} s: wait until it ends, or find it with `fuser {}`",
+        .path.display(), .timeout.as_secs(), .path.display()
+    )]
     Locked {
         /// The lock's file.
         path: PathBuf,
@@ -147,13 +165,13 @@ pub enum LabError {
         timeout: Duration,
     },
     /// A host did not boot.
-    #[error("{host} of lab {lab:?} did not boot: {why}\nits log, {}, ends:\n{tail}", .log.display())]
+    #[error("{host} of lab {lab:?} did not boot: {why}\nend of its log {}:\n{tail}", .log.display())]
     NoBoot {
         /// The lab.
         lab: String,
         /// The host.
         host: String,
-        /// What was missing.
+        /// The reason.
         why: String,
         /// LXC's log of the host.
         log: PathBuf,
@@ -161,13 +179,21 @@ pub enum LabError {
         tail: String,
     },
     /// Mounts from the machine into the lab: removing files would reach through them.
-    #[error("{} is still mounted, so that removing the lab would reach through it: `umount {}`, then `hactl lab down` again", .path.display(), .path.display())]
+    #[error(
+        "{} is still mounted, and removing the lab would delete the mounted files: run `umount {}`, then `hactl lab \
+         down` again",
+        .path.display(), .path.display()
+    )]
     Mounted {
         /// The mount point.
         path: PathBuf,
     },
-    /// Processes that SIGKILL did not end.
-    #[error("processes {pids:?} in {} survived SIGKILL: wait for the disk or the network file system that holds them, then run this again", .cgroup.display())]
+    /// Processes that survived SIGKILL.
+    #[error(
+        "processes {pids:?} in {} survived SIGKILL: wait for the disk or network file system that blocks them, then \
+         run this again",
+        .cgroup.display()
+    )]
     Unkillable {
         /// The processes.
         pids: Vec<u32>,

@@ -1,4 +1,4 @@
-//! File operations of the lab: exact modes and owners whatever the umask, locks, templates.
+//! File operations of the lab: exact modes and owners regardless of the umask, locks, templates.
 
 use super::error::{LabError, Result};
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -7,10 +7,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longer than a base takes to be made by another run.
+/// Longer than another run needs to create a base.
 const LOCK_PATIENCE: Duration = Duration::from_mins(10);
 
-/// Makes a folder and those above it, each 0755, whatever the umask.
+/// Creates a folder and those above it, each 0755, regardless of the umask.
 pub(crate) fn folder(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -20,13 +20,13 @@ pub(crate) fn folder(path: &Path) -> Result<()> {
     }
     match DirBuilder::new().mode(0o755).create(path) {
         Ok(()) => chmod(path, 0o755),
-        // Another thread or run made it meanwhile.
+        // Another thread or run created it meanwhile.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(e) => Err(LabError::io("make the folder", path)(e)),
     }
 }
 
-/// Writes a file by way of a neighbour, so that no reader sees half of it.
+/// Writes a file through a temporary file, so that no reader sees half of it.
 pub(crate) fn write(path: &Path, mode: u32, text: &str) -> Result<()> {
     if let Some(above) = path.parent() {
         folder(above)?;
@@ -49,7 +49,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(LabError::io("set the mode of", path))
 }
 
-/// Gives a path to a user and the group of the same number.
+/// Sets the owner of a path to a user and the group with the same ID.
 pub(crate) fn own(path: &Path, id: u32) -> Result<()> {
     chown(path, Some(id), Some(id)).map_err(LabError::io("set the owner of", path))
 }
@@ -59,7 +59,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(LabError::io("read", path))
 }
 
-/// Reads a text; `None` when there is no such file.
+/// Reads a text; `None` if there is no such file.
 pub(crate) fn read_if(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -68,7 +68,7 @@ pub(crate) fn read_if(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Removes a file or a whole folder; nothing there is as good.
+/// Removes a file or a whole folder, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let Ok(found) = path.symlink_metadata() else { return Ok(()) };
     let removed = if found.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
@@ -89,13 +89,13 @@ pub(crate) fn prune(path: &Path, top: &Path) {
     }
 }
 
-/// Removes an empty folder of ours, and an empty `hactl` right above it.
+/// Removes an empty folder of ours, and an empty `hactl` directly above it.
 pub(crate) fn prune_ours(path: &Path) {
     let above = path.parent().filter(|above| above.file_name().is_some_and(|name| name == "hactl"));
     prune(path, above.unwrap_or(path));
 }
 
-/// The names in a folder, sorted; none when there is no such folder.
+/// The names in a folder, sorted; empty if there is no such folder.
 pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -114,17 +114,17 @@ pub(crate) fn folders(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(all.filter(|entry| entry.is_dir()).collect())
 }
 
-/// Fills `{{word}}` marks; every mark must have a value.
+/// Fills `{{word}}` placeholders; each must have a value.
 pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = template.to_owned();
     for (word, value) in values {
         text = text.replace(&format!("{{{{{word}}}}}"), value);
     }
-    debug_assert!(!text.contains("{{"), "a mark without a value in {text}");
+    debug_assert!(!text.contains("{{"), "a placeholder without a value in {text}");
     text
 }
 
-/// A file lock; gone when dropped or when the process ends.
+/// A file lock; released when dropped or when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -132,7 +132,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock at `path`, whose file may be removed by its holder.
+    /// Waits for the lock at `path`; its holder may remove the file.
     pub(crate) fn take(path: &Path) -> Result<Self> {
         if let Some(above) = path.parent() {
             folder(above)?;
@@ -147,7 +147,7 @@ impl Lock {
                 .map_err(LabError::io("open the lock", path))?;
             match file.try_lock() {
                 Ok(()) if same(&file, path) => return Ok(Self { file, path: path.to_owned() }),
-                // The holder before us removed the file: this lock is nobody's.
+                // The previous holder removed the file: this lock is void.
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(20));
@@ -160,7 +160,7 @@ impl Lock {
         }
     }
 
-    /// Removes the lock's file and lets go.
+    /// Removes the lock's file and releases the lock.
     pub(crate) fn remove(self) -> Result<()> {
         remove(&self.path)?;
         self.file.unlock().map_err(LabError::io("unlock", &self.path))

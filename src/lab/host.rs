@@ -1,4 +1,4 @@
-//! One host: its disks, its power button and the proof that it answers.
+//! One host: its disks, its power, and the check that it answers.
 
 use super::cgroup;
 use super::error::{LabError, Result};
@@ -11,15 +11,15 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Folders of a host that lie beside its overlay: containerd's overlays and etcd's syncs need a real file system.
+/// Folders of a host outside its overlay: containerd's overlays and etcd's syncs require a real file system.
 const DATA: &[&str] = &["containerd", "kubelet", "etcd", "hactl"];
 /// The user `ops` of the base.
 const OPS: u32 = 1000;
-/// The machine's kernel modules, if it keeps any in files.
+/// The machine's kernel modules, if it has any in files.
 const MODULES: &str = "lxc.mount.entry = /lib/modules usr/lib/modules none ro,bind,create=dir 0 0";
 const CONFIG: &str = include_str!("../../templates/lab/lxc.conf");
 
-/// A host of a lab, with all that it is made from.
+/// A host of a lab, with all that is needed to create it.
 pub(crate) struct Host<'a> {
     /// The lab's name.
     pub(crate) lab: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Host<'a> {
     pub(crate) network: Network,
     /// The host's name.
     pub(crate) name: &'a str,
-    /// Its place in the lab, from which its address follows.
+    /// Its index in the lab, which determines its address.
     pub(crate) index: usize,
 }
 
@@ -46,7 +46,7 @@ impl Host<'_> {
         self.network.address(self.index)
     }
 
-    /// The host's key, which it keeps when its disks are lost.
+    /// The host's key, which stays the same when its disks are lost.
     pub(crate) fn key(&self) -> PathBuf {
         self.home().join("ssh_host_ed25519_key")
     }
@@ -55,7 +55,7 @@ impl Host<'_> {
         format!("{}/{}", self.network.cgroup(), self.name)
     }
 
-    /// Makes the host's disks and its identity, unless they are there.
+    /// Creates the host's disks and its identity, unless they exist.
     pub(crate) fn prepare(&self) -> Result<()> {
         let home = self.home();
         files::folder(&home)?;
@@ -89,11 +89,11 @@ impl Host<'_> {
             }
         }
         let uuid = files::read(Path::new("/proc/sys/kernel/random/uuid"))?;
-        // Last: its presence says that all of the above is there.
+        // Last: its existence proves that all of the above is complete.
         files::write(&id, 0o444, &uuid.replace('-', ""))
     }
 
-    /// Whether LXC says that it runs.
+    /// Whether LXC reports it as running.
     pub(crate) fn runs(&self) -> Result<bool> {
         if !self.home().join("config").exists() {
             return Ok(false);
@@ -102,7 +102,7 @@ impl Host<'_> {
         Ok(!matches!(state.stdout.trim(), "" | "STOPPED"))
     }
 
-    /// Waits for a start that another run began and did not live to see: LXC would not bear two at once.
+    /// Waits for a start by another run that was killed: LXC does not support two at once.
     pub(crate) fn settle(&self) -> Result<()> {
         const PATIENCE: &str = "30";
         let lock = self.home().join("starting");
@@ -110,12 +110,12 @@ impl Host<'_> {
             return Ok(());
         }
         let lock = lock.display().to_string();
-        // A start that takes longer hangs, and whoever asked is better served by LXC's own answer.
+        // A start that takes longer hangs; LXC's own error is more useful then.
         Run::new("flock", &["--wait", PATIENCE, &lock, "true"]).output()?;
         Ok(())
     }
 
-    /// Powers it on; it needs a moment until it answers.
+    /// Powers it on; it answers some time later.
     pub(crate) fn start(&self) -> Result<()> {
         self.prepare()?;
         self.sweep()?;
@@ -124,13 +124,13 @@ impl Host<'_> {
         files::remove(&log)?;
         let log = log.display().to_string();
         let (lock, hosts) = (self.home().join("starting").display().to_string(), self.containers());
-        // The lock belongs to the start and not to this process, which may be killed meanwhile; see `settle`.
+        // The start holds the lock, not this process, which may be killed meanwhile; see `settle`.
         let words = ["--close", &lock, "lxc-start", "-P", &hosts, "-n", self.name, "-d", "-l", "WARN", "-o", &log];
         Run::new("flock", &words).ok()?;
         Ok(())
     }
 
-    /// Cuts its power: no process of it gets another instruction.
+    /// Cuts its power: all its processes end at once.
     pub(crate) fn kill(&self) -> Result<()> {
         self.settle()?;
         let stopped = if self.runs()? { self.lxc("lxc-stop", &["-k"]).ok().map(drop) } else { Ok(()) };
@@ -138,8 +138,8 @@ impl Host<'_> {
         if self.runs()? { Ok(stopped?) } else { Ok(()) }
     }
 
-    /// Ends and removes what LXC may have left: a host whose monitor died lives on in its cgroup, and a start that
-    /// broke off leaves its cable.
+    /// Ends and removes leftovers of LXC: a host whose monitor died keeps running in its cgroup, and an aborted start
+    /// leaves its cable.
     fn sweep(&self) -> Result<()> {
         cgroup::clear(&self.cgroup())?;
         cgroup::clear(&format!("{}.monitor", self.cgroup()))?;
@@ -156,7 +156,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Waits until somebody can log in: sshd listens before the host lets users in.
+    /// Waits until a login works: sshd listens before the host admits users.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
@@ -173,7 +173,7 @@ impl Host<'_> {
             }
             std::thread::sleep(Duration::from_millis(30));
         }
-        Err(self.no_boot(&format!("nobody could log in at {} within {} s", self.address(), timeout.as_secs())))
+        Err(self.no_boot(&format!("no login at {} worked within {} s", self.address(), timeout.as_secs())))
     }
 
     fn no_boot(&self, why: &str) -> LabError {
@@ -186,7 +186,7 @@ impl Host<'_> {
         Run::new(program, &["-P", &self.containers(), "-n", self.name]).words(arguments)
     }
 
-    /// LXC's folder of containers: each has one for its configuration in there.
+    /// LXC's folder of containers, with a subfolder for each container's configuration.
     fn containers(&self) -> String {
         self.dir.join("hosts").display().to_string()
     }
@@ -216,7 +216,7 @@ impl Host<'_> {
     }
 }
 
-/// Whether sshd says its greeting.
+/// Whether sshd sends its greeting.
 fn greets(address: Ipv4Addr) -> bool {
     const PATIENCE: Duration = Duration::from_millis(500);
     let Ok(mut stream) = TcpStream::connect_timeout(&SocketAddr::from((address, 22)), PATIENCE) else {
@@ -229,7 +229,7 @@ fn greets(address: Ipv4Addr) -> bool {
 /// The machine's name servers, as far as hosts can reach them.
 fn resolvers() -> Result<String> {
     let mut found = String::new();
-    // Where a local stub listens on loopback, systemd-resolved keeps the real servers in the second file.
+    // With a local stub on loopback, the second file contains the real servers of systemd-resolved.
     for path in ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"] {
         found = reachable(&files::read_if(Path::new(path))?.unwrap_or_default());
         if found.contains("nameserver") {

@@ -1,4 +1,4 @@
-//! The inventory of a lab: what `hactl up -i` needs to bring its hosts to life.
+//! The inventory of a lab, for `hactl up -i`.
 
 use super::error::Result;
 use super::files;
@@ -45,7 +45,7 @@ fn words(roles: &[Role]) -> String {
     roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the inventory. One that somebody edited stays; the new one then lies beside it.
+/// Writes the inventory. An edited one stays, and the new one is written beside it.
 pub(crate) fn write(old: Option<&Record>, new: &Record, dir: &Path, progress: &dyn Progress) -> Result<()> {
     let path = dir.join(FILE);
     let wanted = text(new, dir);

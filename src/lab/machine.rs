@@ -1,6 +1,6 @@
-//! What the labs of this machine share: its commands, its kernel settings, and the register of their networks.
+//! Shared by all labs of this machine: its commands, its kernel settings, and the register of networks.
 //!
-//! The register lies in `/run/hactl-lab` and is gone with the last lab, as are the changes to kernel settings.
+//! The register is in `/run/hactl-lab`. Removing the last lab removes it and reverts the changed kernel settings.
 
 use super::error::{LabError, Result};
 use super::files::{self, Lock};
@@ -11,11 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const REGISTER: &str = "/run/hactl-lab";
-/// A host's systemd, kubelet and containerd each take some inotify instances; the usual 128 is for one host.
+/// A host's systemd, kubelet and containerd each use some inotify instances; the usual 128 are sufficient for one host.
 const INOTIFY: &str = "fs/inotify/max_user_instances";
 const INOTIFY_LEAST: u64 = 8192;
 const FORWARD: &str = "net/ipv4/ip_forward";
-/// Settings that we or the hosts' kubelets change for the whole machine; the last `down` puts them back.
+/// Settings that we or the hosts' kubelets change for the whole machine; the last `down` reverts them.
 const WATCHED: &[&str] = &[
     FORWARD,
     INOTIFY,
@@ -28,7 +28,7 @@ const WATCHED: &[&str] = &[
     "vm/overcommit_memory",
     "vm/panic_on_oom",
 ];
-/// Each command and Debian's package that brings it.
+/// Each command and Debian's package that contains it.
 const COMMANDS: &[(&str, &str)] = &[
     ("flock", "util-linux"),
     ("ip", "iproute2"),
@@ -43,7 +43,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
 ];
 
-/// Demands root and the commands that a running lab needs.
+/// Requires root and the commands that a running lab needs.
 pub(crate) fn check() -> Result<()> {
     let status = files::read(Path::new("/proc/self/status"))?;
     let root = status
@@ -56,7 +56,7 @@ pub(crate) fn check() -> Result<()> {
     demand(&["flock", "ip", "kill", "lxc-info", "lxc-start", "lxc-stop", "nft", "ssh", "ssh-keygen"])
 }
 
-/// Demands that commands are installed.
+/// Requires that commands are installed.
 pub(crate) fn demand(commands: &[&'static str]) -> Result<()> {
     let missing: Vec<&'static str> = commands.iter().copied().filter(|name| !installed(name)).collect();
     if missing.is_empty() {
@@ -65,7 +65,7 @@ pub(crate) fn demand(commands: &[&'static str]) -> Result<()> {
     Err(LabError::Missing { packages: packages(&missing), commands: missing })
 }
 
-/// The packages that bring some commands, each once.
+/// The packages that contain these commands, each once.
 fn packages(commands: &[&str]) -> String {
     let wanted = COMMANDS.iter().filter(|(name, _)| commands.contains(name));
     let packages: BTreeSet<&str> = wanted.map(|(_, package)| *package).collect();
@@ -83,18 +83,18 @@ pub(crate) fn installed(command: &str) -> bool {
 pub(crate) struct Entry {
     /// The lab's own folder.
     pub(crate) dir: PathBuf,
-    /// All that `down` needs, should the folder be gone.
+    /// The data that `down` needs if the folder is missing.
     pub(crate) record: Record,
 }
 
-/// The register, held exclusively.
+/// The register, locked exclusively.
 pub(crate) struct Machine {
     register: PathBuf,
     lock: Lock,
 }
 
 impl Machine {
-    /// Waits for the register and forgets what an earlier boot wrote into it.
+    /// Waits for the register's lock and removes entries of an earlier boot.
     pub(crate) fn hold() -> Result<Self> {
         let register = PathBuf::from(REGISTER);
         let lock = Lock::take(&register.join("lock"))?;
@@ -107,14 +107,14 @@ impl Machine {
         Ok(Self { register, lock })
     }
 
-    /// Enters a lab, or what has changed of it.
+    /// Adds or updates a lab.
     pub(crate) fn enter(&self, entry: &Entry) -> Result<()> {
         let text = serde_json::to_string_pretty(entry)
             .map_err(|source| LabError::BadRecord { path: entry.dir.clone(), source })?;
         files::write(&self.file(entry.record.octet), 0o644, &text)
     }
 
-    /// Strikes a lab out; the last one takes the register and the changed kernel settings with it.
+    /// Removes a lab; the last one also removes the register and reverts the kernel settings.
     pub(crate) fn leave(self, octet: u8) -> Result<()> {
         files::remove(&self.file(octet))?;
         if !entries()?.is_empty() {
@@ -129,7 +129,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Remembers the kernel settings as they are without labs, then sets those that hosts need.
+    /// Records the kernel settings without labs, then sets those that hosts need.
     pub(crate) fn tune(&self, progress: &dyn Progress) -> Result<()> {
         let kept = self.register.join("sysctls.json");
         if !kept.exists() {
@@ -158,7 +158,7 @@ pub(crate) fn entries() -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     for name in files::names(&folder)? {
         let path = folder.join(&name);
-        // A lab that leaves this instant takes its file with it; a half-written one ends in `.new`.
+        // A file may disappear when its lab is removed; the name of a half-written one ends in `.new`.
         if let (true, Some(text)) = (name.strip_suffix(".json").is_some(), files::read_if(&path)?) {
             found.push(serde_json::from_str(&text).map_err(|source| LabError::BadRecord { path, source })?);
         }
@@ -180,7 +180,7 @@ fn set(name: &str, value: &str, progress: &dyn Progress) -> Result<()> {
     Ok(())
 }
 
-/// Puts the remembered kernel settings back.
+/// Reverts the kernel settings to the recorded values.
 fn restore(path: &Path) -> Result<()> {
     let Some(text) = files::read_if(path)? else { return Ok(()) };
     let kept: BTreeMap<String, String> =

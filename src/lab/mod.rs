@@ -1,11 +1,11 @@
 //! Labs: bare systemd hosts with a real sshd, as LXC containers of this machine, and an inventory for them.
 //!
-//! The lab makes hosts and takes them away, cuts their power, their cables and their disks. It never
-//! deploys anything to them. All of a lab lies in one folder and carries one number, the third octet of
-//! its network: bridge `hlbN`, cables `hlvN-*`, nftables table `hactl_lab_N`, cgroups `hactl-lab-N`.
+//! The lab creates and removes hosts, cuts their power and their network cables, and empties their disks. It never
+//! deploys anything to them. A lab is stored in one folder and has one number, the third octet of its network:
+//! bridge `hlbN`, cables `hlvN-*`, nftables table `hactl_lab_N`, cgroups `hactl-lab-N`.
 //!
-//! Power-offs are those of a container: what was written stays in the machine's page cache, so that a
-//! host loses its processes and its memory, but no unsynced file.
+//! A power-off is that of a container: written data stays in the machine's page cache, so that a host loses its
+//! processes and its memory, but no unsynced file.
 
 mod base;
 mod cgroup;
@@ -36,23 +36,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A lab: made by [`Lab::up`], found by [`Lab::open`]. Dropping it leaves it running; [`Scoped`] does not.
+/// A lab: created by [`Lab::up`], found by [`Lab::open`]. It keeps running when dropped; [`Scoped`] does not.
 #[derive(Debug, Clone)]
 pub struct Lab {
     dir: PathBuf,
     record: Record,
 }
 
-/// A host as it is now.
+/// The state of a host.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct HostState {
     /// Its name.
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
-    /// What it is made for.
+    /// The role that it was created for.
     pub kind: Role,
-    /// All that it does in this lab.
+    /// All its roles in this lab.
     pub roles: Vec<Role>,
     /// Whether it has power.
     pub running: bool,
@@ -61,15 +61,15 @@ pub struct HostState {
 }
 
 impl Lab {
-    /// Makes the lab, or completes it: hosts that run stay, those that are off are started, new ones are added.
+    /// Creates or completes the lab: running hosts stay, hosts that are off are started, new ones are added.
     ///
     /// # Errors
-    /// Whatever keeps a host from answering SSH. What was made until then stays for a look, until `down`.
+    /// When a host does not answer SSH. The incomplete lab stays for inspection, until `down`.
     pub fn up(spec: &Spec, progress: &dyn Progress) -> Result<Self> {
         up::up(spec, progress)
     }
 
-    /// Makes a network without hosts, `10.88.OCTET.0/24`, for machines that somebody else makes; `down` removes it.
+    /// Creates a network without hosts, `10.88.OCTET.0/24`, for machines of another tool; `down` removes it.
     ///
     /// # Errors
     /// When the network is in use, or the name is that of a lab with hosts.
@@ -77,7 +77,7 @@ impl Lab {
         up::network_alone(root, name, octet, progress)
     }
 
-    /// The lab of that name, in whatever state it is.
+    /// The lab of that name, in any state.
     ///
     /// # Errors
     /// When there is none, or its record cannot be read.
@@ -85,7 +85,7 @@ impl Lab {
         down::find(root, name)
     }
 
-    /// All labs below `root`, and those of this machine that lie elsewhere.
+    /// All labs below `root`, and those of this machine in other folders.
     ///
     /// # Errors
     /// When the folder or a record cannot be read.
@@ -102,15 +102,15 @@ impl Lab {
         Ok(labs)
     }
 
-    /// Removes the lab and leaves nothing behind but the cached base.
+    /// Removes the lab completely, except for the cached base.
     ///
     /// # Errors
-    /// When a process cannot be killed or a file cannot be removed; running it again goes on from there.
+    /// When a process cannot be killed or a file cannot be removed; the next run continues from there.
     pub fn down(&self, progress: &dyn Progress) -> Result<()> {
         down::down(self, progress)
     }
 
-    /// Removes the cached bases on which no lab stands.
+    /// Removes the cached bases that no lab uses.
     ///
     /// # Errors
     /// When a file cannot be removed.
@@ -154,7 +154,7 @@ impl Lab {
         self.record.network().cidr()
     }
 
-    /// The bridge that hosts are plugged into.
+    /// The bridge of the hosts.
     #[must_use]
     pub fn bridge(&self) -> String {
         self.record.network().bridge()
@@ -179,10 +179,10 @@ impl Lab {
         Ok(self.host(host)?.address())
     }
 
-    /// Every host as it is now.
+    /// The state of every host.
     ///
     /// # Errors
-    /// When LXC cannot be asked: it tells only root.
+    /// When LXC cannot be queried: it requires root.
     pub fn states(&self) -> Result<Vec<HostState>> {
         machine::check()?;
         let state = |host: Host<'_>| {
@@ -198,7 +198,7 @@ impl Lab {
     /// Cuts a host's power. A host that is off stays off.
     ///
     /// # Errors
-    /// When there is no such host or a process of it survives.
+    /// When there is no such host or one of its processes survives.
     pub fn kill(&self, host: &str) -> Result<()> {
         machine::check()?;
         self.host(host)?.kill()
@@ -219,7 +219,7 @@ impl Lab {
         host.wait(timeout)
     }
 
-    /// Pulls a host's cable, at the machine's end: the host sees a link without carrier, and runs on.
+    /// Unplugs a host's cable at the machine's end: the host sees a link without carrier, and keeps running.
     ///
     /// # Errors
     /// When there is no such host or it is off.
@@ -235,7 +235,7 @@ impl Lab {
         self.cable(host, true)
     }
 
-    /// Cuts a host's power and empties its disks: it is off, and will come back bare, with its address and SSH host key.
+    /// Cuts a host's power and empties its disks. It will start bare, with the same address and SSH host key.
     ///
     /// # Errors
     /// When there is no such host or a file cannot be removed.
@@ -246,7 +246,7 @@ impl Lab {
         host.empty()
     }
 
-    /// OpenSSH to a host as user `ops`, strictly checked; add a command, or run it as it is for a shell.
+    /// OpenSSH to a host as user `ops`, with host key verification; add a command, or run it unchanged for a shell.
     ///
     /// # Errors
     /// When there is no such host.
@@ -283,7 +283,7 @@ impl Lab {
     }
 }
 
-/// A thread's answer; its panic goes on here.
+/// A thread's result; its panic is resumed here.
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,10 +1,10 @@
-//! The machine's mounts: removing a folder must never reach through one.
+//! The machine's mounts: removing a folder must never delete the files of a mount.
 
 use super::error::{LabError, Result};
 use super::files;
 use std::path::{Path, PathBuf};
 
-/// Fails when anything is mounted at or below a folder, as this process sees it.
+/// Fails if this process has a mount at or below a folder.
 pub(crate) fn demand_none(folder: &Path) -> Result<()> {
     let table = files::read(Path::new("/proc/self/mountinfo"))?;
     match below(&table, folder).into_iter().next() {

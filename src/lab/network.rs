@@ -1,6 +1,6 @@
-//! A lab's network: one bridge, one /24 of 10.88.0.0/16, one nftables table of its own for the way out.
+//! A lab's network: one bridge, one /24 of 10.88.0.0/16, and one nftables table for outgoing connections.
 //!
-//! Every name is made from the third octet, so that what belongs to a lab is found exactly.
+//! Every name contains the third octet, so that all resources of a lab are found exactly.
 
 use super::error::Result;
 use super::files;
@@ -38,23 +38,23 @@ impl Network {
         Ipv4Addr::new(10, 88, self.octet, 1)
     }
 
-    /// The address that moves.
+    /// The virtual address.
     pub(crate) fn vip(self) -> Ipv4Addr {
         Ipv4Addr::new(10, 88, self.octet, topology().vip)
     }
 
-    /// The address of the host at `index`; specs and records hold fewer hosts than there are addresses.
+    /// The address of the host at `index`; specs and records have fewer hosts than there are addresses.
     pub(crate) fn address(self, index: usize) -> Ipv4Addr {
         let last = u8::try_from(index).unwrap_or(u8::MAX).saturating_add(topology().first);
         Ipv4Addr::new(10, 88, self.octet, last)
     }
 
-    /// A hardware address that stays the same over power-offs.
+    /// A MAC address that stays the same after a power-off.
     pub(crate) fn mac(self, index: usize) -> String {
         format!("02:88:00:00:{:02x}:{:02x}", self.octet, self.address(index).octets()[3])
     }
 
-    /// The cgroup below which all processes of the lab live, in each hierarchy.
+    /// The cgroup of all processes of the lab, in each hierarchy.
     pub(crate) fn cgroup(self) -> String {
         format!("hactl-lab-{}", self.octet)
     }
@@ -63,12 +63,12 @@ impl Network {
         format!("hactl_lab_{}", self.octet)
     }
 
-    /// Whether the bridge stands.
+    /// Whether the bridge exists.
     pub(crate) fn exists(self) -> bool {
         Path::new("/sys/class/net").join(self.bridge()).exists()
     }
 
-    /// Makes bridge, address and translation, whatever of them there is already.
+    /// Creates bridge, address and NAT, as far as they are missing.
     pub(crate) fn make(self, lab: &str) -> Result<()> {
         let (bridge, cidr, table) = (self.bridge(), self.cidr(), self.table());
         if !self.exists() {
@@ -87,7 +87,7 @@ impl Network {
         self.admit()
     }
 
-    /// Where the machine forwards nothing by default (as Docker sets it up), admits the lab.
+    /// If the machine forwards nothing by default (as with Docker), admits the lab.
     fn admit(self) -> Result<()> {
         if !installed("iptables") {
             return Ok(());
@@ -107,13 +107,13 @@ impl Network {
         Ok(())
     }
 
-    /// Takes everything away again, in whatever state it is.
+    /// Removes all of it, in any state.
     pub(crate) fn remove(self, hosts: usize) -> Result<()> {
         for link in (0..hosts).map(|index| self.veth(index)).chain([self.bridge()]) {
             unlink(&link)?;
         }
         let table = self.table();
-        // Declared first, so that deleting succeeds whether it was there or not.
+        // Declared first, so that the deletion succeeds also if it did not exist.
         Run::new("nft", &["-f", "-"]).input(format!("table ip {table}\ndelete table ip {table}\n")).ok()?;
         if !installed("iptables") {
             return Ok(());
@@ -127,19 +127,19 @@ impl Network {
         Ok(())
     }
 
-    /// Removes a host's cable altogether.
+    /// Removes a host's cable.
     pub(crate) fn unplug(self, index: usize) -> Result<()> {
         unlink(&self.veth(index))
     }
 
-    /// Plugs a host's cable in or pulls it, at the machine's end.
+    /// Plugs a host's cable in or unplugs it, at the machine's end.
     pub(crate) fn cable(self, index: usize, plugged: bool) -> Result<()> {
         let state = if plugged { "up" } else { "down" };
         Run::new("ip", &["link", "set", &self.veth(index), state]).ok()?;
         Ok(())
     }
 
-    /// Whether a host's cable is plugged in; `None` when the host is off and has none.
+    /// Whether a host's cable is plugged in; `None` if the host is off and has none.
     pub(crate) fn plugged(self, index: usize) -> Option<bool> {
         let path = Path::new("/sys/class/net").join(self.veth(index)).join("flags");
         let text = std::fs::read_to_string(path).ok()?;
@@ -160,7 +160,7 @@ fn unlink(link: &str) -> Result<()> {
     }
 }
 
-/// The words after `-A` of the rules that carry our comment.
+/// The words after `-A` of the rules with our comment.
 fn tagged<'a>(rules: &'a str, table: &str) -> Vec<Vec<&'a str>> {
     let ours =
         |words: &[&str]| words.windows(2).any(|pair| pair[0] == "--comment" && pair[1].trim_matches('"') == table);
@@ -184,7 +184,7 @@ fn octets(routes: &str) -> Vec<u8> {
     ours.filter(|octets| octets[..2] == [10, 88]).map(|octets| octets[2]).collect()
 }
 
-/// The largest packet that leaves this machine whole: hosts that believe in more lose it on the way out.
+/// The MTU of this machine's default route: packets of hosts with a larger MTU would be dropped.
 pub(crate) fn mtu() -> u32 {
     const USUAL: u32 = 1500;
     let routes = files::read_if(Path::new("/proc/net/route")).ok().flatten().unwrap_or_default();

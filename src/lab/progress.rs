@@ -1,17 +1,17 @@
-//! What the lab does, told as it happens. Nothing in this folder prints: a reader decides what to show.
+//! Progress reports of the lab. Nothing in this folder prints: the receiver decides what to show.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Hears what the lab does; called from several threads.
+/// Receives progress reports; called from several threads.
 pub trait Progress: Sync {
-    /// One thing has begun or happened.
+    /// An action has begun or ended.
     fn on(&self, note: &Note);
 }
 
-/// Hears and says nothing.
+/// Ignores all reports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -25,32 +25,32 @@ impl<F: Fn(&Note) + Sync> Progress for F {
     }
 }
 
-/// One thing that has begun or happened; its `Display` is a line for people.
+/// An action that has begun or ended; its `Display` is a line for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the fields say what they are; the variants say when")]
+#[expect(missing_docs, reason = "the names of the fields explain them; the variants are documented")]
 pub enum Note {
-    /// The base is being made, once: a minute.
+    /// The base is being created, once; this takes about a minute.
     BaseBegun { path: PathBuf },
-    /// The base is made.
+    /// The base has been created.
     BaseMade { path: PathBuf, took: Duration },
     /// A kernel setting of the machine was changed.
     Sysctl { name: String, from: String, to: String },
-    /// The lab's bridge and translation stand.
+    /// The lab's bridge and NAT exist.
     Network { bridge: String, network: String },
-    /// The host runs already.
+    /// The host was running already.
     Already { host: String, address: Ipv4Addr },
     /// The host was powered on and answers.
     Up { host: String, address: Ipv4Addr, took: Duration },
     /// The inventory was written.
     Inventory { path: PathBuf },
-    /// Somebody edited the inventory, so that the new one lies beside it.
+    /// The inventory was edited, so the new one is beside it.
     InventoryKept { path: PathBuf, beside: PathBuf },
-    /// Nothing of the lab is left.
+    /// The lab has been removed completely.
     Down { lab: String },
     /// A cached base was removed.
     Purged { path: PathBuf },
-    /// A cached base stays because a lab stands on it.
+    /// A cached base stays because a lab uses it.
     BaseInUse { path: PathBuf },
 }
 
@@ -58,27 +58,27 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BaseBegun { path } => {
-                write!(f, "base: making {} (once, about a minute)", path.display())
+                write!(f, "base: creating {} (once, about a minute)", path.display())
             }
             Self::BaseMade { path, took } => {
-                write!(f, "base: made {} in {:.1} s", path.display(), took.as_secs_f64())
+                write!(f, "base: created {} in {:.1} s", path.display(), took.as_secs_f64())
             }
             Self::Sysctl { name, from, to } => {
                 write!(f, "machine: set {name} from {from} to {to}, until the last lab is down")
             }
             Self::Network { bridge, network } => write!(f, "network: {network} on bridge {bridge}"),
-            Self::Already { host, address } => write!(f, "{host}: runs already at {address}"),
+            Self::Already { host, address } => write!(f, "{host}: already running at {address}"),
             Self::Up { host, address, took } => {
                 write!(f, "{host}: up at {address} in {:.1} s", took.as_secs_f64())
             }
             Self::Inventory { path } => write!(f, "inventory: {}", path.display()),
             Self::InventoryKept { path, beside } => {
-                write!(f, "inventory: {} was edited and stays; the new one is {}", path.display(), beside.display())
+                write!(f, "inventory: {} was edited and is kept; the new one is {}", path.display(), beside.display())
             }
-            Self::Down { lab } => write!(f, "lab {lab}: down, nothing is left of it"),
+            Self::Down { lab } => write!(f, "lab {lab}: removed completely"),
             Self::Purged { path } => write!(f, "base: removed {}", path.display()),
             Self::BaseInUse { path } => {
-                write!(f, "base: {} stays, a lab stands on it", path.display())
+                write!(f, "base: {} is kept, because a lab uses it", path.display())
             }
         }
     }

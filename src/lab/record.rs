@@ -1,4 +1,4 @@
-//! What is asked for (`Spec`) and what a lab remembers of itself (`lab.json`).
+//! The requested lab (`Spec`) and the record of a lab (`lab.json`).
 
 use super::error::{LabError, Result};
 use super::files;
@@ -18,11 +18,11 @@ pub(crate) const MOST_HOSTS: usize = 89;
 pub struct HostSpec {
     /// Its name on the network, in the inventory and as the folder of its disks.
     pub name: String,
-    /// What it is made for; what else it does depends on the others.
+    /// The role that it is created for; further roles depend on the other hosts.
     pub kind: Role,
 }
 
-/// The lab that is wanted.
+/// The requested lab.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// The lab's and the cluster's name.
@@ -37,7 +37,7 @@ pub struct Spec {
     pub kubernetes: String,
     /// A mirror of Debian, with `/debian` and `/debian-security` below it; without one, Debian's own.
     pub mirror: Option<String>,
-    /// How long a host may take to answer SSH.
+    /// Timeout until a host answers SSH.
     pub timeout: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Spec {
         }
     }
 
-    /// Like [`Spec::new`], with a name that no other test of this machine has now.
+    /// Like [`Spec::new`], with a name that is unique on this machine.
     #[must_use]
     pub fn unique(prefix: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -77,14 +77,14 @@ impl Spec {
         })
     }
 
-    /// So many hosts for each role.
+    /// This many hosts for each role.
     #[must_use]
     pub fn machines(mut self, count: impl Fn(Role) -> usize) -> Self {
         self.hosts = machines(count);
         self
     }
 
-    /// Checks what could otherwise fail halfway.
+    /// Validates settings that could otherwise fail halfway.
     pub(crate) fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         if self.hosts.is_empty() || self.hosts.len() > MOST_HOSTS {
@@ -100,7 +100,7 @@ impl Spec {
     }
 }
 
-/// So many hosts for each role, named and ordered as the topology says.
+/// This many hosts for each role, named and ordered by the topology.
 fn machines(count: impl Fn(Role) -> usize) -> Vec<HostSpec> {
     topology().names(count).map(|(name, kind)| HostSpec { name, kind }).collect()
 }
@@ -114,7 +114,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     if good { Ok(()) } else { Err(LabError::BadName { name: name.to_owned() }) }
 }
 
-/// A folder that LXC's configuration can name.
+/// Validates a folder for LXC's configuration.
 pub(crate) fn check_path(path: &Path) -> Result<()> {
     let odd = |c: char| c.is_whitespace() || matches!(c, ':' | ',' | '\\');
     if path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(odd)) {
@@ -145,14 +145,14 @@ fn xdg(variable: &str, below_home: &str) -> PathBuf {
     }
 }
 
-/// What a lab remembers of itself.
+/// The record of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The lab's name.
     pub(crate) name: String,
     /// The third octet of its network.
     pub(crate) octet: u8,
-    /// The file system its hosts stand on; none for a network alone.
+    /// The hosts' lower file system; empty for a network without hosts.
     pub(crate) base: PathBuf,
     /// The inventory's Kubernetes version.
     pub(crate) kubernetes: String,
@@ -161,7 +161,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads `lab.json` of a lab's folder; `None` when there is none.
+    /// Reads `lab.json` of a lab's folder; `None` if there is none.
     pub(crate) fn load(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join("lab.json");
         let Some(text) = files::read_if(&path)? else { return Ok(None) };
@@ -181,7 +181,7 @@ impl Record {
         self.base.as_os_str().is_empty()
     }
 
-    /// All that a host of a kind does in this lab.
+    /// All roles of a host of this kind in this lab.
     pub(crate) fn roles(&self, kind: Role) -> Vec<Role> {
         let there: Vec<Role> = self.hosts.iter().map(|host| host.kind).collect();
         topology().roles(kind, &there)

@@ -1,18 +1,18 @@
-//! A lab for one test: gone when the test ends, also when it panics.
+//! A lab for one test: removed when the test ends, also when it panics.
 
 use super::{Lab, Result, Silent, Spec};
 use crate::lab::Progress;
 use std::ops::Deref;
 
-/// Set to anything, it keeps the lab of a test that panics, for a look at the hosts.
+/// If set, the lab of a test that panics is kept for inspection.
 const KEEP: &str = "HACTL_LAB_KEEP";
 
-/// A lab that goes down when it is dropped.
+/// A lab that is removed when it is dropped.
 #[derive(Debug)]
 pub struct Scoped(Lab);
 
 impl Scoped {
-    /// Makes the lab. One that comes up halfway is taken down before the error is answered.
+    /// Creates the lab. An incomplete lab is removed before the error is returned.
     ///
     /// # Errors
     /// As [`Lab::up`].
@@ -21,7 +21,7 @@ impl Scoped {
             Ok(lab) => Ok(Self(lab)),
             Err(e) => {
                 if let Ok(half) = Lab::open(&spec.root, &spec.name) {
-                    // The first error says more than what follows from it.
+                    // The first error is more useful than its consequences.
                     drop(half.down(&Silent));
                 }
                 Err(e)
@@ -45,7 +45,7 @@ impl Drop for Scoped {
             return;
         }
         let ended = self.0.down(&Silent);
-        // A leak fails the test that made it, unless it fails already.
+        // A leak fails the test that caused it, unless it fails already.
         assert!(ended.is_ok() || panics, "the lab of this test is not down: {ended:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Keys, known hosts and the way into a host. The hosts' keys are made here, so that strict checking works from the start.
+//! Keys, known hosts and SSH to a host. The host keys are created here, so that verification works from the start.
 
 use super::error::Result;
 use super::files;
@@ -7,18 +7,18 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes an ed25519 key pair at `path`, unless there is one.
+/// Creates an ed25519 key pair at `path`, unless there is one.
 pub(crate) fn key(path: &Path, comment: &str) -> Result<()> {
     if path.with_extension("pub").exists() {
         return Ok(());
     }
-    // Under another name, for an ssh-keygen whose caller was killed may still be writing.
+    // Under another name, because an ssh-keygen whose caller was killed may still be writing.
     let new = path.with_extension(format!("new-{}", std::process::id()));
-    // ssh-keygen asks before it replaces anything, and nobody is there to answer.
+    // ssh-keygen would ask before it replaces a file.
     files::remove(&new)?;
     let target = new.display().to_string();
     Run::new("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", &target]).ok()?;
-    // The public half comes last, and says that the pair is whole.
+    // The public half comes last: it proves that the pair is complete.
     files::rename(&new, path)?;
     files::rename(&PathBuf::from(format!("{target}.pub")), &path.with_extension("pub"))
 }
@@ -29,7 +29,7 @@ pub(crate) fn known(name: &str, address: Ipv4Addr, public: &str) -> String {
     format!("{address},{name} {}\n", key.join(" "))
 }
 
-/// OpenSSH as user `ops`, strictly checked, untouched by the user's own configuration.
+/// OpenSSH as user `ops`, with host key verification and without the user's configuration.
 pub(crate) fn command(dir: &Path, name: &str, address: Ipv4Addr) -> Command {
     let mut ssh = Command::new("ssh");
     ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "IdentitiesOnly=yes"])

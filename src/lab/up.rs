@@ -1,4 +1,4 @@
-//! Makes a lab, or completes one: whatever is there already stays as it is.
+//! Creates or completes a lab: existing parts stay unchanged.
 
 use super::Lab;
 use super::error::{LabError, Result};
@@ -11,7 +11,7 @@ use super::{base, inventory, ssh};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Everything of `lab up`, in order.
+/// All steps of `lab up`, in order.
 pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     spec.check()?;
     machine::check()?;
@@ -27,7 +27,7 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
         }
         Some(record) => settle(spec, Some(record.clone()), record.base.clone(), None, progress)?,
         None => {
-            // Held until the lab is on record, so that nobody purges what it is about to stand on.
+            // Held until the lab is recorded, so that `purge` does not remove its base.
             let claim = base::ensure(&spec.cache, spec.mirror.as_deref(), progress)?;
             settle(spec, None, claim.path.clone(), None, progress)?
         }
@@ -46,7 +46,7 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     Ok(lab)
 }
 
-/// A network without hosts: on record, in the register and on the machine like that of any lab.
+/// A network without hosts: recorded, in the register and on the machine like that of any lab.
 pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn Progress) -> Result<Lab> {
     record::check_name(name)?;
     record::check_path(root)?;
@@ -59,7 +59,7 @@ pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn P
             return Err(LabError::OtherKind { name: name.to_owned(), is: "a lab with hosts" });
         }
         Some(record) if record.octet != octet => {
-            let by = format!("{name:?} as 10.88.{}.0/24, which this name stands for already", record.octet);
+            let by = format!("{name:?}, which already has the network 10.88.{}.0/24", record.octet);
             return Err(LabError::NetworkUsed { octet, by });
         }
         _ => {}
@@ -70,7 +70,7 @@ pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn P
     Ok(lab)
 }
 
-/// Makes the lab's network, or completes it.
+/// Creates or completes the lab's network.
 fn wire(lab: &Lab, progress: &dyn Progress) -> Result<()> {
     let network = lab.record.network();
     if !network.exists() {
@@ -84,12 +84,12 @@ fn lock(spec: &Spec) -> PathBuf {
     lock_of(&spec.root, &spec.name)
 }
 
-/// The file whose lock lets one run at a time make or remove a lab.
+/// The lock file: one run at a time creates or removes a lab.
 pub(crate) fn lock_of(root: &Path, name: &str) -> PathBuf {
     root.join(format!(".{name}.lock"))
 }
 
-/// Writes the lab's record and enters it into the machine's register, before anything else of it exists.
+/// Writes the lab's record and adds it to the machine's register, before other parts of the lab exist.
 fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, progress: &dyn Progress) -> Result<Lab> {
     let dir = spec.root.join(&spec.name);
     let machine = Machine::hold()?;
@@ -130,26 +130,26 @@ fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, p
         return Err(LabError::BadSize { asked, most: super::record::MOST_HOSTS });
     }
     record.save(&dir)?;
-    // It holds keys; what is below stays readable for the hosts' own users, who see it through the overlay.
+    // It contains keys; its contents stay readable for the hosts' users, which see them through the overlay.
     files::chmod(&dir, 0o700)?;
     machine.enter(&Entry { dir: dir.clone(), record: record.clone() })?;
     machine.tune(progress)?;
     Ok(Lab { dir, record })
 }
 
-/// The first third octet that nothing on this machine uses.
+/// The first third octet that is not in use on this machine.
 fn free(root: &Path, entries: &[Entry]) -> Result<u8> {
     let mut taken = network::used()?;
     taken.extend(entries.iter().map(|entry| entry.record.octet));
     for dir in files::folders(root)? {
-        // Labs that are off, from before the machine's last boot.
+        // Labs that are off since the machine's last boot.
         taken.extend(Record::load(&dir).ok().flatten().map(|record| record.octet));
     }
     let free = |octet: &u8| !taken.contains(octet) && !Network { octet: *octet }.exists();
     (0..=u8::MAX).find(free).ok_or(LabError::NoNetwork)
 }
 
-/// That network, if nobody has it.
+/// That network, if it is not in use.
 fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
     let other = entries.iter().find(|entry| entry.record.octet == octet);
     let by = match other {
@@ -162,7 +162,7 @@ fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
     Err(LabError::NetworkUsed { octet, by })
 }
 
-/// Starts what is off, all at once, and waits for all of it.
+/// Starts all hosts that are off, in parallel, and waits for all of them.
 fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
     std::thread::scope(|threads| {
         let started: Vec<_> = lab
@@ -175,7 +175,7 @@ fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
                     if !already {
                         host.start()?;
                     }
-                    // A cut host runs on; it is not for `up` to mend its cable, nor to wait for it.
+                    // A host whose cable is cut keeps running; `up` neither plugs it in nor waits for it.
                     if already && host.network.plugged(host.index) == Some(false) {
                         progress.on(&Note::Already { host: host.name.to_owned(), address: host.address() });
                         return Ok(());

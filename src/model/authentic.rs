@@ -1,19 +1,20 @@
-//! Who vouches for what a snapshot says of itself.
+//! Authenticity of the manifest of a snapshot.
 //!
-//! In: a manifest as it was written, with the signature of the host that took it. Out: an [`Authenticity`]. Hosts carry the signature and
-//! never judge it; the administrator's side judges it (`snapshot/authentic.rs`) before it believes a word of the manifest.
+//! In: a manifest as it was written, with the signature of the host that took it. Out: an [`Authenticity`]. Hosts store
+//! the signature and never check it; the administrator's machine checks it (`snapshot/authentic.rs`) before it uses the
+//! manifest.
 
 use super::names::HostName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A manifest as it was written, and its signature. Nothing in it is checked.
+/// A manifest as it was written, and its signature. Neither is checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signed {
     /// The manifest, byte for byte.
     pub manifest: String,
-    /// The seal over it.
+    /// Its signature.
     pub seal: Seal,
 }
 
@@ -27,31 +28,32 @@ pub struct Seal {
     pub certificate: String,
 }
 
-/// What the cluster's CA says of a manifest. Only the administrator's side knows that CA: a host can neither send nor choose this value.
+/// The result of the signature check with the cluster CA. Only the administrator's machine knows that CA: a host can
+/// neither send nor choose this value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Authenticity {
-    /// Nobody has asked yet, or nobody here knows the CA.
+    /// Not checked yet, or the CA is not known here.
     #[default]
     Unchecked,
-    /// This host signed it, with a key that the cluster's CA vouches for.
+    /// Signed by this host, with a key that the cluster CA certified.
     Signed(HostName),
-    /// It has no signature: an earlier hactl made it, or somebody took the signature off.
+    /// It has no signature: an earlier hactl made it, or the signature was removed.
     Unsigned,
     /// It is not what it claims to be.
     Forged(String),
 }
 
 impl Authenticity {
-    /// Whether nobody has asked yet.
+    /// Whether it is not checked yet.
     pub fn is_unchecked(&self) -> bool {
         *self == Self::Unchecked
     }
-    /// Whether it is known to be something else than it claims.
+    /// Whether it is known not to be what it claims.
     pub fn is_forged(&self) -> bool {
         matches!(self, Self::Forged(_))
     }
-    /// Whether it may be taken: signed, or without a signature where a person said so.
+    /// Whether the snapshot may be used: signed, or unsigned if a person accepts that.
     pub fn may_be_taken(&self, accept_unsigned: bool) -> bool {
         match self {
             Self::Signed(_) => true,
@@ -72,11 +74,12 @@ impl fmt::Display for Authenticity {
     }
 }
 
-/// How the common name of a signer's certificate begins; its host's name follows.
+/// Prefix of the common name of a signer's certificate; the host name follows.
 pub const SIGNER: &str = "hactl:snapshots:";
-/// The one usage of such a certificate, `id-kp-documentSigning` (RFC 9336): no server and no client is authenticated by it.
+/// The only extended key usage of such a certificate, `id-kp-documentSigning` (RFC 9336): it authenticates no server
+/// and no client.
 pub const DOCUMENT_SIGNING: [u64; 9] = [1, 3, 6, 1, 5, 5, 7, 3, 36];
-/// Where it lies on an etcd host.
+/// Its path on an etcd host.
 pub const SIGNER_CERT: &str = "/etc/etcd/pki/snapshot-signer.crt";
-/// Where its key lies, which is made there.
+/// The path of its key, which is created on the host.
 pub const SIGNER_KEY: &str = "/etc/etcd/pki/snapshot-signer.key";

@@ -1,14 +1,15 @@
-//! A snapshot of etcd's data as it travels between hosts: digests and sizes, and nothing that could say what becomes of it.
+//! A snapshot of etcd's data for the transfer between hosts: digests and sizes, and nothing that determines its use.
 //!
-//! In: made where a snapshot is compressed; or read from a manifest, a host's reply, a note. Out: a value whose sizes can be true. Where it
-//! goes on a host follows from the operation that delivers it, so that nobody who offers a snapshot has a say in that.
+//! In: made where a snapshot is compressed; or read from a manifest, a host's reply or the journal. Out: a value with
+//! plausible sizes. Its path on a host is determined by the operation that delivers it, never by the sender of a
+//! snapshot.
 
 use super::desired::MOST_QUOTA_GIB;
 use super::names::Digest;
 use serde::{Deserialize, Serialize};
 
-/// The largest snapshot, bytes: of the largest store that an inventory can ask for. etcd compares with the quota before a write, so that a store
-/// may be larger than that.
+/// The largest snapshot, bytes: that of the largest database that an inventory can ask for. etcd checks the quota
+/// before a write, so a database may be a little larger.
 pub const LARGEST_SNAPSHOT: u64 = (MOST_QUOTA_GIB as u64 + 16) << 30;
 
 /// The largest compressed form of one.
@@ -31,7 +32,7 @@ pub struct SnapshotBlob {
 /// Sizes that no snapshot has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no snapshot of etcd has {size} bytes, {sent_size} of them compressed: the largest that hactl knows has {LARGEST_SNAPSHOT}"
+    "implausible size of an etcd snapshot: {size} bytes, {sent_size} compressed; the largest has {LARGEST_SNAPSHOT}"
 )]
 pub struct ImplausibleSize {
     size: u64,
@@ -43,8 +44,8 @@ const fn largest_sent(size: u64) -> u64 {
     size + size / 128 + (1 << 20)
 }
 
-/// As text: manifests and notes of earlier versions described a part of a component bundle, with a name and a place. There is one of each that
-/// a snapshot can have, and what says anything else is not read.
+/// As text: manifests and journals of earlier versions described it as a part of a component bundle, with a name and a
+/// place. A snapshot has one possible value of each; anything else is rejected.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
@@ -60,7 +61,7 @@ struct Form {
     place: Snapshot,
 }
 
-/// The one word.
+/// The only value.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Snapshot {

@@ -1,7 +1,7 @@
-//! Object storage that gets a copy of each recovery bundle: where in it, and what it takes to reach it.
+//! Object storage for copies of snapshots: addresses and access.
 //!
-//! In: the inventory's `snapshots.to` and `snapshots.s3`. Out: read by `snapshot/`, on the hosts that write there and on the machine that
-//! lists and fetches.
+//! In: the inventory's `snapshots.to` and `snapshots.s3`. Out: read by `snapshot/`, on the hosts that write there and
+//! on the machine that lists and fetches.
 
 use super::names::{ClusterName, Digest};
 use super::secret::Secret;
@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use zeroize::Zeroize;
 
-/// How a place in object storage begins.
+/// The scheme of addresses in object storage.
 pub const SCHEME: &str = "s3://";
-/// What object storage without a region of its own calls it: most servers that are not Amazon's.
+/// The region of object storage without regions, such as most servers that are not Amazon's.
 pub const REGION: &str = "us-east-1";
 
 /// A place in object storage: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
@@ -22,7 +22,7 @@ pub const REGION: &str = "us-east-1";
 pub struct BucketUrl {
     /// The bucket.
     pub bucket: String,
-    /// What all keys begin with, without slashes at its ends; empty: nothing.
+    /// Prefix of all keys, without slashes at its ends; empty: none.
     pub prefix: String,
 }
 
@@ -40,7 +40,7 @@ impl FromStr for BucketUrl {
         let prefix = prefix.trim_end_matches('/');
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         let part = |part: &str| !part.is_empty() && part.bytes().all(plain) && !matches!(part, "." | "..");
-        // Amazon's limits of a bucket's name and of a key; a bundle's name is at most 200 long.
+        // Amazon's limits of a bucket's name and of a key; a snapshot's name is at most 200 long.
         let named = (3..=63).contains(&bucket.len()) && part(bucket);
         let placed = prefix.is_empty() || (prefix.len() <= 500 && prefix.split('/').all(part));
         if named && placed { Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() }) } else { Err(bad()) }
@@ -68,14 +68,15 @@ impl fmt::Display for BucketUrl {
 }
 
 impl BucketUrl {
-    /// Where the bundles of one cluster lie in it: two clusters may have the same name, and must not drop one another's.
+    /// The place of the snapshots of one cluster: clusters may have the same name, and must not delete each other's
+    /// snapshots.
     #[must_use]
     pub fn of(&self, cluster: &ClusterName, authority: Digest) -> Self {
         let folder = folder(cluster, authority);
         let prefix = if self.prefix.is_empty() { folder } else { format!("{}/{folder}", self.prefix) };
         Self { bucket: self.bucket.clone(), prefix }
     }
-    /// The last part of its prefix; of [`BucketUrl::of`]: which cluster it is.
+    /// The last part of its prefix; of [`BucketUrl::of`], the cluster.
     pub fn folder(&self) -> &str {
         self.prefix.rsplit('/').next().unwrap_or(&self.prefix)
     }
@@ -83,7 +84,7 @@ impl BucketUrl {
     pub fn key(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) }
     }
-    /// The place that a name lies in, and the name: `s3://BUCKET/PREFIX/NAME`.
+    /// The place and the name of an address: `s3://BUCKET/PREFIX/NAME`.
     ///
     /// # Errors
     /// No such place.
@@ -94,12 +95,12 @@ impl BucketUrl {
     }
 }
 
-/// What tells apart clusters of one name: `CLUSTER-AUTHORITY`.
+/// Distinguishes clusters of the same name: `CLUSTER-CA`.
 pub fn folder(cluster: &ClusterName, authority: Digest) -> String {
     format!("{cluster}-{}", authority.short())
 }
 
-/// Where a copy of each bundle goes.
+/// Where a copy of each snapshot is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Destination {
@@ -131,8 +132,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// How the inventory says that object storage is reached. The files are the administrator's, absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Access to object storage, as in the inventory. The files are the administrator's, absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageSettings {
     /// `https://HOST[:PORT]`; `None`: Amazon's own of that region.
     pub endpoint: Option<String>,
@@ -140,29 +141,29 @@ pub struct StorageSettings {
     pub region: String,
     /// The file with `ACCESS_KEY_ID:SECRET_ACCESS_KEY`.
     pub credentials: PathBuf,
-    /// The file with the authorities that its certificate must be of; `None`: those that the system trusts.
+    /// The file with the CAs of its certificate; `None`: those that the system trusts.
     pub ca: Option<PathBuf>,
 }
 
-/// What it takes to reach object storage. No `Debug`: it holds a password.
+/// Access to object storage. No `Debug`: it holds a secret key.
 pub struct Storage {
     /// `https://HOST[:PORT]`; `None`: Amazon's own of that region.
     pub endpoint: Option<String>,
     /// The region.
     pub region: String,
-    /// Who we are.
+    /// The access key id.
     pub key_id: String,
-    /// And what proves it.
+    /// The secret access key.
     pub key: Secret<String>,
-    /// The authorities that its certificate must be of, PEM; `None`: those that the system trusts.
+    /// The CAs of its certificate, PEM; `None`: those that the system trusts.
     pub ca: Option<String>,
-    /// The proxy on the way; `None`: none.
+    /// The proxy; `None`: none.
     pub proxy: Option<String>,
-    /// What is reached without it, as in `NO_PROXY`.
+    /// Hosts that are reached without it, as in `NO_PROXY`.
     pub no_proxy: String,
 }
 
-/// [`Storage`] as it lies on a host, readable for root alone.
+/// [`Storage`] as a file on a host, readable only by root.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct File {
@@ -195,9 +196,9 @@ impl Storage {
             no_proxy: self.no_proxy.clone(),
         };
         let text = toml::to_string(&file).expect("texts are always TOML");
-        format!("# Written by hactl: how recovery bundles get into object storage. It holds a secret key.\n{text}")
+        format!("# Written by hactl: access to the object storage for snapshots. It contains a secret key.\n{text}")
     }
-    /// Reads it; `None`: something else is in it.
+    /// Parses it; `None`: it has another content.
     pub fn from_file(text: &str) -> Option<Self> {
         let mut file: File = toml::from_str(text).ok()?;
         Some(Self {

@@ -1,7 +1,7 @@
-//! Certificates as they are found on hosts, and what becomes of each.
+//! Certificates as found on hosts, and their future.
 //!
-//! In: the text of files, what running components present. Out: facts that travel, rows of `certs list`, and one rule for
-//! how near its end a certificate is, so that `certs list` and `status` cannot disagree.
+//! In: the text of files, and certificates that running components present. Out: facts, rows of `certs list`, and one
+//! rule for certificates that expire soon, so that `certs list` and `status` cannot disagree.
 
 use super::facts::Unreachable;
 use super::names::{Digest, HostName};
@@ -12,14 +12,14 @@ use std::net::IpAddr;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::Pem;
 
-/// With less than this left `status` warns, days.
+/// `status` warns with less than this left, days.
 pub const WARN_DAYS: i64 = 30;
-/// Certificates of one file that are looked at; a bundle of authorities has a handful.
+/// The most certificates that are read from one file; a bundle of CAs has a handful.
 const MOST: usize = 64;
 /// Characters of a name that are kept.
 const LONGEST_NAME: usize = 200;
 
-/// What of certificates an observation should cover, besides the leaves of the table.
+/// Certificates to observe, besides those of the table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CertificatesAsk {
@@ -35,9 +35,9 @@ pub struct CertificatesAsk {
 pub struct Presenting {
     /// The file that it reads the certificate from, absolute path.
     pub path: String,
-    /// Where it listens: loopback, or an address of the host's own.
+    /// Where it listens: loopback, or an address of the host.
     pub at: (IpAddr, u16),
-    /// Certificate and key to show it, paths, where it demands one.
+    /// Paths of a client certificate and key, if it requires one.
     pub identity: Option<(String, String)>,
 }
 
@@ -45,13 +45,13 @@ pub struct Presenting {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CertificatesFact {
-    /// Per file that was asked for and exists, the certificates in it in their order; what is none is left out.
+    /// Per requested file that exists, its certificates in their order; other content is left out.
     pub files: BTreeMap<String, Vec<CertFact>>,
-    /// Per file that was asked for, what the component that reads it presents, or why that is not known.
+    /// Per requested file, the certificate that its component presents, or why that is not known.
     pub presented: BTreeMap<String, Result<CertFact, String>>,
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertFact {
@@ -74,7 +74,7 @@ pub struct CertFact {
 }
 
 impl CertFact {
-    /// Reads one certificate in DER; `None` where it is none.
+    /// Reads one certificate in DER; `None` if it is not a certificate.
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let (mut key_id, mut authority) = (String::new(), String::new());
@@ -99,13 +99,13 @@ impl CertFact {
         })
     }
 
-    /// Reads the certificates in PEM text, which may hold other things as well.
+    /// Reads the certificates in PEM text, which may contain other blocks as well.
     pub fn read_pem(text: &[u8]) -> Vec<Self> {
         let blocks = Pem::iter_from_buffer(text).take(MOST).flatten().filter(|block| block.label == "CERTIFICATE");
         blocks.filter_map(|block| Self::read(&block.contents)).collect()
     }
 
-    /// How near its end it is.
+    /// Whether it expires soon.
     pub fn term(&self, now_ms: i64) -> Term {
         term(self.not_before_s, self.not_after_s, now_ms)
     }
@@ -119,19 +119,19 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// How near its end a certificate is.
+/// Whether a certificate expires soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Term {
-    /// There is time.
+    /// It is valid for long enough.
     Good,
-    /// It ends soon.
+    /// It expires soon.
     Near,
-    /// It has ended.
+    /// It has expired.
     Ended,
 }
 
-/// How near its end a certificate is: near with less than [`WARN_DAYS`] left. One of a short life is renewed late in it, and is near in
-/// its last tenth.
+/// Whether a certificate expires soon: with less than [`WARN_DAYS`] left. A certificate with a short lifetime is
+/// renewed late, and expires soon in the last tenth of its lifetime.
 pub fn term(not_before_s: i64, not_after_s: i64, now_ms: i64) -> Term {
     let now_s = now_ms.div_euclid(1000);
     let (life, left) = (not_after_s.saturating_sub(not_before_s), not_after_s.saturating_sub(now_s));
@@ -144,26 +144,26 @@ pub fn term(not_before_s: i64, not_after_s: i64, now_ms: i64) -> Term {
     }
 }
 
-/// What `certs list` shows.
+/// The output of `certs list`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// Each host that was asked for, in the inventory's order: its certificates, or why there are none.
+    /// Each requested host, in the order of the inventory: its certificates, or why there are none.
     pub hosts: Vec<(HostName, Result<OfHost, Unreachable>)>,
-    /// What the administrator keeps; judged by this machine's clock.
+    /// Certificates in the state directory; judged by the clock of this machine.
     pub own: OfHost,
 }
 
 /// The certificates of one place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OfHost {
-    /// The place's own clock, milliseconds since 1970.
+    /// The clock of that place, milliseconds since 1970.
     pub now_ms: i64,
-    /// What is there, and what should be.
+    /// Certificates that exist, and those that are wanted.
     pub certificates: Vec<Certificate>,
 }
 
 impl OfHost {
-    /// Them, what is missing first and then by their end.
+    /// Them, missing ones first, then by expiry.
     pub fn sorted(mut certificates: Vec<Certificate>, now_ms: i64) -> Self {
         certificates.sort_by_key(|c| c.found.as_ref().map(|f| f.not_after_s));
         Self { now_ms, certificates }
@@ -173,58 +173,59 @@ impl OfHost {
 /// One certificate of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// What it is; for a leaf of the table the name that `certs renew` takes.
+    /// Its name; for a certificate of the table, the name for `certs renew`.
     pub name: String,
-    /// Whom it names.
+    /// Its subject.
     pub subject: String,
-    /// Which authority signed it, by the name of its own row; `itself`, or `unknown`.
+    /// The CA that issued it, by the name of its row; `itself`, or `unknown`.
     pub authority: String,
-    /// Where it lies.
+    /// Its path.
     pub paths: Vec<String>,
-    /// What it says; `None`: it is not there.
+    /// Its content; `None`: it is missing.
     pub found: Option<CertFact>,
-    /// What becomes of it.
+    /// Its future.
     pub fate: Fate,
-    /// What the component presents that serves with it; `None`: nobody serves with it, or nobody was asked.
+    /// The certificate that its component presents; `None`: it is no serving certificate, or the component was not
+    /// queried.
     pub presented: Option<Presented>,
 }
 
-/// What becomes of a certificate.
+/// The future of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// `hactl up` issues another when less than a third of its life is left.
+    /// `hactl up` renews it when less than a third of its lifetime is left.
     ByUp,
-    /// Its host makes another when less than a third of its life is left, and so does `hactl up`.
+    /// Its host renews it when less than a third of its lifetime is left, and so does `hactl up`.
     ByHost,
-    /// The kubelet asks for another by itself.
+    /// The kubelet renews it.
     ByKubelet,
     /// The next `hactl up` replaces it, for this reason.
     Due(String),
-    /// It is an authority, or hactl's to keep as it is: no run replaces it.
+    /// It is a CA, or hactl keeps it as it is: no run replaces it.
     Stays,
-    /// It has ended, and no run of `hactl up` replaces it.
+    /// It has expired, and no run of `hactl up` replaces it.
     Expired,
-    /// It is not there, for this reason, and no run of `hactl up` makes it.
+    /// It is missing, for this reason, and no run of `hactl up` creates it.
     Missing(String),
 }
 
 /// What a component presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presented {
-    /// Where it was asked.
+    /// The address that was queried.
     pub at: (IpAddr, u16),
-    /// What was seen there.
+    /// The result.
     pub seen: Seen,
 }
 
-/// What was seen of a component.
+/// The result of querying a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     /// The certificate of its file.
     Same,
     /// Another one.
     Other {
-        /// That one.
+        /// The presented certificate.
         certificate: CertFact,
         /// Whether it is older than the one in the file.
         older: bool,
@@ -233,10 +234,11 @@ pub enum Seen {
     Nothing(String),
 }
 
-/// The beginning of validity of whatever is issued at a moment: hosts whose clocks run a little behind must accept it at once.
+/// The start of validity of a certificate issued at this time: hosts whose clocks are a little behind must accept it
+/// immediately.
 pub const BACKDATED: time::Duration = time::Duration::minutes(5);
 
-/// Since when something must be valid to have been issued at this moment or later, seconds since 1970.
+/// The earliest start of validity of a certificate issued at this time or later, seconds since 1970.
 pub fn issued_since(moment: time::OffsetDateTime) -> i64 {
     millis(moment - BACKDATED).unwrap_or(i64::MAX).div_euclid(1000)
 }

@@ -1,8 +1,8 @@
-//! The component table: which host gets what, under which name and link, and in which order it is best sent. The administrator's side and
-//! the hosts' side both go by it, and by nothing that a bundle or another host says.
+//! The component table: which host gets which component, its name and link, and the order of delivery. Both the
+//! administrator's machine and the hosts use only this table, never the claims of a bundle or of another host.
 //!
-//! In: a component's name and kind. Out: its literal row. The order is that of need: etcd first, for nothing starts
-//! without it; then what starts the API server; then what makes Nodes Ready; tools for people last.
+//! In: a component's name and kind. Out: its literal row. The order follows the start: etcd first, because everything
+//! depends on it; then the parts of the API server; then those that make Nodes Ready; tools for people last.
 
 use super::desired::{Cni, Desired, Host, KubeProxy, Role};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub enum Need {
     ControlPlane,
     /// Those with a kubelet.
     Node,
-    /// Those with a kubelet, when hactl connects the pods.
+    /// Those with a kubelet, if hactl installs the CNI plugin.
     Flannel,
     /// Those with a kubelet, when hactl implements Services.
     KubeProxy,
@@ -39,9 +39,9 @@ pub struct Row {
     pub name: &'static str,
     /// Program or image.
     pub kind: Kind,
-    /// Where a program is found by others.
+    /// The link of a program in the file system.
     pub link: Option<&'static str>,
-    /// Who needs it.
+    /// The hosts that need it.
     pub need: Need,
     /// Whether its version is that of Kubernetes.
     pub kubernetes: bool,
@@ -85,7 +85,7 @@ pub const TABLE: [Row; 22] = [
     program("etcdutl", "/usr/local/bin/etcdutl", Need::Etcd),
 ];
 
-/// The row of a component; `None`: no host has a use for it.
+/// The row of a component; `None`: no host uses it.
 pub fn row(name: &str, kind: Kind) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.name == name && row.kind == kind)
 }

@@ -1,7 +1,8 @@
-//! The words of copies of recovery bundles in directories of hosts, such as a mounted share: where one lies, and what a host says of them.
+//! Copies of snapshots in directories of hosts, such as a mounted share: their addresses and facts.
 //!
-//! In: what hosts found in the directories of `snapshots.to`. Out: each copy once, though several hosts see the same share. Anybody may have
-//! written what lies there: what a copy says of itself is believed only as far as its name and its numbers go together.
+//! In: what hosts found in the directories of `snapshots.to`. Out: each copy once, even if several hosts see the same
+//! share. Anyone may have written these files: the claims of a copy count only if its name and its numbers are
+//! consistent.
 
 use super::names::{BadName, ClusterName, Digest, HostName};
 use super::snapshot::{BundleFact, ByName, Claimed, by_name, is_name};
@@ -10,36 +11,36 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// So many directories are looked at on a host.
+/// The most directories that are searched on a host.
 pub const MOST_DIRECTORIES: usize = 32;
 
-/// What a host found in one directory.
+/// The result of a search in one directory of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CopiesFact {
-    /// Which.
+    /// The directory.
     pub directory: String,
-    /// Those that were read, the newest first: some of each host that took any, and the one that was named.
+    /// Copies that were read, the newest first: some of each host that took any, and the named one.
     pub copies: Vec<CopyFact>,
-    /// Further ones, by their names alone, the newest first.
+    /// Further ones, by name only, the newest first.
     pub others: Vec<CopyName>,
-    /// Files that should be bundles and are not, with the reason.
+    /// Files that should be snapshots and are not, with the reason.
     pub damaged: Vec<String>,
-    /// Why the directory was not looked at, or not to its end.
+    /// Why the directory was not searched, or not completely.
     pub trouble: Option<String>,
 }
 
-/// A copy of a bundle.
+/// A copy of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyFact {
-    /// Who took it.
+    /// The host that took it.
     pub by: HostName,
-    /// What it is.
+    /// Its facts.
     pub bundle: BundleFact,
 }
 
-/// A file that is named like a bundle.
+/// A file with the name of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyName {
@@ -50,12 +51,12 @@ pub struct CopyName {
 }
 
 impl CopyFact {
-    /// What is told of a copy.
+    /// The facts of a copy.
     pub fn of(name: String, bytes: u64, claimed: &Claimed) -> Self {
         Self { by: claimed.manifest.host.clone(), bundle: BundleFact::of(name, bytes, claimed) }
     }
 
-    /// Whether it is what its name says, and a cluster can have come as far as it says. Nobody is kept from giving a file another name.
+    /// Whether it matches its name, and a cluster can have reached its position. Anyone can rename a file.
     pub fn is_as_named(&self, cluster: &ClusterName) -> bool {
         let says = |by: ByName<'_>| {
             (by.cluster, by.host, by.taken_ms) == (cluster.as_str(), self.by.as_str(), self.bundle.taken_ms)
@@ -64,7 +65,7 @@ impl CopyFact {
     }
 }
 
-/// Where a copy lies: `HOST:/DIRECTORY/NAME`.
+/// The address of a copy: `HOST:/DIRECTORY/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyAddress {
     /// The host.
@@ -75,7 +76,7 @@ pub struct CopyAddress {
     pub name: String,
 }
 
-/// No address of a copy.
+/// Not the address of a copy.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not HOST:/DIRECTORY/NAME.hactl")]
 pub struct BadAddress(String);
@@ -105,24 +106,24 @@ impl fmt::Display for CopyAddress {
     }
 }
 
-/// What hosts found in their directories, or why that is not known.
+/// The results of all hosts, or why there is none.
 pub type CopiesListed = BTreeMap<HostName, Result<Vec<CopiesFact>, String>>;
 
-/// One copy, and who sees it.
+/// One copy, and the hosts that see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared<'a> {
     /// The directory.
     pub directory: &'a str,
-    /// A host that sees it there.
+    /// A host that sees it.
     pub host: &'a HostName,
-    /// Others that see it there, too: a share has many.
+    /// Other hosts that see it, such as those that mount the same share.
     pub also: Vec<&'a HostName>,
-    /// What it is.
+    /// Its facts.
     pub copy: &'a CopyFact,
 }
 
 impl Shared<'_> {
-    /// The place that it lies in: `HOST:/DIRECTORY`.
+    /// Its place: `HOST:/DIRECTORY`.
     pub fn place(&self) -> String {
         format!("{}:{}", self.host, self.directory)
     }
@@ -150,8 +151,8 @@ pub fn shared(listed: &CopiesListed) -> Vec<Shared<'_>> {
     all
 }
 
-/// What of a host's answer can be taken for one: of directories that were asked for, each once, with names that are names. `named` is what
-/// a person asked for by its name, whatever that says.
+/// The acceptable part of a host's reply: only requested directories, each once, with valid names. `named` is a copy
+/// that a person asked for by name; its name may be anything.
 pub fn believed(
     mut found: Vec<CopiesFact>,
     directories: &[String],
@@ -184,7 +185,7 @@ mod tests {
     const NAME: &str = "lab-20261122T134733822Z-cp1.hactl";
 
     fn copy(name: &str, revision: i64) -> CopyFact {
-        let by = by_name(name).expect("a bundle's name");
+        let by = by_name(name).expect("a snapshot's name");
         CopyFact {
             by: by.host.parse().expect("a host's name"),
             bundle: BundleFact {

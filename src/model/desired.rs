@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Everything the inventory asks for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Desired {
     /// The cluster's name.
     pub cluster: ClusterName,
-    /// Which version of what.
+    /// Versions of components.
     pub versions: Versions,
     /// How clients reach the API.
     pub endpoint: Endpoint,
@@ -26,7 +26,7 @@ pub struct Desired {
     pub api_port: u16,
     /// The hosts, in the order of the inventory.
     pub hosts: Vec<Host>,
-    /// Hosts that the inventory does not name any more and that may leave, as they were when it did.
+    /// Hosts that are no longer in the inventory and may be removed, as the inventory described them.
     pub leaving: Vec<Host>,
     /// Pod and service networks.
     pub network: Network,
@@ -34,47 +34,47 @@ pub struct Desired {
     pub control_plane: ControlPlane,
     /// etcd settings.
     pub etcd: EtcdSettings,
-    /// Recovery bundles.
+    /// Snapshots.
     pub snapshots: Snapshots,
-    /// How workers take another version.
+    /// How workers are upgraded.
     pub upgrade: Upgrade,
-    /// So many days after each run hosts renew their own certificates; `None`: not at all.
+    /// For so many days after a run, hosts renew their own certificates; `None`: never.
     pub unattended_days: Option<u32>,
     /// Extra JWT authenticators, passed through into the AuthenticationConfiguration.
     pub jwt: Vec<serde_json::Value>,
     /// Registry mirrors: registry host to mirror URLs.
     pub mirrors: BTreeMap<String, Vec<String>>,
-    /// Files whose contents are read apart, for some of them are secret.
+    /// Files whose contents are read separately, because some are secret.
     pub named: Named,
-    /// Proxy for what the hosts fetch themselves.
+    /// Proxy for downloads by the hosts themselves.
     pub proxy: Proxy,
-    /// Who changes the hosts' firewalls.
+    /// Whether hactl changes the hosts' firewalls.
     pub firewall: Firewall,
-    /// User manifests, files or folders, applied last. Absolute.
+    /// Manifests of the user, files or directories, applied last. Absolute.
     pub manifests: Vec<PathBuf>,
-    /// Settings handed to components as they are.
+    /// Settings passed to components unchanged.
     pub extra: Extra,
-    /// Checks before the start that warn instead of stopping the run.
+    /// Preflight checks that warn instead of stopping the run.
     pub ignored_checks: BTreeSet<String>,
 }
 
 /// Versions, always without a leading `v`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// Kubernetes, such as `1.36.3`.
     pub kubernetes: String,
-    /// etcd, when the inventory names one; else the bundle's.
+    /// etcd, if the inventory names one; otherwise that of the bundle.
     pub etcd: Option<String>,
-    /// containerd, when the inventory names one; else the bundle's.
+    /// containerd, if the inventory names one; otherwise that of the bundle.
     pub containerd: Option<String>,
 }
 
-/// How workers take another version of Kubernetes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How workers are upgraded to another version of Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgrade {
-    /// So many of them at once.
+    /// The most workers that are unavailable at once.
     pub max_unavailable: u32,
-    /// How long the pods of one may take to leave it, seconds.
+    /// Timeout of the drain of a worker, seconds.
     pub drain_timeout_s: u32,
 }
 
@@ -84,20 +84,20 @@ impl Default for Upgrade {
     }
 }
 
-/// Recovery bundles: how often, which stay, where else they go, who can open them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Snapshots: interval, retention, copies and recipients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshots {
-    /// Between two of them on each host, seconds.
+    /// Interval on each host, seconds.
     pub every_s: u64,
-    /// Which stay.
+    /// Retention.
     pub keep: Keep,
-    /// Who gets a copy of each.
+    /// Where a copy of each snapshot is stored.
     pub to: Vec<Destination>,
-    /// How the object storage among them is reached; `None`: there is none.
+    /// Settings of the object storage among them; `None`: there is none.
     pub storage: Option<StorageSettings>,
-    /// age public keys of those who can open them, besides the one in the state directory.
+    /// age public keys that snapshots are encrypted to, besides that of the state directory.
     pub recipients: Vec<String>,
-    /// How often each host restores its newest by itself; `None`: never.
+    /// How often each host restores its newest snapshot as a drill; `None`: never.
     pub drill: Option<Period>,
 }
 
@@ -114,14 +114,15 @@ impl Default for Snapshots {
     }
 }
 
-/// What tells that an API server serves: all of `/readyz` but the two hooks that compare built-in roles and priority classes with what etcd has,
-/// one after the other. They take seconds at each start, in which it serves by those that are there already.
+/// The readiness check of an API server: `/readyz` without the two hooks that compare built-in roles and priority
+/// classes with those in etcd one by one. They take seconds at each start, during which the API server serves with the
+/// stored ones.
 pub const SERVES: &str = "/readyz?exclude=poststarthook/rbac/bootstrap-roles&exclude=poststarthook/scheduling/bootstrap-system-priority-classes";
 
-/// Where clients find the API.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Where clients reach the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Who answers there.
+    /// The kind of endpoint.
     pub kind: EndpointKind,
     /// The port clients use.
     pub port: u16,
@@ -129,21 +130,21 @@ pub struct Endpoint {
     pub sans: Vec<String>,
 }
 
-/// Who answers at the endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The kind of endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndpointKind {
-    /// keepalived moves this address among the load balancers; haproxy answers on it.
+    /// A VIP: keepalived moves it between the load balancers; haproxy listens on it.
     Vip {
         /// The address.
         address: IpAddr,
-        /// The interface it lives on; `None`: the one that has the host's address.
+        /// Its interface; `None`: the interface of the host's address.
         interface: Option<String>,
         /// The VRRP router id, 1 to 255.
         vrid: u8,
     },
-    /// Somebody else's load balancer, by name or address.
+    /// An external load balancer, by name or address.
     External(String),
-    /// Every node finds an API server by a balancer of its own on loopback. People have `name`, or an API server's own address.
+    /// Every node has a load balancer on loopback. People use `name`, or the address of an API server.
     Local {
         /// A DNS name that resolves to the control-plane hosts.
         name: Option<String>,
@@ -169,7 +170,7 @@ fn url(host: &str, port: u16) -> String {
     if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
 }
 
-/// What a host is for.
+/// The role of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -185,9 +186,9 @@ pub enum Role {
     Spare,
 }
 
-/// A word that is no role.
+/// An unknown role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no role")]
+#[error("{0:?} is not a role")]
 pub struct NoRole(pub String);
 
 impl std::str::FromStr for Role {
@@ -215,13 +216,13 @@ impl fmt::Display for Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// The Node's and the member's name.
+    /// The name of the Node and of the etcd member.
     pub name: HostName,
-    /// What components bind, advertise and put into certificates.
+    /// The address that components bind to, advertise and have in their certificates.
     pub address: IpAddr,
     /// How to reach it.
     pub ssh: SshTarget,
-    /// What it is for.
+    /// Its roles.
     pub roles: Vec<Role>,
     /// Failure domain.
     pub zone: Option<String>,
@@ -256,44 +257,44 @@ pub struct SshTarget {
     pub port: u16,
     /// The user to log in as.
     pub user: String,
-    /// The identity file the inventory names: this one and no other. `None`: whatever else there is.
+    /// The identity file in the inventory: only this one is used. `None`: any other.
     pub identity: Option<PathBuf>,
-    /// Identity files of OpenSSH's configuration: those of them that are there are tried. Empty: the usual files under `~/.ssh`.
+    /// Identity files of OpenSSH's configuration: those that exist are tried. Empty: the usual files under `~/.ssh`.
     pub identities: Vec<PathBuf>,
-    /// User certificates besides those that lie beside an identity.
+    /// User certificates besides those next to an identity file.
     pub certificates: Vec<PathBuf>,
-    /// Which agent is asked.
+    /// The SSH agent.
     pub agent: Agent,
-    /// Whether the agent's other keys are left out (`IdentitiesOnly`).
+    /// Whether other keys of the agent are ignored (`IdentitiesOnly`).
     pub identities_only: bool,
-    /// known_hosts files, the first for new records; empty: `~/.ssh/known_hosts` and the machine's own.
+    /// known_hosts files, the first for new records; empty: `~/.ssh/known_hosts` and the system's.
     pub known_hosts: Vec<PathBuf>,
     /// The name its key is recorded under, when that is another than the one connected to (`HostKeyAlias`).
     pub key_alias: Option<String>,
     /// Pinned host key fingerprint, `SHA256:...`.
     pub fingerprint: Option<String>,
-    /// Fingerprint of an authority whose host certificates are trusted here, `SHA256:...`.
+    /// Fingerprint of a CA whose host certificates are trusted here, `SHA256:...`.
     pub host_ca: Option<String>,
-    /// The hosts to go through, the nearest to us first. None of them has jumps of its own: this is the whole way.
+    /// The jump hosts, the nearest first. None of them has jump hosts of its own: this is the whole path.
     pub jump: Vec<SshTarget>,
-    /// The file that holds the password sudo asks for. Never the password itself.
+    /// The file with the password for sudo. Never the password itself.
     pub sudo_password: Option<PathBuf>,
 }
 
-/// Which SSH agent is asked.
+/// The SSH agent to use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Agent {
-    /// The one of `$SSH_AUTH_SOCK`, if there is one.
+    /// The agent of `$SSH_AUTH_SOCK`, if it is set.
     #[default]
     Environment,
-    /// The one at this socket.
+    /// The agent at this socket.
     At(PathBuf),
     /// None.
     None,
 }
 
 impl SshTarget {
-    /// With the defaults: port 22, whatever keys there are, nobody in between.
+    /// With the defaults: port 22, all keys, no jump hosts.
     pub fn new(host: impl Into<String>, user: impl Into<String>) -> Self {
         Self {
             host: host.into(),
@@ -313,7 +314,7 @@ impl SshTarget {
         }
     }
 
-    /// Where the connection goes: `user@host:port`.
+    /// The destination: `user@host:port`.
     pub fn place(&self) -> String {
         format!("{}@{}", self.user, self.address())
     }
@@ -339,29 +340,29 @@ impl fmt::Display for SshTarget {
 }
 
 /// Pod and service networks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
-    /// Pod range.
+    /// Pod CIDR.
     pub pods: Cidr,
-    /// Service range.
+    /// Service CIDR.
     pub services: Cidr,
-    /// Who connects pods.
+    /// The CNI plugin.
     pub cni: Cni,
     /// Interface MTU for pods; `None`: derived by the plugin.
     pub mtu: Option<u16>,
-    /// Who implements Services.
+    /// The implementation of Services.
     pub kube_proxy: KubeProxy,
 }
 
 impl Network {
-    /// Whether hactl installs all that pods need to reach one another and Services.
+    /// Whether hactl installs everything that pods need to reach each other and Services.
     pub fn is_whole(&self) -> bool {
         self.cni == Cni::Flannel && self.kube_proxy == KubeProxy::Nftables
     }
 }
 
-/// Who connects pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The CNI plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cni {
     /// flannel with VXLAN, installed by hactl.
     Flannel,
@@ -369,12 +370,12 @@ pub enum Cni {
     None,
 }
 
-/// Who implements Services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The implementation of Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KubeProxy {
     /// kube-proxy in nftables mode.
     Nftables,
-    /// Nobody: the network plugin does it.
+    /// None: the CNI plugin implements them.
     None,
 }
 
@@ -399,7 +400,7 @@ impl Cidr {
             IpAddr::V6(a) => (u128::from(a), 128),
         }
     }
-    /// Whether `address` lies inside.
+    /// Whether it contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         let ((base, width), (other, other_width)) = (Self::bits(self.base), Self::bits(address));
         let shift = u32::from(width.saturating_sub(self.prefix));
@@ -425,25 +426,25 @@ impl fmt::Display for Cidr {
 }
 
 /// Control-plane settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlPlane {
     /// Whether ordinary pods may run on control-plane nodes.
     pub schedulable: bool,
-    /// Which set of hardening defaults.
+    /// The set of hardening defaults.
     pub security: Security,
 }
 
 /// Hardening defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Security {
-    /// Everything that works on any cluster.
+    /// All settings that work on any cluster.
     Baseline,
-    /// Also what needs a registry or breaks habits, such as AlwaysPullImages.
+    /// Also settings that need a registry or change common behaviour, such as AlwaysPullImages.
     Cis,
 }
 
 /// etcd settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtcdSettings {
     /// Data directory.
     pub data_dir: PathBuf,
@@ -451,11 +452,11 @@ pub struct EtcdSettings {
     pub quota_gib: u32,
 }
 
-/// The largest quota of etcd's store, GiB: etcd is tested with 8.
+/// The largest quota of etcd's database, GiB: etcd is tested with 8.
 pub const MOST_QUOTA_GIB: u32 = 64;
 
-/// Proxy for what the hosts fetch themselves.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+/// Proxy for downloads by the hosts themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Proxy {
     /// For http URLs; empty: none.
     pub http: String,
@@ -466,31 +467,31 @@ pub struct Proxy {
 }
 
 /// Files of the administrator that the inventory names. Absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Named {
-    /// Registry or mirror, as host or host:port, to the authority that its certificate must be of.
+    /// Registry or mirror, as host or host:port, to the CA of its certificate.
     pub registry_authorities: BTreeMap<String, PathBuf>,
     /// Registry or mirror, as host or host:port, to the file with `user:password` for it.
     pub registry_logins: BTreeMap<String, PathBuf>,
-    /// Authorities and keys of the administrator's own, for the founding.
+    /// CAs and keys supplied by the administrator, for the bootstrap.
     pub pki: BroughtPki,
 }
 
-/// Authorities and keys that a cluster is founded on instead of made-up ones.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+/// CAs and keys that a cluster is bootstrapped with instead of generated ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BroughtPki {
-    /// Kubernetes' own authority.
+    /// The cluster CA of Kubernetes.
     pub cluster: Option<BroughtAuthority>,
-    /// etcd's authority.
+    /// The etcd CA.
     pub etcd: Option<BroughtAuthority>,
-    /// The authority of aggregated API servers' callers.
+    /// The front proxy CA, for calls to aggregated API servers.
     pub front_proxy: Option<BroughtAuthority>,
     /// The private key that signs service account tokens.
     pub service_account: Option<PathBuf>,
 }
 
-/// An authority of the administrator's own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A CA supplied by the administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BroughtAuthority {
     /// Its certificate, PEM.
     pub cert: PathBuf,
@@ -498,8 +499,8 @@ pub struct BroughtAuthority {
     pub key: PathBuf,
 }
 
-/// Settings handed to components as they are.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+/// Settings passed to components unchanged.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Extra {
     /// Component to further command-line flags (without dashes).
     pub args: BTreeMap<String, BTreeMap<String, String>>,
@@ -520,11 +521,11 @@ impl Desired {
     pub fn with(&self, role: Role) -> impl Iterator<Item = &Host> {
         self.hosts.iter().filter(move |h| h.is(role))
     }
-    /// All hosts that are entered: those of the inventory, then those that leave.
+    /// All hosts to connect to: those of the inventory, then those to be removed.
     pub fn entered(&self) -> impl Iterator<Item = &Host> {
         self.hosts.iter().chain(&self.leaving)
     }
-    /// A host that leaves, by name.
+    /// A host that is to be removed, by name.
     pub fn leaver(&self, name: &HostName) -> Option<&Host> {
         self.leaving.iter().find(|h| &h.name == name)
     }
@@ -532,14 +533,13 @@ impl Desired {
     pub fn host(&self, name: &HostName) -> Option<&Host> {
         self.hosts.iter().find(|h| &h.name == name)
     }
-    /// The API as people and their kubeconfigs find it: the endpoint; where that is on loopback, its DNS name or the first
-    /// API server.
+    /// The URL of the API for people: the endpoint; if that is on loopback, its DNS name or the first API server.
     pub fn url_for_people(&self) -> String {
         let EndpointKind::Local { name } = &self.endpoint.kind else { return self.endpoint.url() };
         let first = self.with(Role::ControlPlane).next().map(|h| h.address.to_string());
         url(&name.clone().or(first).unwrap_or_else(|| self.endpoint.host()), self.api_port)
     }
-    /// Whether haproxy for the endpoint runs on a host: on load balancers in front of the API servers, or on every node for itself.
+    /// Whether haproxy for the endpoint runs on a host: on load balancers, or with a local endpoint on every node.
     pub fn balances(&self, host: &Host) -> bool {
         match self.endpoint.kind {
             EndpointKind::Vip { .. } => host.is(Role::LoadBalancer),

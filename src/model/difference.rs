@@ -1,4 +1,4 @@
-//! How a file on hosts differs from what it should be, for people to read before they agree.
+//! Differences between files on hosts and the wanted ones, for people to read before they agree.
 
 use super::names::HostName;
 use serde::Serialize;
@@ -8,24 +8,24 @@ use serde::Serialize;
 pub struct Difference {
     /// Its path.
     pub path: String,
-    /// Where.
+    /// The hosts.
     pub hosts: Vec<HostName>,
-    /// What changes.
+    /// The change.
     pub shown: Shown,
 }
 
-/// What is shown of a change.
+/// The visible part of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Shown {
-    /// It holds secrets, or only these differ: that it changes is all that is told.
+    /// It contains secrets, or only these differ: nothing is shown but the fact that it changes.
     Secret,
-    /// It goes.
+    /// It is removed.
     Removed,
-    /// Both, without what is secret in them.
+    /// Both texts, without secrets.
     Texts {
-        /// What stands there.
+        /// The current text.
         before: String,
-        /// What will.
+        /// The wanted text.
         after: String,
     },
 }

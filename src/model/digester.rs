@@ -1,6 +1,6 @@
-//! Digests of bytes in memory, and of what flows by.
+//! Digests of bytes in memory and of streams.
 //!
-//! In: bytes, or what is read and written. Out: their SHA-256 and number, without a second look at them.
+//! In: bytes, or a stream that is read or written. Out: their SHA-256 and number, without reading them twice.
 
 use super::names::Digest;
 use aws_lc_rs::digest::{Context, SHA256};
@@ -15,10 +15,11 @@ impl Digest {
         sum.add(bytes);
         sum.so_far()
     }
-    /// The digest of all that can be read, and how many bytes it is. Reading stops with the piece in which it is more than `most`.
+    /// The digest of everything that can be read, and the number of bytes. Reading stops after the chunk that exceeds
+    /// `most`.
     ///
     /// # Errors
-    /// What reading meets.
+    /// A failed read.
     pub fn of_all(from: impl Read, most: u64) -> io::Result<(Self, u64)> {
         let (mut from, mut piece) = (Digester::new(from), vec![0; PIECE]);
         while from.count() <= most {
@@ -30,19 +31,19 @@ impl Digest {
         }
         Ok((from.so_far(), from.count()))
     }
-    /// The digest of a whole file, and how many bytes it is.
+    /// The digest of a whole file, and the number of bytes.
     ///
     /// # Errors
-    /// What opening and reading it meets.
+    /// A failure to open or read it.
     pub fn of_file(path: &Path) -> io::Result<(Self, u64)> {
         Self::of_all(File::open(path)?, u64::MAX)
     }
 }
 
-/// How much is read at once, bytes.
+/// Chunk size, bytes.
 const PIECE: usize = 256 << 10;
 
-/// Adds up what goes through it.
+/// Computes the digest of everything that passes through it.
 pub struct Digester<T> {
     inner: T,
     context: Context,
@@ -50,26 +51,26 @@ pub struct Digester<T> {
 }
 
 impl<T> Digester<T> {
-    /// Around a reader or a writer; around nothing, `()`, where bytes are only added.
+    /// Wraps a reader or a writer, or `()` if bytes are only added.
     pub fn new(inner: T) -> Self {
         Self { inner, context: Context::new(&SHA256), bytes: 0 }
     }
-    /// How many bytes so far.
+    /// The number of bytes so far.
     pub fn count(&self) -> u64 {
         self.bytes
     }
-    /// The digest of what went through until now.
+    /// The digest of the bytes so far.
     pub fn so_far(&self) -> Digest {
         let mut raw = [0; 32];
         raw.copy_from_slice(self.context.clone().finish().as_ref());
         Digest::new(raw)
     }
-    /// What was inside, the digest, the number of bytes.
+    /// The wrapped value, the digest and the number of bytes.
     pub fn finish(self) -> (T, Digest, u64) {
         let digest = self.so_far();
         (self.inner, digest, self.bytes)
     }
-    /// Adds bytes that go nowhere else.
+    /// Adds bytes without writing them.
     pub fn add(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
         self.bytes += bytes.len() as u64;

@@ -1,27 +1,28 @@
-//! Drills that an etcd host holds by itself: how often, where what it takes lies, and what the last one showed.
+//! Unattended restore drills of an etcd host: their interval, their files and the last result.
 //!
-//! In: the inventory's word, and what `hactl host-drill` found. Out: read by `observe/` and `report/`; a [`OwnDrill`] lies on its host as
-//! JSON. It proves less than a [`super::snapshot::Drill`] with the owners' identity: not that this opens a bundle, and nothing of the state in it.
+//! In: the setting in the inventory, and the result of `hactl host-drill`. Out: read by `observe/` and `report/`; an
+//! [`OwnDrill`] is stored on its host as JSON. It proves less than a [`super::snapshot::Drill`] with the owners'
+//! identity: neither that this identity decrypts the snapshot, nor anything about the state in it.
 
 use super::snapshot::Proof;
 use serde::{Deserialize, Serialize};
 
-/// What starts them.
+/// The timer.
 pub const TIMER: &str = "hactl-drill.timer";
-/// What it starts.
+/// The service that it starts.
 pub const SERVICE: &str = "hactl-drill.service";
-/// The host's own age identity: root's alone, made there, and it never leaves. It opens the snapshots of the bundles that this host
-/// took since, and none of the states in them.
+/// The age identity of the host: created there, readable only by root, and never sent elsewhere. It decrypts the etcd
+/// data of snapshots that this host took since, but not the states in them.
 pub const IDENTITY: &str = "/var/lib/hactl/drill-identity.txt";
 /// The last [`OwnDrill`].
 pub const RECORD: &str = "/var/lib/hactl/snapshots/own-drill.json";
-/// Where systemd remembers the timer's last turn.
+/// Where systemd records the last run of the timer.
 pub const LAST_TURN: &str = "/var/lib/systemd/timers/stamp-hactl-drill.timer";
-/// A host that has held none for so many periods is told.
+/// `status` warns of a host that ran no drill for so many intervals.
 pub const OVERDUE_AFTER: i64 = 2;
 
 /// How often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Period {
     /// Once a day.
@@ -31,7 +32,7 @@ pub enum Period {
 }
 
 impl Period {
-    /// The inventory's word.
+    /// The word in the inventory.
     pub fn word(self) -> &'static str {
         match self {
             Self::Daily => "daily",
@@ -51,47 +52,47 @@ impl Period {
     }
 }
 
-/// A drill that a host held by itself.
+/// A drill of a host with its own identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnDrill {
     /// When, by the host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub at_ms: i64,
-    /// File name of the bundle: the newest that it had.
+    /// File name of the snapshot: the newest one on the host.
     pub bundle: String,
     /// When that was taken, by its name.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
-    /// What came of it.
+    /// The result.
     pub showed: Showed,
 }
 
-/// What a host's own drill showed.
+/// The result of a host's own drill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Showed {
-    /// It restores, to what was taken.
+    /// The snapshot restores to the data that was taken.
     Restored(Proof),
-    /// It is of before the host had its identity: only its owners can open it, and nothing is wrong with that.
+    /// The snapshot is older than the host's identity: only its owners can decrypt it. This is no fault.
     SealedBefore,
-    /// It does not restore, or that could not be found out.
+    /// The snapshot does not restore, or the drill could not be completed.
     Failed {
-        /// What stood in the way, in words.
+        /// The failure, in words.
         what: String,
-        /// Whether it is the bundle that is bad.
+        /// Whether the snapshot is damaged.
         damaged: bool,
     },
 }
 
-/// How a turn of the timer ended.
+/// The result of a run of the timer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrillOutcome {
-    /// It was held, and noted; and the last lines of what failed.
+    /// The drill was run and recorded; with the last lines of a failure.
     Held(OwnDrill, Vec<String>),
-    /// There is no bundle yet.
+    /// There is no snapshot yet.
     NoBundle,
-    /// Bundles are taken or restored here for all that time: the next turn holds it.
+    /// Another snapshot or restore was running on the host all the time: the next run does the drill.
     Busy,
 }
 

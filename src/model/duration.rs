@@ -1,6 +1,6 @@
-//! How long something lasted or how long ago it was, for people who want the size of it and no more.
+//! Durations and ages in words, rounded.
 
-/// Milliseconds in words such as `40 s`, `2 min 10 s`, `2 h 5 min`, `3 d 4 h`; what lies in the future is `0 s`.
+/// Milliseconds in words such as `40 s`, `2 min 10 s`, `2 h 5 min`, `3 d 4 h`; a negative duration is `0 s`.
 pub fn human_duration(ms: i64) -> String {
     match u64::try_from(ms / 1000).unwrap_or(0) {
         s @ ..60 => format!("{s} s"),
@@ -11,7 +11,7 @@ pub fn human_duration(ms: i64) -> String {
     }
 }
 
-/// Milliseconds as seconds with a tenth, never less than it took: `6.1 s`.
+/// Milliseconds as seconds with a tenth, rounded up: `6.1 s`.
 pub fn seconds(ms: u64) -> String {
     let tenths = ms.div_ceil(100);
     format!("{}.{} s", tenths / 10, tenths % 10)

@@ -1,7 +1,7 @@
-//! What is known of the world: one reply per host, and what the replies say together about etcd.
+//! Facts: one reply per host, and the state of etcd that all replies together show.
 //!
 //! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
-//! Missing facts stay visible: a host that did not answer is a [`Unreachable`], never an empty answer.
+//! Missing facts stay visible: a host that did not answer is [`Unreachable`], never an empty reply.
 
 use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Why a host told us nothing.
+/// Why a host did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unreachable {
     /// What happened, one sentence.
@@ -28,31 +28,31 @@ pub struct Unreachable {
 pub struct Facts {
     /// Each host of the inventory: its facts, or why there are none.
     pub hosts: BTreeMap<HostName, Result<HostFacts, Unreachable>>,
-    /// The same of hosts that the inventory does not name any more and that may leave.
+    /// The same for hosts that are no longer in the inventory and may be removed.
     pub leaving: BTreeMap<HostName, Result<HostFacts, Unreachable>>,
-    /// What the hosts say together about etcd.
+    /// The state of etcd, derived from all hosts.
     pub etcd: Etcd,
-    /// Per add-on, the objects that are missing or differ: object key and what differs. An add-on that is not named here
-    /// could not be looked at.
+    /// Per add-on, the objects that are missing or differ: object key and difference. An add-on without an entry could
+    /// not be compared.
     pub drift: BTreeMap<String, Vec<(String, String)>>,
-    /// Per add-on, objects that hactl applied and that nobody asks for any more.
+    /// Per add-on, objects that hactl applied and that are no longer wanted.
     pub stale: BTreeMap<String, Vec<Stale>>,
-    /// How far members of etcd were seen by earlier runs, as the journal knows.
+    /// The positions of etcd members that earlier runs recorded in the journal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub noted: Vec<Position>,
 }
 
-/// An object that hactl applied and that nobody asks for any more.
+/// An object that hactl applied and that is no longer wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stale {
     /// Its key.
     pub key: String,
-    /// Why it stays all the same; `None`: it is to be deleted.
+    /// Why it stays nevertheless; `None`: it is to be deleted.
     pub kept: Option<String>,
 }
 
 impl Facts {
-    /// Whether an object can be asked for now: the Node of a host that is silent is made by its kubelet, some day.
+    /// Whether an object can exist now: the Node of an unreachable host is created later, by its kubelet.
     pub fn can_exist(object: &serde_json::Value, hosts: &BTreeMap<HostName, Result<HostFacts, Unreachable>>) -> bool {
         let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str);
         let node = name.filter(|_| object["kind"] == "Node");
@@ -63,20 +63,20 @@ impl Facts {
     pub fn host(&self, name: &HostName) -> Option<&HostFacts> {
         self.hosts.get(name).and_then(|r| r.as_ref().ok())
     }
-    /// The facts of a host that leaves, when it answered.
+    /// The facts of a host that is to be removed, when it answered.
     pub fn leaver(&self, name: &HostName) -> Option<&HostFacts> {
         self.leaving.get(name).and_then(|r| r.as_ref().ok())
     }
-    /// What was said and is not believed, each with who said it.
+    /// Reports that are not trusted, each with its host.
     pub fn doubts(&self) -> impl Iterator<Item = (&HostName, &String)> {
         let said = self.hosts.iter().chain(&self.leaving).filter_map(|(host, f)| Some((host, f.as_ref().ok()?)));
         said.flat_map(|(host, facts)| facts.doubts.iter().map(move |doubt| (host, doubt)))
     }
-    /// The cluster that has a quorum behind it, by its id.
+    /// The id of the cluster with a quorum.
     pub fn living_cluster(&self) -> Option<&String> {
         self.living().map(|view| &view.cluster)
     }
-    /// What a member says that has a quorum behind it; of several the one that as many are ahead of as behind: none of them decides alone.
+    /// The report of a member with a quorum; of several, the median: no single member decides.
     pub fn living(&self) -> Option<&EtcdView> {
         let Etcd::HasQuorum(_) = &self.etcd else { return None };
         let entered = self.hosts.values().chain(self.leaving.values());
@@ -87,25 +87,25 @@ impl Facts {
     }
 }
 
-/// What is known about the etcd cluster. Silence never reads as "no cluster yet".
+/// The state of the etcd cluster. An unreachable host never counts as "no cluster yet".
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Etcd {
-    /// Every etcd host answered, and none has data, a genesis token or a seal.
+    /// Every etcd host answered, and none has data, an initial cluster token or a bootstrapped marker.
     Uninitialized,
-    /// Every etcd host answered; some hold data of a genesis that was never proven, all of the same token.
+    /// Every etcd host answered; some hold data of a bootstrap that was never confirmed, all with the same token.
     Bootstrapping {
-        /// The token of that genesis.
+        /// The token of that bootstrap.
         token: String,
     },
     /// A quorum answered a linearizable read.
     HasQuorum(Members),
     /// A cluster exists or may exist, and no quorum answers.
     NoQuorum(Vec<Evidence>),
-    /// Some members say that a quorum stands behind them, and no majority of those who must know says so.
+    /// Some members report a quorum, and no majority of the etcd hosts confirms it.
     Disputed(Vec<Evidence>),
 }
 
-/// One thing that was seen (or not seen) on one host while no quorum answered.
+/// An observation on one host while etcd had no quorum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     /// Where.
@@ -118,29 +118,29 @@ pub struct Evidence {
     pub reachable: bool,
 }
 
-/// The member list as a quorum sees it, keyed by peer URL.
+/// The member list of the quorum, by peer URL.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Members(pub BTreeMap<PeerUrl, Member>);
 
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its id, looked up at the edge and never remembered.
+    /// Its id, queried for each operation and never stored.
     pub id: u64,
     /// Its name; empty until it first starts.
     pub name: String,
-    /// Whether it does not vote yet.
+    /// Whether it is a learner, which has no vote.
     pub learner: bool,
     /// Whether it answered a linearizable read itself.
     pub healthy: bool,
 }
 
 impl Members {
-    /// How many members vote.
+    /// The number of voters.
     pub fn voters(&self) -> usize {
         self.0.values().filter(|m| !m.learner).count()
     }
-    /// How many votes make a majority; counted over all voters, never over the healthy ones.
+    /// The votes of a majority; counted over all voters, never over the healthy ones.
     pub fn quorum(&self) -> usize {
         self.voters() / 2 + 1
     }
@@ -154,7 +154,7 @@ impl Members {
     }
 }
 
-/// What one host said of itself.
+/// The report of one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostFacts {
@@ -191,7 +191,7 @@ pub struct HostFacts {
     pub files: BTreeMap<String, FileFact>,
     /// Parts that were asked for, exist and are intact.
     pub blobs: BTreeSet<Digest>,
-    /// Sets whose earlier files are kept, because the new ones have not proven themselves yet.
+    /// Sets on trial: their previous files are kept until the new ones have passed.
     pub on_trial: BTreeSet<FileSet>,
     /// Units that were asked for.
     pub units: BTreeMap<UnitName, UnitFact>,
@@ -218,11 +218,12 @@ pub struct HostFacts {
     pub etcd: Option<EtcdFact>,
     /// The API server on this host, when asked for.
     pub api: Option<ApiFact>,
-    /// The recovery bundles on this host, when etcd was asked for.
+    /// The snapshots on this host, when etcd was asked for.
     pub bundles: Option<BundlesFact>,
-    /// DNS from inside a pod of this host, when asked for; `None` when there is no pod to ask from.
+    /// Cluster DNS, queried from a pod of this host, when asked for; `None` when there is no pod to query from.
     pub dns: Option<DnsFact>,
-    /// What it said and is not believed, in words; made on our side, never by the host. The facts are without that.
+    /// Reports of the host that are not trusted, in words; determined here, never by the host. The facts do not include
+    /// them.
     #[serde(skip)]
     pub doubts: Vec<String>,
 }
@@ -239,7 +240,7 @@ pub struct InterfaceAddress {
     pub prefix: u8,
 }
 
-/// That something is not believed of what a host says, in words.
+/// A warning that a report of a host is not trusted.
 pub fn disbelief(host: &HostName, doubt: &str) -> String {
     format!("{host} is not believed: it {doubt}")
 }
@@ -250,22 +251,21 @@ pub fn disbelief(host: &HostName, doubt: &str) -> String {
 pub struct ClusterId {
     /// The cluster's name.
     pub cluster: ClusterName,
-    /// SHA-256 of the DER of the certificate of the authority that the cluster was founded with: what makes two clusters of one name
-    /// different.
+    /// SHA-256 of the DER of the certificate of the first cluster CA: it distinguishes clusters of the same name.
     pub ca: Digest,
-    /// How many stages of rotations this host has heard of. State that knows of fewer is an older copy, and its keys are not those that
-    /// are in use.
+    /// The number of rotation stages that this host knows. A state with fewer stages is an older copy, whose keys are
+    /// no longer in use.
     #[serde(default, skip_serializing_if = "is_none_yet")]
     pub stages: u64,
-    /// Which host of the cluster this is, by its name in the inventory; `None`: hactl did not write that yet.
+    /// The name of this host in the inventory; `None`: not written yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// The machine that was stamped, by its `/etc/machine-id`; the host writes it itself.
+    /// The `/etc/machine-id` of the machine that got this identity; the host writes it itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it by reference")]
 fn is_none_yet(stages: &u64) -> bool {
     *stages == 0
 }
@@ -276,7 +276,7 @@ impl ClusterId {
     pub fn of(&self, host: &HostName) -> Self {
         Self { host: Some(host.clone()), ..self.clone() }
     }
-    /// Whether both are of one cluster, whatever has become of its authorities.
+    /// Whether both are of one cluster, regardless of CA rotations.
     pub fn same_cluster(&self, other: &Self) -> bool {
         (&self.cluster, self.ca) == (&other.cluster, other.ca)
     }
@@ -314,12 +314,12 @@ pub struct UnitFact {
 }
 
 impl HostFacts {
-    /// Whether it carries this stamp, as this host of the cluster and as this machine.
+    /// Whether it has this identity, as this host of the cluster and as this machine.
     pub fn is_stamped(&self, cluster: &ClusterId, host: &HostName) -> bool {
         let machine = Some(self.machine_id.clone()).filter(|id| !id.is_empty());
         self.stamp == Some(ClusterId { machine, ..cluster.of(host) })
     }
-    /// Whether a member of etcd ran here, by its unit: with no data beside that, the data is lost, or its volume is not mounted.
+    /// Whether an etcd member ran here, by its unit: without data, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))
     }
@@ -349,9 +349,10 @@ pub struct LeafFact {
     pub organizations: Vec<String>,
     /// Subject alternative names as text, sorted.
     pub sans: Vec<String>,
-    /// SHA-256 of the issuer's subject public key info is not in a leaf, so: the authority key identifier, in hexadecimal.
+    /// The authority key identifier, hexadecimal: a leaf certificate does not contain the issuer's public key.
     pub authority: String,
-    /// The authority of that one, where its certificate follows in the file and is below another: hexadecimal.
+    /// The authority key identifier of the issuer, hexadecimal, if its certificate follows in the file and is an
+    /// intermediate.
     pub through: Option<String>,
     /// Start of validity, seconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
@@ -359,7 +360,7 @@ pub struct LeafFact {
     /// End of validity, seconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub not_after_s: i64,
-    /// Whether the key beside it is its own.
+    /// Whether the key next to it matches.
     pub key_matches: bool,
     /// When certificate or key last changed (the later of their inodes' change times), milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
@@ -372,7 +373,7 @@ pub struct LeafFact {
 pub struct PortFact {
     /// The port.
     pub port: u16,
-    /// Who listens, such as `nginx (pid 812)`.
+    /// The process that listens, such as `nginx (pid 812)`.
     pub by: String,
 }
 
@@ -382,33 +383,33 @@ pub struct PortFact {
 pub struct EtcdFact {
     /// Whether the data directory holds a member.
     pub data: bool,
-    /// The directory that the member's settings name, when that is another one and holds a member.
+    /// The data directory in the member's settings, if it is another one and holds a member.
     pub elsewhere: Option<String>,
-    /// The token of the genesis this host was told to take part in, while unproven.
+    /// The token of the bootstrap that this host takes part in, while unconfirmed.
     pub token: Option<String>,
-    /// The cluster id written once quorum was proven here ("born").
+    /// The cluster id of the bootstrapped marker, written once quorum was confirmed.
     pub bootstrapped: Option<String>,
-    /// What the running member says; `None` when nothing answers.
+    /// The report of the running member; `None` when it does not answer.
     pub view: Option<EtcdView>,
     /// Why there is no view, or no linearizable one.
     pub trouble: Option<String>,
-    /// Whether the member's process answers its own health check, though not what it was asked in the time that it had: slow, and not dead.
+    /// Whether the member is slow: its process answers its own health check, but not the queries in time.
     pub slow: bool,
-    /// How far the data goes by its files, looked at where no quorum stands behind the member.
+    /// The data on disk, read where the member has no quorum.
     pub disk: Option<DiskFact>,
-    /// Data of members that was moved aside, by the directory's name, as far as it can be read; looked at where it was asked for.
+    /// Data that was moved aside, by directory name, as far as it can be read, when asked for.
     pub aside: BTreeMap<String, DiskFact>,
-    /// The greatest revision that a restored store was ever begun at on this host; `None`: none was.
+    /// The highest first revision of any restore on this host; `None`: there was none.
     pub high_water: Option<i64>,
-    /// How far this host has seen members of etcd, its own and others.
+    /// The positions of etcd members that this host has recorded, of its own and of others.
     pub positions: Vec<Position>,
-    /// Why its member runs and will not catch up, as far as the host can tell by itself.
+    /// Why its member runs but cannot catch up, as far as the host can detect it.
     pub stuck: Option<String>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
 }
 
-/// How far a member's data goes, by its files.
+/// The data of a member, read from its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskFact {
@@ -416,52 +417,54 @@ pub struct DiskFact {
     pub cluster: String,
     /// Member id.
     pub member: u64,
-    /// Term of the last entry of the raft log. Of several members the one with the greatest (term, index) is the newest.
+    /// Term of the last entry of the raft log. Of several members the one with the greatest (term, index) is the
+    /// newest.
     pub term: u64,
     /// Index of the last entry of the raft log.
     pub index: u64,
-    /// Up to which entry the log itself knows of a majority; more may have one.
+    /// The commit index in the log; later entries may be committed, too.
     pub commit: u64,
-    /// The store's revision; it may lag behind the log. `None`: it cannot be read.
+    /// The revision of the database; it may lag behind the log. `None`: it cannot be read.
     pub revision: Option<i64>,
-    /// Up to which entry the store goes.
+    /// The index of the last entry applied to the database.
     pub applied: Option<u64>,
-    /// The member list as the store has it: id, name, peer URL, learner. `None`: it cannot be read.
+    /// The member list in the database: id, name, peer URL, learner. `None`: it cannot be read.
     pub members: Option<Vec<(u64, String, PeerUrl, bool)>>,
-    /// Size of the store's file, bytes.
+    /// Size of the database file, bytes.
     pub db_bytes: u64,
     /// When the log was last written to, by the host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub written_ms: i64,
-    /// Whether a record of its log is damaged that was whole once: what is before it can be recovered from, and no member starts from it.
+    /// Whether a complete record of its log is damaged: entries before it can be recovered, but no member starts from
+    /// it.
     #[serde(default)]
     pub damaged: bool,
-    /// What is not as it should be, in words.
+    /// What is wrong with it, in words.
     pub flaws: Vec<String>,
 }
 
 impl DiskFact {
-    /// What tells which of several is the newest: raft's own rule.
+    /// The position that decides which data is the newest, by raft's rule.
     pub fn reach(&self) -> (u64, u64) {
         (self.term, self.index)
     }
-    /// Whether the store's list of members can be read.
+    /// Whether the member list in the database can be read.
     pub fn lists(&self) -> bool {
         self.members.is_some()
     }
-    /// Who has a vote, by the store's own list: id and peer URL. `None`: the list cannot be read.
+    /// The voters in the member list of the database: id and peer URL. `None`: the list cannot be read.
     pub fn voters(&self) -> Option<impl Iterator<Item = (u64, &PeerUrl)>> {
         let members = self.members.as_ref()?;
         Some(members.iter().filter(|(.., learner)| !learner).map(|(id, _, peer, _)| (*id, peer)))
     }
 }
 
-/// The newest data on these hosts; `None`: none was looked at.
+/// The newest data on these hosts; `None`: none was read.
 pub fn newest<'a>(hosts: impl Iterator<Item = &'a HostFacts>) -> Option<&'a DiskFact> {
     hosts.filter_map(|host| host.etcd.as_ref()?.disk.as_ref()).max_by_key(|disk| disk.reach())
 }
 
-/// What a running member says of itself and of its cluster.
+/// The report of a running member about itself and its cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdView {
@@ -469,7 +472,7 @@ pub struct EtcdView {
     pub cluster: String,
     /// Its own member id.
     pub member: u64,
-    /// Who leads; 0: nobody.
+    /// The member id of the leader; 0: none.
     pub leader: u64,
     /// Raft term.
     pub term: u64,
@@ -479,15 +482,15 @@ pub struct EtcdView {
     pub revision: i64,
     /// Database size in bytes.
     pub db_bytes: i64,
-    /// How much of it holds something, in bytes.
+    /// How much of it is in use, in bytes.
     pub in_use_bytes: i64,
-    /// The size at which it takes no more writes; 0: not told, as by etcd before 3.6.
+    /// Its quota, in bytes; 0: not reported, as by etcd before 3.6.
     pub quota_bytes: i64,
     /// Server version.
     pub version: String,
     /// Whether it is a learner.
     pub learner: bool,
-    /// Whether a linearizable read succeeded: a quorum stands behind this view.
+    /// Whether a linearizable read succeeded: the member has a quorum.
     pub linearizable: bool,
     /// Members as listed: id, name, peer URL, learner.
     pub members: Vec<(u64, String, PeerUrl, bool)>,
@@ -495,39 +498,40 @@ pub struct EtcdView {
     pub alarms: Vec<String>,
 }
 
-/// A store is written anew when so many bytes of it hold nothing, and more than half of it does.
+/// A database is defragmented if it has at least so many bytes of free pages, and more than half of it is free.
 const LOOSE: i64 = 256 << 20;
 
 impl EtcdView {
-    /// Whether this member leads.
+    /// Whether this member is the leader.
     pub fn leads(&self) -> bool {
         self.leader == self.member
     }
-    /// Whether a member besides this one could lead.
+    /// Whether another member could be the leader.
     pub fn has_peers(&self) -> bool {
         self.members.iter().any(|(id, _, _, learner)| *id != self.member && !learner)
     }
-    /// Whether most of the store holds nothing: a file that only grows, and counts against the quota and in every snapshot.
+    /// Whether most of the database is free pages: the file never shrinks, and counts against the quota and in every
+    /// snapshot.
     pub fn is_loose(&self) -> bool {
         let free = self.db_bytes.saturating_sub(self.in_use_bytes);
         self.in_use_bytes > 0 && free >= LOOSE && free > self.db_bytes / 2
     }
 }
 
-/// etcd's alarm for a store that has reached its quota.
+/// etcd's alarm for a database that has reached its quota.
 pub const NOSPACE: &str = "NOSPACE";
-/// etcd's alarm for members whose data differs: nobody can write, on any of them.
+/// etcd's alarm for members whose data differs: no member accepts writes.
 pub const CORRUPT: &str = "CORRUPT";
 
 /// The API as one host sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiFact {
-    /// `None`: its own API server says ready. Else why not.
+    /// `None`: the local API server is ready. Otherwise the reason why not.
     pub own_trouble: Option<String>,
-    /// `None`: the endpoint, asked from this host, says ready. Else why not.
+    /// `None`: the endpoint, queried from this host, is ready. Otherwise the reason why not.
     pub endpoint_trouble: Option<String>,
-    /// The version that its own API server says it is, with the `v`; empty when it does not say.
+    /// The version that the local API server reports, with the `v`; empty if it reports none.
     pub version: String,
     /// Leader election leases of the control plane.
     pub leases: Vec<LeaseFact>,
@@ -539,15 +543,15 @@ pub struct ApiFact {
     pub objects: BTreeMap<String, serde_json::Value>,
 }
 
-/// What a host adds to why a question failed, where it forwards only what some rule lets through.
+/// The text that a host adds to the reason of a failed query if its FORWARD policy is DROP.
 pub const DROPS: &str = "the policy of this host's FORWARD chain is DROP";
 
-/// How cluster DNS answered a question from inside a pod.
+/// The answer of cluster DNS to a query from a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DnsFact {
-    /// With an address.
+    /// An address.
     Answered,
-    /// Not, for this reason.
+    /// No answer, for this reason.
     Failed(String),
 }
 
@@ -557,7 +561,7 @@ pub enum DnsFact {
 pub struct LeaseFact {
     /// `kube-scheduler` or `kube-controller-manager`.
     pub name: String,
-    /// Who holds it.
+    /// Its holder.
     pub holder: String,
     /// Age of the last renewal by the host's clock, milliseconds.
     #[serde(deserialize_with = "super::timestamp::bounded")]

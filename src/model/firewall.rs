@@ -1,6 +1,7 @@
-//! What a host's own firewall lets in for the cluster: openings as values, and the facts about them.
+//! Openings in the firewall of a host for the cluster, and the facts about them.
 //!
-//! In: openings are made by `ways`, facts by `hactl host`. Out: compared by `plan/`, which prepares a host where they differ.
+//! In: openings are made by `ports`, facts by `hactl host`. Out: compared by `plan/`, which prepares a host where they
+//! differ.
 
 use super::desired::Cidr;
 use super::survey::Way;
@@ -9,13 +10,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Who changes the hosts' firewalls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Whether hactl changes the hosts' firewalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Firewall {
-    /// A person: what lacks is found and told.
+    /// No, the administrator does: missing openings are reported.
     Report,
-    /// hactl, where ufw or firewalld is active.
+    /// Yes, if ufw or firewalld is active.
     Manage,
 }
 
@@ -23,9 +24,9 @@ pub enum Firewall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Manager {
-    /// Ubuntu's and Debian's.
+    /// Of Ubuntu and Debian.
     Ufw,
-    /// Fedora's, RHEL's and SUSE's.
+    /// Of Fedora, RHEL and SUSE.
     Firewalld,
 }
 
@@ -38,13 +39,13 @@ impl fmt::Display for Manager {
     }
 }
 
-/// Who may come in.
+/// The sources that are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Source {
-    /// Everybody.
+    /// All addresses.
     Anywhere,
-    /// Whoever has an address of this range.
+    /// The addresses of this range.
     Range(Cidr),
 }
 
@@ -58,18 +59,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// One thing that is let through, for whom.
+/// Allowed traffic and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Opening {
     /// To the host itself.
     In {
-        /// On which way.
+        /// The port or protocol.
         way: Way,
         /// From where.
         from: Source,
     },
-    /// Past the host, on to others: what pods send and get.
+    /// Forwarded by the host: traffic of pods.
     Through {
         /// From where.
         from: Source,
@@ -77,19 +78,19 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// To the host, for one address.
+    /// To the host, from one address.
     pub fn from_address(address: IpAddr, way: Way) -> Self {
         Self::from_range(Cidr::single(address), way)
     }
-    /// To the host, for a range of them.
+    /// To the host, from a range of addresses.
     pub fn from_range(range: Cidr, way: Way) -> Self {
         Self::In { way, from: Source::Range(range) }
     }
-    /// To the host, for everybody.
+    /// To the host, from all addresses.
     pub fn from_anywhere(way: Way) -> Self {
         Self::In { way, from: Source::Anywhere }
     }
-    /// Past the host, for a range of addresses.
+    /// Forwarded by the host, from a range of addresses.
     pub fn through(range: Cidr) -> Self {
         Self::Through { from: Source::Range(range) }
     }
@@ -108,8 +109,8 @@ impl fmt::Display for Opening {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirewallFact {
-    /// Which one is active.
+    /// The active firewall manager.
     pub manager: Manager,
-    /// What it lets in because hactl said so, now and after the next boot. Rules of people are not among them.
+    /// The openings that hactl added, now and after the next boot. Rules of other origin are not included.
     pub open: BTreeSet<Opening>,
 }

@@ -31,7 +31,7 @@ pub fn covers(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|&c| c == b'*')
 }
 
-/// Whether a list covers something that goes by several names: one of them matches, and no negated pattern matches any.
+/// Whether a list covers an object with several names: one of them matches, and no negated pattern matches any.
 pub fn list_covers<'a>(patterns: impl IntoIterator<Item = &'a str>, names: &[&str]) -> bool {
     let mut covered = false;
     for pattern in patterns {

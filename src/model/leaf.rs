@@ -1,40 +1,42 @@
-//! When a leaf certificate is to be issued anew.
+//! When a leaf certificate is to be issued again.
 //!
-//! In: the leaf as it should be, the leaf as found, the time. Out: the reason in words, or nothing. One rule for
-//! `plan/`, `certs list` and `status`, so that they cannot disagree.
+//! In: the certificate as wanted, the certificate as found, the time. Out: the reason in words, or nothing. One rule
+//! for `plan/`, `certs list` and `status`, so that they cannot disagree.
 
 use super::facts::LeafFact;
 use super::names::HostName;
 use super::target::{CertId, CertSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No run takes longer, seconds: what is valid from later on was issued by a clock that ran ahead, and not since somebody asked.
+/// No run takes longer, seconds: a later start of validity is due to a clock that was ahead, and not to the requested
+/// renewal.
 const LONGEST_RUN_S: i64 = 6 * 3600;
 
-/// Leaves that somebody wants anew although they are good.
+/// Certificates to be renewed on request although they are valid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewal {
-    /// Since when one must be valid to count as new, seconds since 1970. It is when the person asked, less what certificates are
-    /// backdated by: so a plan that was run asks for nothing again.
+    /// The earliest start of validity of a renewed certificate, seconds since 1970: the time of the request, minus the
+    /// backdating of certificates. So a plan that was run does not ask for the same again.
     pub since_s: i64,
-    /// Which, by host.
+    /// The certificates, by host.
     pub leaves: BTreeMap<HostName, BTreeSet<CertId>>,
 }
 
 impl Renewal {
-    /// Why this leaf of this host is to be issued, or `None`. One that its component renews itself is never asked for.
+    /// Why this certificate of this host is to be issued, or `None`. A certificate that its component renews is never
+    /// requested.
     pub fn wants(&self, host: &HostName, leaf: &CertSpec, fact: &LeafFact) -> Option<String> {
         let asked = !leaf.self_renewing && self.leaves.get(host).is_some_and(|leaves| leaves.contains(&leaf.id));
         let new = (self.since_s..self.since_s.saturating_add(LONGEST_RUN_S)).contains(&fact.not_before_s);
-        (asked && !new).then(|| "it is to be issued anew".to_owned())
+        (asked && !new).then(|| "its renewal was requested".to_owned())
     }
 }
 
-/// Why a leaf has to be issued, or `None` when it is good.
+/// Why a certificate has to be issued, or `None` if it is good.
 ///
-/// A leaf is renewed when less than a third of its life is left. One that its component renews itself
-/// ([`CertSpec::self_renewing`]) is only looked at for being there, being in force and coming from the right authority:
-/// its subject is checked by whoever signs the renewal, and it may be younger or older than ours at any time.
+/// A certificate is renewed when less than a third of its lifetime is left. If its component renews it
+/// ([`CertSpec::self_renewing`]), only its existence, its validity and its CA are checked: the signer of the renewal
+/// checks its subject, and its age may differ at any time.
 pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> Option<String> {
     let Some(fact) = fact else { return Some("it does not exist".to_owned()) };
     let now_s = now_ms.div_euclid(1000);
@@ -42,7 +44,7 @@ pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> O
         return Some(NOT_ITS_KEY.to_owned());
     }
     if !is_of(fact, leaf) {
-        return Some("another authority signed it".to_owned());
+        return Some("another CA issued it".to_owned());
     }
     let ended = expired(fact, now_s);
     if ended.is_some() || leaf.self_renewing {
@@ -64,31 +66,32 @@ fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
     (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", span(now_s.saturating_sub(fact.not_after_s))))
 }
 
-/// Whether the leaf's authority signed what was found, or an issuer that it vouches for. An issuer itself is signed by nobody else.
+/// Whether the wanted CA issued the certificate, or an issuing CA below it did. Issuing CAs themselves are issued only
+/// by the CA.
 fn is_of(fact: &LeafFact, leaf: &CertSpec) -> bool {
     fact.authority == leaf.authority
         || leaf.id.may_be_renewed_by_its_host() && fact.through.as_ref() == Some(&leaf.authority)
 }
 
-/// Why the time of a leaf that is as it should be is up, or `None`.
+/// Why a certificate with the wanted content is due, or `None`.
 fn aged(leaf: &CertSpec, fact: &LeafFact, now_s: i64) -> Option<String> {
     if let Some(why) = expired(fact, now_s) {
         return Some(why);
     }
     if now_s < fact.not_before_s {
-        // Whoever issued it had a clock that ran ahead.
+        // It was issued with a clock that was ahead.
         return Some(format!("it is not valid before {} from now", span(fact.not_before_s.saturating_sub(now_s))));
     }
     let (life, left) = (fact.not_after_s.saturating_sub(fact.not_before_s), fact.not_after_s.saturating_sub(now_s));
-    // Beyond the first third left there is still time for several failed runs before anything breaks. An issuer is to last as long as was
-    // asked for after every run: nobody reads it but its host, so that a new one costs nothing.
+    // With a third left there is time for several failed runs before anything breaks. An issuing CA has to last for the
+    // whole configured time after each run: only its host reads it, so a new one costs nothing.
     let due =
         if leaf.id.issues() { left.saturating_mul(10) < life.saturating_mul(9) } else { left.saturating_mul(3) < life };
     due.then(|| format!("it expires in {}", span(left)))
 }
 
-/// Why a host renews a leaf by an issuer of its own, or `None`: its time is up, or it was cut off while it put the last one in place. Whatever
-/// else is wrong with one is for `up`, which knows more than what it once left on the host.
+/// Why a host renews a certificate with its issuing CA, or `None`: it is due, or the last renewal was interrupted. All
+/// other faults are left to `up`, which has newer information than the files on the host.
 pub fn renews_by_itself(leaf: &CertSpec, fact: &LeafFact, now_ms: i64) -> Option<String> {
     if !leaf.id.may_be_renewed_by_its_host() || leaf.self_renewing || !is_of(fact, leaf) {
         None
@@ -99,11 +102,11 @@ pub fn renews_by_itself(leaf: &CertSpec, fact: &LeafFact, now_ms: i64) -> Option
     }
 }
 
-const NOT_ITS_KEY: &str = "its key is not the one beside it";
+const NOT_ITS_KEY: &str = "its key does not match the key file";
 
 fn difference(wanted: &[String], found: &[String]) -> String {
     let missing: Vec<_> = wanted.iter().filter(|san| !found.contains(san)).cloned().collect();
-    // Whoever made that certificate may have put anything into it, and this is for a terminal.
+    // The certificate may contain anything, and this text is for a terminal.
     let extra: Vec<_> =
         found.iter().filter(|san| !wanted.contains(san)).map(|san| san.escape_debug().to_string()).collect();
     match (missing.as_slice(), extra.as_slice()) {
@@ -112,7 +115,7 @@ fn difference(wanted: &[String], found: &[String]) -> String {
     }
 }
 
-/// A span in its largest unit, for people: `40 s`, `7 min`, `26 h`, `312 d`.
+/// A duration in its largest unit, for people: `40 s`, `7 min`, `26 h`, `312 d`.
 pub fn span(seconds: i64) -> String {
     match seconds {
         s if s < 120 => format!("{s} s"),
@@ -238,7 +241,7 @@ mod tests {
         assert!(renewal.wants(&one, &leaf(), &old).is_some());
         assert_eq!(renewal.wants(&one, &leaf(), &LeafFact { not_before_s: 100, ..fact() }), None);
         let ahead = LeafFact { not_before_s: 100 + 7 * 3600, ..fact() };
-        assert!(renewal.wants(&one, &leaf(), &ahead).is_some(), "whoever issued it had a clock that ran ahead");
+        assert!(renewal.wants(&one, &leaf(), &ahead).is_some(), "it was issued with a clock that was ahead");
         assert_eq!(renewal.wants(&other, &leaf(), &old), None);
         assert_eq!(renewal.wants(&one, &CertSpec { id: CertId::Scheduler, ..leaf() }, &old), None);
         assert_eq!(renewal.wants(&one, &CertSpec { self_renewing: true, ..leaf() }, &old), None);

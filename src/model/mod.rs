@@ -1,9 +1,10 @@
-//! The words every other folder shares: names, desired state, facts, marks, steps, events.
+//! The types that all other modules share: names, desired state, facts, conditions, steps, events.
 //!
-//! Pure data. Nothing here performs I/O, reads a clock or draws a random number, so that a plan made of these
-//! words can be printed, compared, stored and tested.
+//! Pure data. Nothing here performs I/O, reads a clock or uses random numbers, so that a plan made of these types can
+//! be printed, compared, stored and tested.
 
 pub mod action;
+pub mod attached;
 pub mod authentic;
 pub mod blob;
 pub mod bucket;

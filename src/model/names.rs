@@ -1,4 +1,4 @@
-//! Names that must not be mistaken for one another: hosts, clusters, units, peer URLs and content digests.
+//! Types for names that must not be confused: hosts, clusters, units, peer URLs and content digests.
 //!
 //! In: text from an inventory, a lock file or a host's reply. Out: a checked newtype, or [`BadName`] saying why not.
 
@@ -7,15 +7,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Why a piece of text cannot be the name it was meant to be.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a {what}: {why}")]
 pub struct BadName {
-    /// What it was meant to name.
+    /// The kind of name.
     pub what: &'static str,
     /// The text as given.
     pub text: String,
-    /// The rule it breaks.
+    /// The rule that it violates.
     pub why: &'static str,
 }
 
@@ -117,7 +117,7 @@ impl PeerUrl {
     }
 }
 
-/// The SHA-256 of some content: what a blob is called and how it is checked.
+/// The SHA-256 of a content: the name of a blob, and its check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
@@ -139,11 +139,11 @@ impl Digest {
             text
         })
     }
-    /// As OpenSSL and browsers name a certificate, for comparing: `SHA256:` and 64 digits.
+    /// The fingerprint as shown by OpenSSL and browsers: `SHA256:` and 64 digits.
     pub fn fingerprint(&self) -> String {
         format!("SHA256:{}", self.hex())
     }
-    /// Reads a fingerprint as people have it: with or without `SHA256:`, with or without colons, in either case.
+    /// Parses a fingerprint: with or without `SHA256:`, with or without colons, in upper or lower case.
     ///
     /// # Errors
     /// Anything else.

@@ -1,7 +1,8 @@
-//! A Node as the API shows it, and whether what it shows is of the kubelet that runs now.
+//! A Node as the API shows it, and whether its status is from the current kubelet.
 //!
-//! The API keeps what a kubelet said last. For up to 40 seconds after a host has lost its power, and after a recovery of etcd for as long as
-//! its API servers were away, that is of a kubelet which is no more: nobody may take it for the one that has just started.
+//! The API keeps the last report of a kubelet. For up to 40 seconds after a power loss of its host, and after a
+//! recovery of etcd for as long as API servers were down, that is the report of an earlier kubelet: it must not be
+//! mistaken for one of the current kubelet.
 
 use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
@@ -10,24 +11,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// Where a Node remembers which of its labels and taints are the inventory's.
+/// The annotation that records which labels and taints of a Node are from the inventory.
 pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
 
-/// Where a Node remembers that it is hactl that cordoned it, and who else did before is not overruled.
+/// The annotation that records that hactl cordoned the Node, so that a cordon of others is not reverted.
 pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
 
-/// Interfaces that flannel and its plugin make: the bridge that pods hang on, by the bridge plugin's own name for it, and the tunnel to the
+/// Interfaces of flannel: the bridge of the pods, with the default name of the bridge plugin, and the tunnel to the
 /// other hosts.
 pub const PODS_INTERFACES: [&str; 2] = ["cni0", "flannel.1"];
 
-/// Where flannel says at which address a Node's tunnel ends.
+/// flannel's annotation with the tunnel address of a Node.
 const PUBLIC_IP: &str = "/metadata/annotations/flannel.alpha.coreos.com~1public-ip";
-/// Where it says which MAC address the tunnel has.
+/// flannel's annotation with the MAC address of the tunnel.
 const BACKEND_DATA: &str = "/metadata/annotations/flannel.alpha.coreos.com~1backend-data";
 
-/// Heartbeats are told in whole seconds, cut off.
+/// Heartbeats have whole seconds, rounded down.
 const SECOND_MS: i64 = 1000;
-/// What such a Node says of itself.
+/// The message of a Node with an outdated status.
 const UNHEARD: &str = "its kubelet was started since and has not reported yet";
 const AT_REST: &str = "its kubelet does not run";
 
@@ -51,21 +52,21 @@ pub struct NodeFact {
     pub runtime: String,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Whether it is hactl that cordoned it, to drain it, and has not taken that back.
+    /// Whether hactl cordoned it for a drain and has not uncordoned it.
     pub drained: bool,
-    /// Whether the controllers have given up hearing of its kubelet.
+    /// Whether the node controller has marked its kubelet as not reporting.
     pub unreachable: bool,
-    /// Whether hactl has had it in an inventory: it bears the memory of [`OWNS`].
+    /// Whether it was in an inventory of hactl: it has the annotation [`OWNS`].
     pub ours: bool,
-    /// The range that its pods have their addresses of, once it was given one.
+    /// Its Pod CIDR, once it has one.
     pub pods: Option<Cidr>,
-    /// Where the other hosts send what is for its pods, and the MAC address that they send it to, by what flannel's annotations say; empty
-    /// where they say nothing.
+    /// The address and the MAC address to which other hosts send traffic for its pods, from flannel's annotations;
+    /// empty if there are none.
     pub tunnel: (String, String),
 }
 
 impl NodeFact {
-    /// What an object of the API tells; `None` for one without a name.
+    /// Parses an object of the API; `None` for an object without a name.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
@@ -86,12 +87,13 @@ impl NodeFact {
         })
     }
 
-    /// An interface of flannel's that has addresses, by what its host says, and none of the Node's range: pods on it have addresses that the
-    /// other hosts look for elsewhere. A Node has another range than its host where it was deleted and registered itself anew, or where etcd
-    /// went back to when it had. flannel reads the range when it starts, and the bridge plugin never gives a bridge that is there another address.
+    /// A flannel interface on the host with addresses, but none in the Pod CIDR of the Node: other hosts cannot reach
+    /// the pods on it. The CIDRs differ if the Node was deleted and registered again, or if etcd was restored to an
+    /// earlier state. flannel reads the CIDR when it starts, and the bridge plugin never changes the address of an
+    /// existing bridge.
     pub fn pod_cidr_mismatch<'a>(&self, addresses: &'a [InterfaceAddress]) -> Option<&'a InterfaceAddress> {
         let pods = self.pods?;
-        // What a host gives to interfaces by itself tells nothing.
+        // Addresses that the kernel assigns automatically show nothing.
         let counts = |a: &&InterfaceAddress| matches!(a.address, IpAddr::V4(v4) if !v4.is_link_local());
         PODS_INTERFACES.iter().find_map(|name| {
             let its: Vec<_> = addresses.iter().filter(|a| a.interface == *name).filter(counts).collect();
@@ -99,8 +101,8 @@ impl NodeFact {
         })
     }
 
-    /// The same, as far as it is of the kubelet that its host shows: what an earlier one said does not make it Ready. `now_ms` is that host's
-    /// clock: where it was put back behind the kubelet's start, nothing can be told from it.
+    /// The same Node, judged by the kubelet that runs on its host: a report of an earlier kubelet does not make it
+    /// Ready. `now_ms` is the clock of that host: if it was set back to before the kubelet's start, it shows nothing.
     #[must_use]
     pub fn by(self, kubelet: &UnitFact, now_ms: i64) -> Self {
         let why = match kubelet.started_ms {
@@ -113,13 +115,13 @@ impl NodeFact {
     }
 }
 
-/// The MAC address in what flannel writes of a VXLAN.
+/// The MAC address in flannel's annotation of a VXLAN.
 fn mac(data: &str) -> String {
     let data: Value = serde_json::from_str(data).unwrap_or(Value::Null);
     data["VtepMAC"].as_str().unwrap_or_default().to_ascii_lowercase()
 }
 
-/// A range as the API writes it.
+/// A CIDR as the API writes it.
 fn range(text: &str) -> Option<Cidr> {
     let (base, prefix) = text.split_once('/')?;
     Some(Cidr { base: base.parse().ok()?, prefix: prefix.parse().ok()? })
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_by_the_kubelet_that_runs_and_by_none_before_it() {
-        let noon = parse_rfc3339("2026-01-01T12:00:00Z").expect("a moment");
+        let noon = parse_rfc3339("2026-01-01T12:00:00Z").expect("a timestamp");
         let said = node("True", "2026-01-01T12:00:00Z");
         assert_eq!((said.ready, said.heard_ms), (true, noon));
         assert!(said.clone().by(&kubelet(noon - 5), noon + 60_000).ready);
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!((stale.ready, stale.message.as_str()), (false, UNHEARD));
         assert_eq!(said.by(&kubelet(0), noon + 60_000).message, AT_REST);
         let put_back = node("True", "2026-01-01T12:00:00Z").by(&kubelet(noon + 5000), noon + 4000);
-        assert!(put_back.ready, "a clock that was put back tells nothing");
+        assert!(put_back.ready, "a clock that was set back shows nothing");
         let unready = node("False", "2026-01-01T12:00:00Z").by(&kubelet(noon + 5000), noon + 60_000);
         assert_eq!((unready.ready, unready.message.as_str()), (false, "as it said"));
         assert_eq!(
@@ -180,9 +182,13 @@ mod tests {
         assert_eq!(found("10.244.3.0/24", &whole).as_deref(), Some("cni0"));
         assert_eq!(found("10.244.3.0/24", &whole[3..]).as_deref(), Some("flannel.1"));
         let more = [&whole[..], &[at("cni0", "192.168.7.1", 24), at("cni0", "169.254.1.1", 16)]].concat();
-        assert_eq!(found("10.244.1.0/24", &more), None, "somebody gave it another one besides");
-        assert_eq!(found("10.244.1.0/24", &[at("cni0", "169.254.1.1", 16)]), None, "a host gave that by itself");
+        assert_eq!(found("10.244.1.0/24", &more), None, "it has another address besides");
+        assert_eq!(
+            found("10.244.1.0/24", &[at("cni0", "169.254.1.1", 16)]),
+            None,
+            "the host assigned that automatically"
+        );
         assert_eq!(found("", &whole), None);
-        assert_eq!(node(json!({})).pod_cidr_mismatch(&whole), None, "nobody has given it a range yet");
+        assert_eq!(node(json!({})).pod_cidr_mismatch(&whole), None, "it has no Pod CIDR yet");
     }
 }

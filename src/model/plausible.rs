@@ -1,30 +1,31 @@
-//! What a host can have said truthfully, judged where its facts are received: a number that no cluster comes near is dropped, and the host
-//! is named.
+//! Plausibility of a host's reply, checked on receipt: a number that no cluster can reach is dropped, and the host is
+//! named.
 //!
-//! In: [`HostFacts`] as they were decoded. Out: the same without what cannot be, and a doubt in words for each. Whatever parses may be a lie; a
-//! number that is within bounds may be one, too, so that nothing is decided by one host alone (`observe/`).
+//! In: [`HostFacts`] as they were decoded. Out: the same without implausible values, and a doubt in words for each. A
+//! plausible number may be wrong, too, so nothing is decided by one host alone (`observe/`).
 
 use super::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
 use super::snapshot::BundlesFact;
 use std::ops::Range;
 
-/// No cluster comes near this revision, and above it there would soon be none left.
+/// No cluster reaches this revision, and few would be left above it.
 pub const MOST_REVISION: i64 = 1 << 60;
-/// No revision that was ever given out lies so far above what is left of a cluster: twenty thousand writes a second for fifty years.
+/// The most by which a used revision can exceed the readable data of a cluster: twenty thousand writes a second for
+/// fifty years.
 pub const MOST_AHEAD: i64 = 1 << 45;
-/// The same as [`MOST_REVISION`], of terms and indexes of raft's log.
+/// The same as [`MOST_REVISION`], for terms and indexes of the raft log.
 const MOST_ENTRY: u64 = 1 << 60;
-/// A pebibyte: no file of etcd's is as large.
+/// A pebibyte: no file of etcd is so large.
 const MOST_BYTES: u64 = 1 << 50;
 /// The year 9999, milliseconds since 1970: later times have no calendar.
 const MOST_MS: i64 = 253_402_300_800_000;
 
-/// Whether a cluster can have come to this revision.
+/// Whether a cluster can have reached this revision.
 pub fn is_revision(revision: i64) -> bool {
     (0..MOST_REVISION).contains(&revision)
 }
 
-/// Whether a recovery may begin at this revision: there is room above it for whatever is written, and recovered, later.
+/// Whether a recovery may start at this revision: enough revisions are left above it for later writes and recoveries.
 pub fn is_base(revision: i64) -> bool {
     (0..MOST_REVISION - MOST_AHEAD).contains(&revision)
 }
@@ -39,7 +40,7 @@ pub fn is_time(ms: i64) -> bool {
     (0..MOST_MS).contains(&ms)
 }
 
-/// What is the matter with a number, where anything is.
+/// Why a number is implausible, if it is.
 fn outside<T: PartialOrd + std::fmt::Display>(what: &str, number: T, bounds: &Range<T>) -> Option<String> {
     (!bounds.contains(&number)).then(|| format!("{what} {number}"))
 }
@@ -82,16 +83,16 @@ impl DiskFact {
 }
 
 impl EtcdFact {
-    /// Drops what cannot be. Whoever says one such thing of its member or its data is believed nothing else of that.
+    /// Drops implausible values. If one value of a member or of its data is implausible, all of them are dropped.
     fn judge(&mut self, doubts: &mut Vec<String>) {
         if let Some(why) = self.view.as_ref().and_then(EtcdView::impossible) {
             doubts.push(format!("says of its etcd member: {why}"));
-            self.trouble.get_or_insert_with(|| format!("its member says {why}, which no cluster comes near"));
+            self.trouble.get_or_insert_with(|| format!("its member reports {why}, which no cluster can reach"));
             self.view = None;
         }
         if let Some(why) = self.disk.as_ref().and_then(DiskFact::impossible) {
             doubts.push(format!("says of its etcd data: {why}"));
-            self.trouble.get_or_insert_with(|| format!("its data says {why}, which no cluster comes near"));
+            self.trouble.get_or_insert_with(|| format!("its data has {why}, which no cluster can reach"));
             self.disk = None;
         }
         self.aside.retain(|name, disk| match disk.impossible() {
@@ -133,7 +134,7 @@ impl BundlesFact {
 }
 
 impl HostFacts {
-    /// Drops what cannot be, and notes it in [`HostFacts::doubts`].
+    /// Drops implausible values, and records them in [`HostFacts::doubts`].
     pub fn judge(&mut self) {
         let mut doubts = Vec::new();
         if let Some(why) = time(self.now_ms) {

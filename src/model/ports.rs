@@ -1,6 +1,7 @@
-//! Which hosts must reach which, on which ways. Pure.
+//! Which hosts must reach which others, and on which ports. Pure.
 //!
-//! In: the desired state, who is there, who is new. Out: the ways that a new host takes part in, and what a host has to let in.
+//! In: the desired state, the reachable hosts and the new ones. Out: the connections of a new host, and the openings in
+//! each firewall.
 
 use super::desired::{Cni, Desired, EndpointKind, Host, Role};
 use super::firewall::Opening;
@@ -8,30 +9,30 @@ use super::names::HostName;
 use super::survey::Way;
 use std::collections::BTreeSet;
 
-/// Linux' own port for VXLAN, which flannel uses.
+/// Linux's default port of VXLAN, which flannel uses.
 pub const VXLAN: u16 = 8472;
-/// The kubelet's own port.
+/// The kubelet's port.
 pub const KUBELET: u16 = 10250;
 /// etcd's port for clients, and the one for peers.
 pub const ETCD_CLIENTS: u16 = 2379;
 /// See [`ETCD_CLIENTS`].
 pub const ETCD_PEERS: u16 = 2380;
 
-/// A way to be tried.
+/// A connection to be tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Who knocks.
+    /// The client.
     pub from: HostName,
-    /// At whom.
+    /// The server.
     pub to: HostName,
-    /// On which way.
+    /// The port or protocol.
     pub way: Way,
-    /// Whether hactl listens for it there; else a component does.
+    /// Whether hactl listens there; otherwise a component does.
     pub echo: bool,
 }
 
-/// The ways between hosts that are there, of which at least one is new. `runs` says whether the component behind a port runs on a host
-/// that is not new.
+/// The connections between reachable hosts of which at least one is new. `runs` returns whether the component of a port
+/// runs on a host that is not new.
 pub fn wanted(
     desired: &Desired,
     there: &dyn Fn(&HostName) -> bool,
@@ -44,7 +45,7 @@ pub fn wanted(
             if !new(&to.name) && !new(&from.name) {
                 continue;
             }
-            // A component of ours answers a connection, but no datagram of a stranger.
+            // A running component accepts a connection, but does not answer unknown datagrams.
             let ways = between(desired, from, to).into_iter().filter(|way| new(&to.name) || matches!(way, Way::Tcp(_)));
             all.extend(ways.map(|way| {
                 let echo = new(&to.name) || matches!(way, Way::Tcp(port) if !runs(&to.name, port));
@@ -55,11 +56,12 @@ pub fn wanted(
     all
 }
 
-/// What `from` asks of `to`.
+/// The connections from `from` to `to`.
 fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     let mut ways = Vec::new();
     if to.is(Role::Etcd) {
-        // Before it starts, etcd's host asks the others, as a client does, whether the cluster was recovered without it.
+        // Before etcd starts, its host queries the other members, as a client, whether the cluster was recovered
+        // without it.
         if from.is(Role::ControlPlane) || from.is(Role::Etcd) {
             ways.push(Way::Tcp(ETCD_CLIENTS));
         }
@@ -67,7 +69,7 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
             ways.push(Way::Tcp(ETCD_PEERS));
         }
     }
-    // Pods reach the API servers by their own addresses, and those of another host come with its address.
+    // Pods reach API servers at their own addresses; traffic of pods on another host has the address of that host.
     if to.is(Role::ControlPlane) && (desired.balances(from) || from.is_node()) {
         ways.push(Way::Tcp(desired.api_port));
     }
@@ -86,7 +88,7 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     ways
 }
 
-/// All that a host has to let in: what the others ask of it, what its own pods ask of its API server, and what people ask of a
+/// All openings of a host: connections from the other hosts, from its pods to its API server, and from people to a load
 /// balancer.
 pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
     let others = desired.hosts.iter().filter(|other| other.name != host.name);
@@ -96,7 +98,7 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
         })
         .collect();
     if host.is_node() {
-        // Kubelets are asked by what people install to measure their Nodes, too: by pods here, and by those of other Nodes.
+        // Monitoring in pods of any Node queries kubelets, too.
         let nodes = desired.hosts.iter().filter(|other| other.name != host.name && other.is_node());
         open.extend(nodes.map(|other| Opening::from_address(other.address, Way::Tcp(KUBELET))));
         open.insert(Opening::from_range(desired.network.pods, Way::Tcp(KUBELET)));
@@ -109,7 +111,7 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
         EndpointKind::Vip { .. } if host.is(Role::LoadBalancer) => {
             open.insert(Opening::from_anywhere(Way::Tcp(desired.endpoint.port)));
         }
-        // Somebody else's balancer, or people themselves, come from addresses that nobody told us.
+        // External load balancers and people connect from unknown addresses.
         EndpointKind::External(_) | EndpointKind::Local { .. } if host.is(Role::ControlPlane) => {
             open.insert(Opening::from_anywhere(Way::Tcp(desired.api_port)));
         }
@@ -118,7 +120,7 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
     open
 }
 
-/// What a way is for, for people.
+/// The purpose of a port, for people.
 pub fn purpose(desired: &Desired, way: Way) -> &'static str {
     match way {
         Way::Tcp(ETCD_CLIENTS) => "etcd's clients",
@@ -156,7 +158,7 @@ mod tests {
         let ways = lines(&wanted(&desired, &|_| true, &|h| h.as_str() == "cp3", &|_, port| port != 6443));
         assert!(ways.contains(&"cp3>cp1 2380/tcp false".to_owned()), "its component listens there: {ways:?}");
         assert!(ways.contains(&"cp3>cp1 6443/tcp true".to_owned()), "its component does not run: hactl listens");
-        assert!(!ways.iter().any(|w| w.starts_with("cp3>cp1 8472/udp")), "nobody would answer");
+        assert!(!ways.iter().any(|w| w.starts_with("cp3>cp1 8472/udp")), "no component would answer");
         assert!(ways.contains(&"cp1>cp3 8472/udp true".to_owned()));
         assert!(!ways.iter().any(|w| w.starts_with("cp1>cp2")));
     }
@@ -187,7 +189,7 @@ mod tests {
         let from = |host: &str| open.iter().filter(|o| o.ends_with(&format!("from {host}"))).count();
         assert_eq!(from("10.88.0.12"), 6, "{open:?}");
         assert_eq!(from("10.88.0.13"), 6);
-        assert_eq!(from("10.88.0.11"), 0, "nobody needs a rule for itself");
+        assert_eq!(from("10.88.0.11"), 0, "no host needs a rule for itself");
         assert!(open.contains(&"6443/tcp from 10.244.0.0/16".to_owned()), "its own pods: {open:?}");
         assert!(open.contains(&"6443/tcp from anywhere".to_owned()), "people: {open:?}");
         assert!(open.contains(&"forwarding from 10.244.0.0/16".to_owned()), "{open:?}");

@@ -1,8 +1,9 @@
-//! How far each member of etcd was seen, and what that says of a disk: that it went back in time, or is another host's.
+//! Recorded positions of etcd members, and what they show about a disk: that it was rolled back, or belongs to another
+//! host.
 //!
-//! In: what hosts and the journal remember, and what lies on a disk. Out: what speaks against starting a member from it. A member that was
-//! merely off lies behind the others and never behind its own earlier position, so that only positions of one and the same member are
-//! compared.
+//! In: positions recorded by hosts and by the journal, and the data on a disk. Out: the reason not to start a member
+//! from it. A member that was merely off is behind the others, but never behind its own earlier position, so only
+//! positions of the same member are compared.
 
 use super::desired::{Desired, Host, Role};
 use super::facts::{DiskFact, Etcd, EtcdFact, Facts, HostFacts};
@@ -10,12 +11,12 @@ use super::names::HostName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a host keeps what it remembers: not where the data lies, which may go back in time without it.
+/// Where a host records positions: not in the data directory, which may be rolled back without it.
 pub const POSITIONS: &str = "/var/lib/hactl/positions.json";
-/// So many positions of one origin are read: no cluster has as many members.
+/// The most positions that are read from one host: no cluster has as many members.
 pub const MOST: usize = 64;
 
-/// An entry that a member had applied, as it said itself. Its log has reached it once and for all: what is applied is never taken back.
+/// A log entry that a member reported as applied. An applied entry is never removed from its log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Position {
@@ -34,13 +35,13 @@ impl Position {
     pub fn same_member(&self, other: &Self) -> bool {
         (&self.cluster, self.member) == (&other.cluster, other.member)
     }
-    /// Whether this data is the member's and lacks the entry: it went back in time. Of a log that is damaged nothing can be said.
+    /// Whether this data is the member's and lacks the entry: it was rolled back. A damaged log shows nothing.
     pub fn is_missing_from(&self, disk: &DiskFact) -> bool {
         (&self.cluster, self.member) == (&disk.cluster, disk.member)
             && !disk.damaged
             && (disk.index < self.index || disk.term < self.term)
     }
-    /// Keeps the furthest of each member.
+    /// Keeps the highest position of each member.
     pub fn note(self, all: &mut Vec<Self>) {
         let room = all.len() < MOST;
         match all.iter_mut().find(|known| known.same_member(&self)) {
@@ -54,27 +55,27 @@ impl Position {
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "term {}, entry {}", self.term, self.index)
+        write!(f, "raft term {}, index {}", self.term, self.index)
     }
 }
 
-/// Why no member may go on from the data on a host.
+/// Why no member may start from the data on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// Its disk went back in time.
+    /// Its disk was rolled back to an earlier state.
     RolledBack {
-        /// How far its member was seen.
+        /// The recorded position of its member.
         seen: Position,
-        /// Who remembers that.
+        /// The host that recorded it, or the journal.
         by: String,
         /// Term and index of its last entry.
         ends: (u64, u64),
     },
-    /// It is of the member of another host.
+    /// It is the data of the member of another host.
     Of(HostName),
-    /// The same, and that one has this host's.
+    /// The same, and the other host has the data of this one.
     Swapped(HostName),
-    /// Its member runs and cannot catch up, for this reason.
+    /// Its member runs but cannot catch up, for this reason.
     Stuck(String),
 }
 
@@ -83,19 +84,19 @@ impl Unfit {
     pub fn on(&self, host: &HostName) -> String {
         match self {
             Self::RolledBack { seen, by, ends: (term, index) } => format!(
-                "the disk of {host} went back in time: its member was seen at {seen} ({by} remembers it), and its data ends at term {term}, \
-                 entry {index}"
+                "the disk of {host} was rolled back: its member had reached {seen} (recorded by {by}), but its data \
+                 ends at raft term {term}, index {index}"
             ),
             Self::Of(other) => format!("the disk of {host} holds the etcd data of {other}'s member"),
             Self::Swapped(other) => {
                 format!("{host} has the etcd disk of {other}, and {other} that of {host}: swap the volumes back")
             }
-            Self::Stuck(why) => format!("the member on {host} runs and cannot catch up: {why}"),
+            Self::Stuck(why) => format!("the member on {host} runs but cannot catch up: {why}"),
         }
     }
 }
 
-/// What speaks against the data on an etcd host.
+/// Why the data on an etcd host must not be used, if there is a reason.
 pub fn unfit(desired: &Desired, facts: &Facts, host: &Host) -> Option<Unfit> {
     let etcd = etcd_of(facts, &host.name)?;
     if let Some(other) = of_another(desired, facts, host) {
@@ -119,22 +120,23 @@ fn etcd_of<'a>(facts: &'a Facts, host: &HostName) -> Option<&'a EtcdFact> {
     facts.host(host)?.etcd.as_ref().filter(|etcd| etcd.data)
 }
 
-/// Whether a member runs on a host, whatever it says.
+/// Whether a member runs on a host, regardless of its report.
 fn runs(facts: &HostFacts) -> bool {
     let unit = facts.units.iter().find(|(name, _)| name.as_str() == super::facts::ETCD_UNIT);
     unit.is_some_and(|(_, unit)| unit.started_ms > 0 && unit.runs_or_starts())
 }
 
-/// The log of a member that runs grows while it is read: only of one that lies still its end can be compared.
+/// Only the log of a stopped member can be compared: the log of a running member grows while it is read.
 fn rolled_back(desired: &Desired, facts: &Facts, host: &HostName) -> Option<Unfit> {
     let found = facts.host(host).filter(|found| !runs(found))?;
     let etcd = found.etcd.as_ref().filter(|etcd| etcd.view.is_none())?;
     let disk = etcd.disk.as_ref()?;
-    // A single voter has nobody whom its vote could help against what was acknowledged.
+    // The vote of a single voter cannot help another member to lose acknowledged writes.
     if disk.voters().is_some_and(|voters| voters.count() == 1) && !matches!(facts.etcd, Etcd::HasQuorum(_)) {
         return None;
     }
-    // No member has applied what those with a quorum behind them have not: who says so is wrong, or they all went back.
+    // No member can have applied more than the members with a quorum: such a report is wrong, or all of them were
+    // rolled back.
     let most = facts.living().filter(|view| view.cluster == disk.cluster).map(|view| view.applied);
     let remembered = |by: String, positions: &[Position]| {
         let missing = positions.iter().filter(|p| p.is_missing_from(disk) && most.is_none_or(|most| p.index <= most));
@@ -147,7 +149,7 @@ fn rolled_back(desired: &Desired, facts: &Facts, host: &HostName) -> Option<Unfi
     Some(Unfit::RolledBack { seen, by, ends: disk.reach() })
 }
 
-/// The host whose member's data lies on this one, by the list of those with a quorum behind them, or else by the data's own.
+/// The host whose member's data is on this one, by the member list of the quorum, or otherwise by the list in the data.
 fn of_another<'a>(desired: &'a Desired, facts: &Facts, host: &Host) -> Option<&'a Host> {
     let etcd = etcd_of(facts, &host.name)?;
     let (cluster, member) = match (&etcd.view, &etcd.disk) {
@@ -164,12 +166,12 @@ fn of_another<'a>(desired: &'a Desired, facts: &Facts, host: &Host) -> Option<&'
         (_, _, None) => return None,
     };
     let (own, its) = (host.peer_url(), listed.iter().find(|(id, _)| *id == member).map(|(_, peer)| *peer)?);
-    // A host that is not listed may have another address than it had.
+    // A host that is not listed may have a new address.
     let others = listed.iter().any(|(id, peer)| **peer == own && *id != member);
     desired.with(Role::Etcd).find(|other| others && &other.peer_url() == its)
 }
 
-/// What the host saw of its own member, where those with a quorum behind them have gone further.
+/// Why the local member is stuck, if the members with a quorum are ahead of it.
 fn stuck(facts: &Facts, etcd: &EtcdFact) -> Option<Unfit> {
     let why = etcd.stuck.as_ref().filter(|_| !etcd.view.as_ref().is_some_and(|view| view.linearizable))?;
     let (living, disk) = (facts.living()?, etcd.disk.as_ref()?);

@@ -1,20 +1,22 @@
-//! The words of a recovery: what can be brought back, from where, and at which price.
+//! The terms of a recovery: its sources, its result and the data loss.
 //!
-//! In: made by `plan/` from facts. Out: shown to a person, kept in the journal once agreed to, and run.
+//! In: made by `plan/` from facts. Out: shown to a person, stored in the journal once agreed to, and run.
 
 use super::names::{BadName, HostName, PeerUrl};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// By how much the revision leaps in a recovery: more than any cluster writes between two of them, so that none is ever given out
-/// twice. Upstream's advice for `etcdutl snapshot restore --bump-revision`.
+/// The increment of the revision in a recovery: more than any cluster writes between two recoveries, so that no
+/// revision is used twice. It is upstream's advice for `etcdutl snapshot restore --bump-revision`.
 pub const LEAP: i64 = 1_000_000_000;
 
-/// The only code by which `hactl host-fence` keeps etcd from starting; its unit's drop-in takes every other one for a yes.
+/// The only exit code of `hactl host-fence` that prevents etcd from starting; its drop-in treats every other code as
+/// permission.
 pub const STAYS_DOWN: u8 = 86;
 
-/// Whether the data of one member is of the past of another: of another cluster, and at least half a leap behind. Both come as
-/// cluster id and revision. No two clusters with the same certificates come to lie so far apart but by a recovery.
+/// Whether the data of one member is older than the cluster of another: it has another cluster id, and is at least half
+/// an increment behind. Both are given as cluster id and revision. Clusters with the same certificates differ that much
+/// only because of a recovery.
 pub fn left_behind(one: (&str, i64), other: (&str, i64)) -> bool {
     one.0 != other.0 && far_below(one.1, other.1)
 }
@@ -24,26 +26,26 @@ pub fn far_below(one: i64, other: i64) -> bool {
     other.saturating_sub(one) >= LEAP / 2
 }
 
-/// How the names of directories begin that hold a member's data which was moved aside: by hactl, and by hand along the runbook.
+/// Prefix of directories with data of a member that was moved aside, by hactl or by hand with the runbook.
 pub const MOVED: &str = "member.moved-";
 
-/// Whether this is such a name, and one that leads nowhere else.
+/// Whether this is such a name, and not a path that leads elsewhere.
 pub fn is_aside(name: &str) -> bool {
     let rest = name.strip_prefix(MOVED).unwrap_or_default();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     (1..=100).contains(&rest.len()) && rest.bytes().all(plain)
 }
 
-/// What a cluster is brought back from. As text: a host's name, or `bundle:` and the name of a file, or `aside:`, a host's name, a colon
-/// and the name of a directory; no host's name has a colon.
+/// The source of a recovery. As text: a host name, or `bundle:` and the name of a file, or `aside:`, a host name, a
+/// colon and the name of a directory; no host name has a colon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Origin {
     /// The data of this host's member.
     Data(HostName),
-    /// Data of a member that was moved aside on this host: the name of the directory, as [`is_aside`] wants it.
+    /// Data of a member that was moved aside on this host: the name of the directory, as [`is_aside`] accepts it.
     Aside(HostName, String),
-    /// A recovery bundle of this name.
+    /// A snapshot of this name.
     Bundle(String),
 }
 
@@ -83,38 +85,39 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A recovery that was agreed to: what no observation could tell a later run.
+/// A recovery that was agreed to: what a later run could not observe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recovery {
-    /// Random; names the recovery everywhere, and is the new cluster's token.
+    /// Random; it identifies the recovery everywhere, and is the token of the new cluster.
     pub id: String,
-    /// What is taken.
+    /// What is restored.
     pub source: Origin,
     /// Term and index of the last entry of its log.
     pub reach: (u64, u64),
-    /// The revision that the restored store begins at.
+    /// The first revision of the restored database.
     pub base: i64,
     /// Name and peer URL of the members of the new cluster.
     pub members: Vec<(HostName, PeerUrl)>,
-    /// Whether a person went back with it, though etcd may have answered.
+    /// Whether it is an undo, requested although etcd may have had a quorum.
     #[serde(default)]
     pub undo: bool,
 }
 
-/// What asking for an undo means after the last recovery that made a cluster.
+/// The meaning of `--undo` after the last completed recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
     /// Another one.
     Another,
-    /// The very same, which was cut off, or whose end failed: only what is left is done.
+    /// The same one, which was interrupted or failed at its end: only the remaining steps are run.
     TheSame,
-    /// Going forth again, or the same once more: nobody can tell, so the person has to name it.
+    /// Undo of the undo, or the same once more: it is ambiguous, so the person has to name it.
     Unclear,
 }
 
 impl Recovery {
-    /// What `--undo` means, with `from` where something was named, after this recovery; `whole`: nothing was left to do behind it.
+    /// The meaning of `--undo` after this recovery, with `from` if a source was named; `whole`: no steps of it are
+    /// left.
     pub fn again(&self, from: Option<&Origin>, whole: bool) -> Again {
         match from {
             _ if !self.undo => Again::Another,
@@ -130,33 +133,34 @@ impl Recovery {
     }
 }
 
-/// Data that a cluster could be brought back from.
+/// Data that a cluster could be recovered from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// Where it lies, or who took it.
+    /// The host that has it, or that took it.
     pub host: HostName,
-    /// The recovery bundle that it is; `None`: data of the host's own member.
+    /// The name of the snapshot; `None`: data of the host's member.
     pub bundle: Option<String>,
-    /// Where the bundle lies: a URL in object storage, or `HOST:/DIRECTORY`; `None`: among the host's own, or on this machine.
+    /// Where the snapshot is stored: a URL in object storage, or `HOST:/DIRECTORY`; `None`: on the host, or on this
+    /// machine.
     pub away: Option<String>,
-    /// The directory that holds the data, where it was moved aside; `None`: it is the member's, or a bundle.
+    /// The directory of the data, if it was moved aside; `None`: it is the member's current data, or a snapshot.
     pub aside: Option<String>,
     /// Term and index of the last entry of its log.
     pub reach: (u64, u64),
-    /// Revision of its store; it may lag behind the log.
+    /// Revision of its database; it may lag behind the log.
     pub revision: i64,
-    /// How long ago its log was last written to, by the host's own clock, milliseconds.
+    /// How long ago its log was last written to, by the host's clock, milliseconds.
     pub age_ms: u64,
     /// How far in the future it is dated, milliseconds; 0: it is not.
     pub ahead_ms: u64,
-    /// Size of its store, bytes.
+    /// Size of its database, bytes.
     pub db_bytes: u64,
-    /// What is not as it should be.
+    /// What is wrong with it.
     pub flaws: Vec<String>,
 }
 
 impl Source {
-    /// As what it is chosen.
+    /// The origin that selects it.
     pub fn origin(&self) -> Origin {
         match (&self.bundle, &self.aside) {
             (Some(name), _) => Origin::Bundle(name.clone()),
@@ -166,77 +170,79 @@ impl Source {
     }
 }
 
-/// What is lost with the data that is not there any more.
+/// The data loss of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
     /// Every write that was ever acknowledged is in the source.
     Nothing,
-    /// A majority of the members is missing, and only they could tell what they agreed on after the source's last entry.
+    /// A majority of the members is missing, and only they know which entries they committed after the source's last
+    /// entry.
     CannotBeKnown,
-    /// Everything that was written after a recovery bundle was taken.
+    /// Everything that was written after a snapshot was taken.
     Since {
         /// How long ago that was, milliseconds.
         ms: u64,
-        /// How many revisions are known to have been given out since, at least.
+        /// How many revisions are known to have been used since, at least.
         revisions: u64,
     },
-    /// The person chose an older source than the newest one that can be read.
+    /// The person chose an older source than the newest readable one.
     Chosen {
-        /// Entries of the log that the newest has and the source has not, at least; 0: it has later ones in fewer.
+        /// Log entries that the newest has and the source does not, at least; 0: the newest has fewer, but later ones.
         entries: u64,
-        /// By how many revisions the newest's store is further.
+        /// By how many revisions the database of the newest is ahead.
         revisions: u64,
         /// For how much longer the newest was written to, milliseconds.
         ms: u64,
     },
-    /// The person chose a source of before a recovery, and the cluster that this made wrote since: all of that.
+    /// The person chose a source older than a recovery: all writes of the recovered cluster.
     #[serde(rename = "forsaken")]
     Abandoned,
-    /// The person goes back from what etcd has now to what was there before: everything since.
+    /// The person replaces the current data with earlier data: everything since.
     Undone {
-        /// Revisions that were given out since, as far as can be seen.
+        /// Revisions that were used since, as far as known.
         revisions: u64,
     },
 }
 
-/// What a recovery would do, for a person to agree to.
+/// A proposed recovery, for a person to agree to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Proposal {
-    /// What would be done.
+    /// The recovery.
     pub recovery: Recovery,
     /// Whether it was agreed to before and only has to be finished.
     pub begun: bool,
-    /// One that was agreed to, is not finished, and is given up for this one.
+    /// An unfinished recovery that is abandoned for this one.
     pub gives_up: Option<Recovery>,
-    /// A bundle that says that it goes further than the data which is taken: that lives, and a person alone puts a file before it.
+    /// A snapshot that claims to be newer than the live data that is used: only a person can prefer it.
     pub passed_over: Option<Source>,
-    /// All data that can be read, the newest first; bundles after data that lives.
+    /// All readable sources, the newest first; snapshots after live data.
     pub sources: Vec<Source>,
-    /// How many members had a vote.
+    /// The number of voters.
     pub voters: usize,
-    /// Voters that do not answer, by name, or by address where the inventory does not name them.
+    /// Unreachable voters, by name, or by address if the inventory does not name them.
     pub dark: Vec<String>,
-    /// Hosts that answer, and hold no data although a member ran there: it is lost, or a volume is not mounted.
+    /// Hosts that answer and have no data although a member ran there: it is lost, or a volume is not mounted.
     pub empty: Vec<HostName>,
-    /// Hosts that say that a revision was given out to which no cluster can have come from what is left: it counts for nothing.
+    /// Hosts that report a revision that no cluster could have reached from the sources: it is ignored.
     pub beyond: Vec<(HostName, i64)>,
-    /// What is lost.
+    /// The data loss.
     pub loss: Loss,
     /// Hosts of the inventory that become members later, by `hactl up`.
     pub later: Vec<HostName>,
 }
 
-/// One of the things that make room in a store that has reached its quota, in this order.
+/// The steps that free space in a database that has reached its quota, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Room {
-    /// Forgets all but the newest value of every key, on every member: watches that are further back begin anew.
+    /// Compaction: drops all but the newest revision of every key, on all members; watches of older revisions have to
+    /// restart.
     Compact,
-    /// Gives what was forgotten back to the file system, on one member, which stands still meanwhile.
+    /// Defragments one member, which does not answer meanwhile.
     Defragment,
-    /// Lets it take writes again.
+    /// Disarms the NOSPACE alarm, so that etcd accepts writes again.
     Disarm,
-    /// The same, where members' data differed, and does not any more.
+    /// Disarms the CORRUPT alarm, once the data of the members no longer differs.
     Agreed,
 }
 
@@ -245,16 +251,16 @@ pub enum Room {
 pub struct Fullness {
     /// Where.
     pub host: HostName,
-    /// Size of its store, bytes.
+    /// Size of its database, bytes.
     pub db_bytes: u64,
-    /// The size at which it takes no more writes; 0: not known.
+    /// Its quota, bytes; 0: not known.
     pub quota_bytes: u64,
 }
 
-/// What is wrong with etcd, and the least that helps.
+/// The diagnosis of etcd, with the least intrusive remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Diagnosis {
-    /// A quorum answers: nothing is to be recovered, `hactl up` heals the rest.
+    /// etcd has a quorum: no recovery is needed, and `hactl up` repairs the rest.
     Serves {
         /// Voters that are healthy.
         healthy: usize,
@@ -265,16 +271,17 @@ pub enum Diagnosis {
     Uninitialized,
     /// Enough members have their data and only have to be started.
     Asleep,
-    /// A quorum answers and takes no writes, for a store has reached its quota (the alarm `NOSPACE`). Who leads comes last.
+    /// etcd has a quorum but refuses writes, because a database has reached its quota (the alarm `NOSPACE`). The leader
+    /// comes last.
     Full(Vec<Fullness>),
-    /// A quorum answers, and some of its members hold other keys than the majority.
+    /// etcd has a quorum, and some members hold other keys than the majority.
     Odd {
-        /// Whose keys are other ones.
+        /// The members with other keys.
         odd: Vec<HostName>,
         /// How many agree.
         agree: usize,
     },
-    /// The last recovery made a cluster, and was cut off before all that hangs on it was done.
+    /// The last recovery started a cluster, and was interrupted before its remaining steps were done.
     Unfinished,
     /// A majority is lost.
     Lost(Box<Proposal>),

@@ -1,7 +1,8 @@
-//! What must not leave the house is struck out: secrets that are known, and whatever looks like one.
+//! Redaction of secrets in text that leaves the machine: known secrets, and everything that looks like one.
 //!
-//! In: values that are secret ([`Known`]), and text of any origin. Out: the text with [`STRUCK`] in their place, and how often.
-//! Rather too much than too little: a word too many that is struck out costs a question, a key that is not costs the cluster.
+//! In: secret values ([`Known`]), and text of any origin. Out: the text with [`STRUCK`] in their place, and the number
+//! of redactions. Redacting a harmless word costs a question; missing a key costs the cluster. So in doubt, text is
+//! redacted.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
@@ -12,13 +13,13 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use zeroize::Zeroize;
 
-/// What stands where a secret stood.
+/// The replacement of a secret.
 pub const STRUCK: &str = "[redacted]";
-/// A shorter value is no secret worth the name, and striking it out would tear holes into everything else.
+/// Shorter values are not redacted: they are no real secrets, and would match parts of other text.
 const SHORTEST: usize = 8;
-/// A line of a longer secret counts by itself: programs wrap and prefix lines.
+/// Each line of this length of a longer secret is redacted separately: programs wrap and prefix lines.
 const SHORTEST_LINE: usize = 16;
-/// Longer values are looked for line by line alone.
+/// Longer values are searched only line by line.
 const WHOLE: usize = 16 << 10;
 
 /// Values that are secret. No `Debug`; zeroed when dropped.
@@ -40,8 +41,8 @@ impl Known {
         self.0.extend(lines.map(str::to_owned));
     }
 
-    /// The text of a file that holds secrets among other things: the lines of its private keys, the values of what it calls
-    /// secrets. A file of one line is a secret as a whole.
+    /// The text of a file that contains secrets among other things: the lines of its private keys, the values of secret
+    /// keys. A file with one line is a secret as a whole.
     pub fn file(&mut self, text: &str) {
         if text.trim().lines().count() == 1 {
             return self.value(text);
@@ -62,11 +63,11 @@ impl Known {
         text.lines().filter(|line| line.trim().starts_with("AGE-SECRET-KEY-")).for_each(|line| self.value(line));
     }
 
-    /// How many strings are looked for.
+    /// The number of strings to search for.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether nothing is known.
+    /// Whether no secret is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -84,22 +85,22 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("patterns are constant; a test uses each")
 }
 
-/// A private key. One whose end is missing is taken to reach to the end of the text.
+/// A private key. A key without an end marker extends to the end of the text.
 static KEY_BLOCK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)")
 });
-/// The end of a private key whose begin was cut off.
+/// The end of a private key whose beginning was cut off.
 static KEY_END: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\A.*-----END [A-Z0-9 ]*PRIVATE KEY-----"));
-/// What follows a word for a secret: `password: x`, `"token":"x"`, `--secret=x`, `PASSWORD='x y'`. Not what begins a structure or is
-/// a path: `secret: {secretName: …}`, `token=/var/run/…`.
+/// The value after a word for a secret: `password: x`, `"token":"x"`, `--secret=x`, `PASSWORD='x y'`. Not the start of
+/// a structure or a path: `secret: {secretName: …}`, `token=/var/run/…`.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key(?:[-_]?id)?|secret[-_]?key|private[-_]?key|client[-_]key[-_]data|auth[-_]?pass|credentials?)\\?["']?[ \t]*[:=][ \t]*)(\\?"[^"\\\n]+\\?"|'[^'\n]+'|[^\s"'\\,;{}\[\]<>/(|&][^\s"',;{}]{3,})"#,
     )
 });
-/// User and password as HTTP has them.
+/// User and password in HTTP basic authentication.
 static BASIC: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\bbasic\s+([A-Za-z0-9+/=]{8,})"));
-/// What is known by its form; the first group, if there is one, stays.
+/// Secrets with a known form; the first group, if there is one, stays.
 static FORMS: LazyLock<[Regex; 8]> = LazyLock::new(|| {
     [
         // A JSON Web Token: service accounts, OpenID Connect.
@@ -108,7 +109,7 @@ static FORMS: LazyLock<[Regex; 8]> = LazyLock::new(|| {
         pattern(r#"(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)[^\s"',\\]{8,}"#),
         // The password in a URL.
         pattern(r#"([A-Za-z][A-Za-z0-9+.-]*://)[^/\s:@"']*:[^/\s@"']+@"#),
-        // Docker's way to keep a password.
+        // A password in Docker's configuration.
         pattern(r#"(\\?["']auth\\?["']\s*:\s*\\?["'])[A-Za-z0-9+/=]{8,}"#),
         // A bootstrap token of Kubernetes.
         pattern(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
@@ -117,25 +118,25 @@ static FORMS: LazyLock<[Regex; 8]> = LazyLock::new(|| {
     ]
 });
 
-/// Strikes secrets out.
+/// Redacts secrets.
 pub struct Redactor {
     known: Option<AhoCorasick>,
 }
 
 impl Redactor {
-    /// One that knows these values, besides what it knows by form.
+    /// A redactor for these values, and for secrets with a known form.
     ///
     /// # Errors
-    /// When there are too many of them to look for at once: then nothing may leave.
+    /// When there are too many of them to search for at once: then no text may be sent.
     pub fn new(known: &Known) -> Result<Self, String> {
         if known.is_empty() {
             return Ok(Self { known: None });
         }
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(known.0.iter());
-        Ok(Self { known: Some(automaton.map_err(|e| format!("{} secrets cannot be looked for: {e}", known.len()))?) })
+        Ok(Self { known: Some(automaton.map_err(|e| format!("{} secrets cannot be searched for: {e}", known.len()))?) })
     }
 
-    /// The text without secrets, and how many places were struck out.
+    /// The text without secrets, and the number of redactions.
     pub fn strike(&self, text: &str) -> (String, u32) {
         let mut count = 0;
         let mut text = Cow::Borrowed(text);
@@ -159,13 +160,13 @@ impl Redactor {
 
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 
-/// Replaces every match, but for its first group if there is one.
+/// Replaces every match, except for its first group if there is one.
 fn replace(form: &Regex, text: &mut Cow<'_, str>, count: &mut u32) {
     let mut found = 0;
     let replaced = form.replace_all(text, |all: &regex::Captures<'_>| {
         let kept = all.get(1).map_or("", |m| m.as_str());
         let value = &all[0][kept.len()..];
-        // What was struck out before stays as it is, also where its name tells of it; and so does nothing at all.
+        // Text that was redacted before stays as it is, even after a word for a secret; so do empty values.
         if [STRUCK, "null", "true", "false", "None", "nil"].contains(&value.trim_matches(QUOTES)) {
             return all[0].to_owned();
         }

@@ -1,33 +1,34 @@
-//! What a host renews by itself, and what came of it: two files of one host, written by `up` and by `hactl host-renew`.
+//! Unattended renewal of certificates on a host, and its result: two files of the host, written by `up` and by `hactl
+//! host-renew`.
 //!
-//! In: the leaves that the host should have, issuers among them, and which units read them only at a start or reload. Out: JSON that
-//! another version of hactl reads, too.
+//! In: the wanted certificates of the host, including its issuing CAs, and the units that read them only at a start or
+//! reload. Out: JSON that other versions of hactl can read.
 
 use super::names::UnitName;
 use super::target::{CertId, CertSpec};
 use serde::{Deserialize, Serialize};
 
-/// Where the settings lie on a host.
+/// Path of the settings on a host.
 pub const SETTINGS: &str = "/etc/hactl/renewal.json";
-/// Where the issuers lie.
+/// Directory of the issuing CAs.
 pub const ISSUERS: &str = "/etc/hactl/issuers";
-/// What asks, day by day.
+/// The daily timer.
 pub const TIMER: &str = "hactl-renew.timer";
-/// What it starts.
+/// The service that it starts.
 pub const SERVICE: &str = "hactl-renew.service";
 
-/// Where an issuer lies: its certificate and its key.
+/// The paths of an issuing CA: its certificate and its key.
 pub fn issuer_paths(id: CertId) -> (String, String) {
     (format!("{ISSUERS}/{id}.crt"), format!("{ISSUERS}/{id}.key"))
 }
 
-/// What a host may renew.
+/// The certificates that a host may renew.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Its leaves, as they should be, and its issuers.
+    /// Its wanted certificates and its issuing CAs.
     pub leaves: Vec<CertSpec>,
-    /// Who has to be told.
+    /// The units to reload.
     pub readers: Vec<Reader>,
 }
 
@@ -35,19 +36,19 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reader {
-    /// The unit; it takes new certificates by a reload.
+    /// The unit; it is reloaded to use new certificates.
     pub unit: UnitName,
-    /// Which it reads.
+    /// The certificates that it reads.
     pub reads: Vec<CertId>,
 }
 
-/// What one turn did.
+/// The result of one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// What was renewed, and why.
+    /// Renewed certificates, with the reason.
     pub leaves: Vec<(CertId, String)>,
-    /// What is due and could not be renewed, and why not.
+    /// Certificates that are due and could not be renewed, with the reason.
     pub left: Vec<(CertId, String)>,
-    /// How many were looked at.
+    /// How many certificates were checked.
     pub looked_at: usize,
 }

@@ -1,25 +1,25 @@
-//! Authorities and keys that are replaced while the cluster serves: which, and how far one is.
+//! Rotations of CAs and keys while the cluster serves: which ones, and the stage of each.
 //!
-//! Nothing that is trusted is taken away before everything that was made with it has been made anew. So there are three stages, and what is
-//! in none of them is done.
+//! Trust in a CA or key is removed only after everything that it issued or encrypted was replaced. So there are three
+//! stages; a CA or key in no stage is not being rotated.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What can be replaced.
+/// A CA or key that can be rotated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rotatable {
-    /// Kubernetes' own authority, and the signing intermediate with it.
+    /// The cluster CA of Kubernetes, with its signing intermediate.
     ClusterCa,
-    /// etcd's authority.
+    /// The etcd CA.
     EtcdCa,
-    /// The authority of the API server to aggregated API servers.
+    /// The front proxy CA, for calls of the API server to aggregated API servers.
     FrontProxyCa,
-    /// The controller manager's intermediate alone.
+    /// Only the intermediate CA of the controller manager.
     SigningCa,
-    /// The CA of kubelets' serving certificates, which API servers alone trust, and only towards kubelets.
+    /// The CA of kubelet serving certificates: only API servers trust it, and only for kubelets.
     KubeletServingCa,
     /// The key that signs service account tokens.
     ServiceAccount,
@@ -39,7 +39,7 @@ impl Rotatable {
         Self::Encryption,
     ];
 
-    /// Its name, as people write it.
+    /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClusterCa => "cluster-ca",
@@ -52,7 +52,7 @@ impl Rotatable {
         }
     }
 
-    /// What is replaced along with it, itself first: an intermediate is worth as much as the authority above it.
+    /// Everything that is rotated with it, itself first: an intermediate CA is only as trusted as the CA above it.
     pub const fn along(self) -> &'static [Self] {
         match self {
             Self::ClusterCa => &[Self::ClusterCa, Self::SigningCa],
@@ -65,8 +65,8 @@ impl Rotatable {
         }
     }
 
-    /// Whether somebody whom hactl does not see holds what was made with it: people their kubeconfigs and the certificates that they asked the
-    /// API for, programs their tokens. Then the old one goes only when somebody says so.
+    /// Whether it issued credentials that hactl does not know: kubeconfigs and certificates requested from the API,
+    /// tokens of programs. Then the old one is removed only on request.
     pub const fn outlives(self) -> bool {
         matches!(self, Self::ClusterCa | Self::SigningCa | Self::ServiceAccount)
     }
@@ -78,9 +78,9 @@ impl fmt::Display for Rotatable {
     }
 }
 
-/// No authority or key has this name.
+/// No CA or key has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is nothing that can be rotated: {}", Rotatable::ALL.map(Rotatable::name).join(", "))]
+#[error("{text:?} cannot be rotated; use one of {}", Rotatable::ALL.map(Rotatable::name).join(", "))]
 pub struct NotRotatable {
     text: String,
 }
@@ -93,46 +93,46 @@ impl FromStr for Rotatable {
     }
 }
 
-/// How far a rotation is.
+/// The stage of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// The new one is trusted beside the old one, which still signs.
+    /// Both are trusted; the old one still signs.
     Spread,
-    /// The new one signs, and the old one is trusted still.
+    /// The new one signs; the old one is still trusted.
     Issued,
-    /// The new one alone is trusted; not every host may have heard of that.
+    /// Only the new one is trusted; not every host may have that stage yet.
     Ending,
 }
 
-/// Why a rotation does not begin or end.
+/// Why a rotation cannot be started or finished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "why")]
 pub enum NoRotation {
-    /// The inventory brings it along.
+    /// The inventory supplies it.
     Brought,
-    /// Another one is under way that concerns it.
+    /// Another rotation that includes it is in progress.
     Other {
         /// Which.
         other: Rotatable,
     },
-    /// There is work for `up`.
+    /// `up` has steps to run first.
     NotWhole {
         /// How many steps.
         steps: usize,
         /// The first of them.
         first: String,
     },
-    /// None is under way that could be ended.
+    /// There is no rotation in progress to finish.
     NotBegun,
-    /// Pods that were started before the last one trust only the authority of then, which could not vouch for a third one.
+    /// Pods started before the last rotation trust only the previous CA, which cannot cross-sign a third one.
     StillVouched {
-        /// When that authority ends, seconds since 1970.
+        /// When the previous CA expires, seconds since 1970.
         until_s: i64,
     },
-    /// What was signed by the old key is still in the hands of programs that are given another one by themselves.
+    /// Programs still hold tokens of the old key, which are renewed automatically.
     TooYoung {
-        /// How long still, seconds.
+        /// For how much longer, seconds.
         left_s: i64,
     },
 }
@@ -140,18 +140,18 @@ pub enum NoRotation {
 impl fmt::Display for NoRotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Brought => write!(f, "the inventory brings it along (`pki`)"),
-            Self::Other { other } => write!(f, "the rotation of {other} is under way, which concerns it"),
-            Self::NotWhole { steps, first } => write!(f, "`up` has work to do first ({steps} in all): {first}"),
-            Self::NotBegun => write!(f, "no rotation of it is under way that could be ended"),
+            Self::Brought => write!(f, "the inventory supplies it (`pki`)"),
+            Self::Other { other } => write!(f, "the rotation of {other}, which includes it, is in progress"),
+            Self::NotWhole { steps, first } => write!(f, "`up` has {steps} step(s) to run first: {first}"),
+            Self::NotBegun => write!(f, "there is no rotation of it to finish"),
             Self::StillVouched { until_s } => {
                 let until = super::timestamp::rfc3339(until_s.saturating_mul(1000));
                 let day = until.get(..10).unwrap_or(&until);
-                write!(f, "pods from before the last one may trust only the authority of then, until {day}")
+                write!(f, "pods started before its last rotation may trust only the previous CA until {day}")
             }
             Self::TooYoung { left_s } => {
                 let left = super::leaf::span(*left_s);
-                write!(f, "pods may hold tokens of the old key for another {left}")
+                write!(f, "pods may use tokens of the old key for another {left}")
             }
         }
     }

@@ -5,15 +5,15 @@
 
 use zeroize::Zeroize;
 
-/// Something secret. [`Secret::reveal`] is the only way in, and easy to search for.
+/// A secret value. [`Secret::reveal`] is the only access, and easy to search for.
 pub struct Secret<T: Zeroize>(T);
 
 impl<T: Zeroize> Secret<T> {
-    /// Takes a value into keeping.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self(value)
     }
-    /// The value itself, for the one place that must have it.
+    /// The value itself, for the code that needs it.
     pub fn reveal(&self) -> &T {
         &self.0
     }
@@ -23,4 +23,13 @@ impl<T: Zeroize> Drop for Secret<T> {
     fn drop(&mut self) {
         self.0.zeroize();
     }
+}
+
+/// A key for secretbox.
+#[derive(Clone)]
+pub struct EncryptionKey<'a> {
+    /// The prefix of everything encrypted with it, which identifies the key; unique to each key.
+    pub name: String,
+    /// 32 bytes in base64.
+    pub key: &'a Secret<String>,
 }

@@ -1,6 +1,7 @@
-//! The words of recovery bundles: what one is, what a host keeps of them, and which of them are kept.
+//! Snapshots: their manifest, the facts of a host about them, and their retention.
 //!
-//! In: made on an etcd host, by a timer or when asked. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`] travels inside its bundle.
+//! In: taken on an etcd host, by a timer or on request. Out: read by `observe/`, `plan/` and `report/`; a [`Manifest`]
+//! is part of its file.
 
 use super::authentic::{Authenticity, Signed};
 use super::blob::SnapshotBlob;
@@ -14,58 +15,61 @@ use time::PrimitiveDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-/// Where bundles lie on a host; root's alone.
+/// Directory of snapshots on a host; readable only by root.
 pub const FOLDER: &str = "/var/lib/hactl/snapshots";
-/// How a bundle's file name ends.
+/// File extension of a snapshot.
 pub const ENDING: &str = "hactl";
 /// The version of [`Manifest`].
 pub const SCHEMA: u32 = 1;
-/// What is too old for `status`, in intervals: the leader's turn is over after [`LEADER_WAITS`], so that whoever is followed has had theirs.
+/// The age in intervals at which `status` warns: the leader takes its snapshot after [`LEADER_WAITS`], so that
+/// followers take theirs first.
 pub const STALE_AFTER: i64 = 3;
-/// A member that leads takes a snapshot only when its own newest is this many intervals old: a follower's costs nobody anything.
+/// The leader takes a snapshot only when its newest is this many intervals old: a snapshot of a follower does not delay
+/// writes.
 pub const LEADER_WAITS: i64 = 4;
 
-/// What a bundle says of itself. It is not encrypted, so that hosts can list and prune without anybody's key, and holds no secret.
+/// The manifest of a snapshot. It is not encrypted, so that hosts can list and prune without a key, and contains no
+/// secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// Version of this form.
     pub schema: u32,
-    /// Of which cluster.
+    /// Its cluster.
     pub cluster: ClusterName,
-    /// Fingerprint of the cluster's authority: clusters may have the same name.
+    /// Fingerprint of the cluster CA: clusters may have the same name.
     pub authority: Digest,
-    /// Who took it.
+    /// The host that took it.
     pub host: HostName,
-    /// When, by that host's clock, milliseconds since 1970.
+    /// When, by the clock of that host, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
-    /// How far etcd was.
+    /// The position of etcd.
     pub point: Point,
-    /// Version of the etcd that it came from.
+    /// Version of the etcd that it was taken from.
     pub etcd: String,
     /// Version of the hactl that took it.
     pub hactl: String,
-    /// The snapshot, as it can be delivered to hosts once it is opened.
+    /// The etcd snapshot, as it can be delivered to hosts once it is decrypted.
     pub snapshot: SnapshotBlob,
-    /// The encrypted snapshot as it lies in the file.
+    /// The encrypted etcd snapshot in the file.
     pub sealed: Piece,
-    /// The encrypted state as it lies in the file.
+    /// The encrypted state in the file.
     pub state: Piece,
-    /// What restoring it into an etcd of its own showed, before it was sealed.
+    /// The result of its restore into a scratch etcd, before it was encrypted.
     pub proof: Proof,
 }
 
-/// A manifest and what came with it to vouch for it. Nothing of it is checked: whoever can write a file can claim anything.
+/// A manifest with its signature. Neither is checked: anyone who can write the file can claim anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// What the file says of itself.
+    /// The manifest in the file.
     pub manifest: Manifest,
-    /// The same as it was written, with a signature, where there is one.
+    /// The same as it was written, with its signature, if there is one.
     pub signed: Option<Signed>,
 }
 
-/// Bytes of a bundle's file.
+/// A range of bytes in the file of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Piece {
@@ -75,7 +79,7 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// How far an etcd was.
+/// A position of etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
@@ -83,22 +87,22 @@ pub struct Point {
     pub cluster: String,
     /// Raft term.
     pub term: u64,
-    /// Index of the last entry in it.
+    /// Index of its last entry.
     pub index: u64,
     /// Its revision.
     pub revision: i64,
-    /// The highest revision that the host knows to have been the target of a recovery, or this one's.
+    /// The highest first revision of a recovery that the host knows, or the revision of this snapshot.
     pub high_water: i64,
 }
 
 impl Point {
-    /// Whether a cluster can have come so far. Where anybody may write, anybody may claim to have.
+    /// Whether a cluster can have reached this position. Anyone who can write the file can claim any position.
     pub fn is_plausible(&self) -> bool {
         [self.revision, self.high_water].into_iter().all(is_revision)
     }
 }
 
-/// What was seen when a snapshot was really restored.
+/// The result of an actual restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
@@ -111,50 +115,50 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Whether both were seen of the same keys, however long it took.
+    /// Whether both results are of the same keys, regardless of the time.
     pub fn is_of(&self, other: &Self) -> bool {
         (self.keys, self.hash) == (other.keys, other.hash)
     }
 }
 
-/// How a host takes and keeps bundles: `/etc/hactl/snapshots.json`.
+/// How a host takes and keeps snapshots: `/etc/hactl/snapshots.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of which cluster.
+    /// The cluster.
     pub cluster: ClusterName,
-    /// Fingerprint of its authority.
+    /// Fingerprint of its CA.
     pub authority: Digest,
     /// This host.
     pub host: HostName,
-    /// Between two of them, seconds.
+    /// Interval, seconds.
     pub every_s: u64,
-    /// Which stay.
+    /// Retention.
     pub keep: Keep,
-    /// Who can open them: age public keys.
+    /// Recipients: age public keys.
     pub recipients: Vec<String>,
-    /// Whether this host's own identity opens their snapshots, too, so that it can hold drills by itself.
+    /// Whether they are also encrypted to this host's own identity, so that it can run drills.
     #[serde(default)]
     pub drill: bool,
-    /// Who gets a copy of each.
+    /// Where a copy of each is stored.
     pub to: Vec<Destination>,
     /// The member's client URL.
     pub url: String,
     /// Its data directory.
     pub data_dir: String,
-    /// The authority of its certificate.
+    /// The CA of its certificate.
     pub ca: String,
-    /// Our certificate.
+    /// Our client certificate.
     pub cert: String,
     /// Our key.
     pub key: String,
 }
 
-/// Which bundles stay.
+/// Retention of snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
-    /// The newest.
+    /// The newest ones.
     pub last: usize,
     /// The newest of each of so many days.
     pub daily: usize,
@@ -167,8 +171,8 @@ const DAY: i64 = 86_400_000;
 const WEEK: i64 = 7 * DAY;
 
 impl Keep {
-    /// Which of these stay, by their places in the list, which has the newest first, each with its time: the first so many, and the first of
-    /// each of the first so many days and weeks (of UTC). What comes after what is the caller's to know; times only tell days apart.
+    /// The indices of the snapshots that stay, in a list with the newest first, each with its time: the first ones, and
+    /// the first of each day and week (of UTC). The caller determines the order; times only separate days.
     pub fn kept(&self, newest_first: &[i64]) -> BTreeSet<usize> {
         let mut kept: BTreeSet<usize> = (0..newest_first.len().min(self.last)).collect();
         for (span, count) in [(DAY, self.daily), (WEEK, self.weekly)] {
@@ -183,36 +187,38 @@ impl Keep {
     }
 }
 
-/// What a host says of its bundles.
+/// The report of a host about its snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BundlesFact {
-    /// Those that can be read, the newest first.
+    /// The readable ones, the newest first.
     pub bundles: Vec<BundleFact>,
-    /// Files that should be bundles and are not, with the reason.
+    /// Files that should be snapshots and are not, with the reason.
     pub damaged: Vec<String>,
-    /// What went wrong the last time, and when (milliseconds since 1970); none once one was taken.
+    /// The last failure and its time (milliseconds since 1970); none once a snapshot was taken.
     pub trouble: Option<(i64, String)>,
-    /// The last time that one was opened with its owners' identity, brought here and restored; none: it never was.
+    /// The last drill with the owners' identity, in which a snapshot was decrypted, sent here and restored; none: there
+    /// was none.
     pub drill: Option<Drill>,
-    /// The last drill that the host held by itself, with an identity of its own; none: it held none, or is not to.
+    /// The last drill of the host with its own identity; none: it ran none, or is not to run any.
     pub own_drill: Option<OwnDrill>,
-    /// Since when it has that identity, milliseconds since 1970; none: it has none.
+    /// When that identity was created, milliseconds since 1970; none: it has none.
     pub own_identity_ms: Option<i64>,
 }
 
-/// A recovery that was rehearsed with everything that a real one needs, the owners' identity among it, and with nothing live touched.
+/// A rehearsed recovery with everything that a real one needs, including the owners' identity, that changes nothing
+/// live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drill {
     /// When, by the host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub at_ms: i64,
-    /// What it showed.
+    /// The result.
     pub proof: Proof,
 }
 
-/// One bundle on a host.
+/// One snapshot on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleFact {
@@ -223,24 +229,24 @@ pub struct BundleFact {
     /// When it was taken, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub taken_ms: i64,
-    /// Fingerprint of the cluster's authority.
+    /// Fingerprint of the cluster CA.
     pub authority: Digest,
-    /// How far etcd was.
+    /// The position of etcd.
     pub point: Point,
     /// The version of etcd that it was taken from.
     pub etcd: String,
-    /// What restoring it showed.
+    /// The result of its restore.
     pub proof: Proof,
-    /// The manifest that all of this is from, with its signature; none: it has no signature.
+    /// The manifest with its signature; none: it has no signature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Box<Signed>>,
-    /// What the cluster's CA says of it. It is never read from what a host sends.
+    /// The verdict of the signature check with the cluster CA. It is never taken from the reply of a host.
     #[serde(skip_deserializing, skip_serializing_if = "Authenticity::is_unchecked")]
     pub authenticity: Authenticity,
 }
 
 impl BundleFact {
-    /// What is told of a bundle.
+    /// The facts of a snapshot.
     pub fn of(name: String, bytes: u64, claimed: &Claimed) -> Self {
         let manifest = &claimed.manifest;
         Self {
@@ -257,7 +263,7 @@ impl BundleFact {
     }
 }
 
-/// A bundle's file name, checked: it names a file of a folder and nothing outside it.
+/// Whether a file name of a snapshot is safe: it names a file in a directory, and nothing outside.
 pub fn is_name(name: &str) -> bool {
     let stem = name.strip_suffix(ENDING).and_then(|s| s.strip_suffix('.')).unwrap_or_default();
     (1..=200).contains(&stem.len())
@@ -265,29 +271,29 @@ pub fn is_name(name: &str) -> bool {
         && !stem.starts_with('-')
 }
 
-/// What the name alone says of a bundle: `CLUSTER-TIME-HOST.hactl`.
+/// The parts of a snapshot's name: `CLUSTER-TIME-HOST.hactl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByName<'a> {
-    /// Of which cluster.
+    /// Its cluster.
     pub cluster: &'a str,
     /// When it was taken, milliseconds since 1970.
     pub taken_ms: i64,
-    /// Who took it.
+    /// The host that took it.
     pub host: &'a str,
 }
 
-/// The time in a bundle's name, which is that of its manifest.
+/// The time in a snapshot's name, which is that of its manifest.
 const STAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second][subsecond digits:3]Z");
 
 impl Settings {
-    /// What a file's name says, where it is that of a bundle which this host took of this cluster.
+    /// The parts of a file name, if it is a snapshot of this cluster taken by this host.
     pub fn own<'a>(&self, name: &'a str) -> Option<ByName<'a>> {
         by_name(name).filter(|by| by.cluster == self.cluster.as_str() && by.host == self.host.as_str())
     }
 }
 
-/// Reads a bundle's name; `None`: it was named by somebody else.
+/// Parses a snapshot's name; `None`: hactl did not choose it.
 pub fn by_name(name: &str) -> Option<ByName<'_>> {
     let stem = name.strip_suffix(ENDING)?.strip_suffix('.')?;
     let dashes = stem.match_indices('-').map(|(at, _)| at);

@@ -1,10 +1,11 @@
-//! What a support bundle is made of: pages of text from the hosts, from the cluster and from the administrator's side.
+//! The parts of a support bundle: texts from the hosts, from the cluster and from the administrator's machine.
 
 use super::names::UnitName;
 use serde::{Deserialize, Serialize};
 
-/// Where secrets lie on a host: files that nobody but their owner may read, and all such files below folders. What stands in them is struck out of
-/// whatever leaves the host. Tokens and Secrets of pods lie elsewhere and are all taken for secret.
+/// Where secrets are stored on a host: files that only their owner may read, and all such files below directories.
+/// Their content is redacted from everything that leaves the host. Tokens and Secrets of pods are stored elsewhere, and
+/// all of them count as secret.
 pub const SECRETS: [&str; 9] = [
     "/etc/kubernetes",
     "/etc/etcd",
@@ -17,19 +18,19 @@ pub const SECRETS: [&str; 9] = [
     super::drill::IDENTITY,
 ];
 
-/// What is wanted of a host.
+/// The request to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatherAsk {
     /// Units whose journals are wanted.
     pub units: Vec<UnitName>,
-    /// Files that are wanted, absolute paths. Those that not everybody on the host may read are named and left out.
+    /// Files that are wanted, absolute paths. Files that are not world-readable are named and left out.
     pub files: Vec<String>,
     /// How far back journals go, hours.
     pub hours: u32,
 }
 
-/// A text, as it goes into the archive: without secrets.
+/// A text of the archive, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
@@ -37,14 +38,14 @@ pub struct Page {
     pub name: String,
     /// The text.
     pub text: String,
-    /// Bytes at its beginning that were left out, because it is long.
+    /// Bytes at its beginning that were left out because it is long.
     pub left_out: u64,
-    /// Places that were struck out.
+    /// Number of redactions.
     pub struck: u32,
 }
 
-/// Whether a name that somebody else chose may become a place in the archive: relative, no way up, nothing that a shell or a terminal
-/// makes something of.
+/// Whether a foreign name is safe as a path in the archive: relative, without `..`, without characters that are special
+/// to a shell or a terminal.
 pub fn is_place(name: &str) -> bool {
     let part = |p: &str| {
         !p.is_empty()

@@ -1,19 +1,19 @@
-//! What is found out about hosts before they become part of a cluster, beyond the facts of every observation.
+//! Facts about hosts before they join a cluster, beyond those of every observation.
 //!
-//! In: answers of `hactl host` to a survey and to knocks from one another. Out: read by `observe::preflight`.
+//! In: replies of `hactl host` to a survey and to a connectivity test. Out: read by `observe::preflight`.
 
 use super::names::HostName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What a host says of itself when it is to become part of a cluster.
+/// The report of a host that is to join a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Survey {
-    /// Whether the kernel's clock is disciplined by somebody; `None`: nobody could say.
+    /// Whether the kernel's clock is synchronised; `None`: not known.
     pub clock_synchronised: Option<bool>,
-    /// SELinux' mode: `enforcing`, `permissive`; `None` where there is none.
+    /// The mode of SELinux: `enforcing`, `permissive`; `None`: there is no SELinux.
     pub selinux: Option<String>,
     /// Firewall managers that are active.
     pub firewalls: Vec<String>,
@@ -25,15 +25,15 @@ pub struct Survey {
     pub nameservers: Vec<IpAddr>,
     /// MTU of the interface that has the host's address.
     pub mtu: Option<u32>,
-    /// How long the disk below etcd's data takes to make a small write durable: nine of ten are faster. Microseconds.
+    /// The 90th percentile of the time of a small durable write on etcd's disk, microseconds.
     pub fsync_us: Option<u64>,
     /// Whether the package manager asks for a reboot.
     pub reboot_required: bool,
-    /// Directories that programs must run from and that are mounted noexec.
+    /// Directories for programs that are mounted noexec.
     pub noexec: Vec<String>,
 }
 
-/// A way from one host to another that components will use.
+/// A port or protocol between hosts that components use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Way {
@@ -55,25 +55,25 @@ impl fmt::Display for Way {
     }
 }
 
-/// A way that was tried.
+/// A tested connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tried {
-    /// Who knocked.
+    /// The client.
     pub from: HostName,
-    /// Who was to hear it.
+    /// The server.
     pub to: HostName,
-    /// On which way.
+    /// The port or protocol.
     pub way: Way,
-    /// Why it did not get through; `None`: it did.
+    /// Why it failed; `None`: it succeeded.
     pub trouble: Option<String>,
 }
 
-/// Something found before anything was changed.
+/// A finding of a preflight check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check's stable name, such as `time-synchronised`; the inventory's `preflight.ignore` takes it.
+    /// The stable name of the check, such as `time-synchronised`, for `preflight.ignore` in the inventory.
     pub check: &'static str,
-    /// Where; empty when it is about the cluster.
+    /// The hosts; empty if it is about the cluster.
     pub hosts: Vec<HostName>,
     /// Whether it stops the run.
     pub stops: bool,
@@ -93,7 +93,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Every check that is made before anything is changed.
+/// All preflight checks.
 pub const CHECKS: [&str; 24] = [
     "own-address",
     "ports-free",

@@ -1,4 +1,5 @@
-//! The target: what each host should hold once converged, as digests and predicates, without contents or secrets.
+//! The target: the wanted files, parts and settings of each host, as digests and predicates, without contents or
+//! secrets.
 //!
 //! In: made by `render/`, `pki/` and `component/` from the desired state. Out: compared with facts by `plan/`.
 
@@ -8,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Where a kubelet keeps the certificate that it serves with: its own link to the newest.
+/// Where a kubelet keeps its serving certificate: its own link to the newest.
 pub const KUBELET_SERVES_WITH: &str = "/var/lib/kubelet/pki/kubelet-server-current.pem";
 
-/// What all hosts should hold.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+/// The target of all hosts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Each host of the inventory.
     pub hosts: BTreeMap<HostName, HostTarget>,
@@ -20,8 +21,8 @@ pub struct Target {
     pub addons: Vec<Addon>,
 }
 
-/// What one host should hold.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+/// The target of one host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostTarget {
     /// Programs and images.
     pub parts: Vec<Part>,
@@ -33,9 +34,9 @@ pub struct HostTarget {
     pub sysctls: BTreeMap<String, String>,
     /// Directories and other paths that preparation creates.
     pub paths: Vec<String>,
-    /// Programs that come from the host's own packages: path to package name.
+    /// Programs from packages of the host's distribution: path to package name.
     pub packages: BTreeMap<String, String>,
-    /// What its firewall has to let in, where hactl is to see to that.
+    /// What its firewall has to let in, if hactl manages that.
     pub openings: Option<BTreeSet<Opening>>,
 }
 
@@ -55,15 +56,15 @@ pub struct Part {
     pub sent_digest: Digest,
     /// Size as sent, bytes.
     pub sent_size: u64,
-    /// What becomes of it.
+    /// How it is installed.
     pub place: Place,
 }
 
-/// What becomes of a part on a host.
+/// How a part is installed on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Place {
-    /// An executable at `/var/lib/hactl/parts/<digest>/<name>`. Where it is linked to, the component table says on the host itself.
+    /// An executable at `/var/lib/hactl/parts/<digest>/<name>`. The component table on the host defines its link.
     Program,
     /// An OCI archive imported into containerd under this reference, pinned against garbage collection.
     Image {
@@ -73,13 +74,13 @@ pub enum Place {
 }
 
 impl Part {
-    /// Where the part's content lies on a host.
+    /// The path of the part's content on a host.
     pub fn path(&self) -> String {
         part_path(&self.digest, &self.name)
     }
 }
 
-/// Where a part's content lies on a host: content-addressed, so that versions live side by side.
+/// The path of a part's content on a host: content-addressed, so that several versions can be installed.
 pub fn part_path(digest: &Digest, name: &str) -> String {
     format!("/var/lib/hactl/parts/{}/{name}", digest.hex())
 }
@@ -90,12 +91,13 @@ pub fn part_path(digest: &Digest, name: &str) -> String {
 pub enum FileSet {
     /// Kernel modules, sysctls, NetworkManager drop-in, /etc/crictl.yaml.
     Os,
-    /// CA certificates and the like that several units read; changing them restarts nothing by itself.
+    /// CA certificates and other files that several units read; changing them restarts no unit.
     Trust,
     /// etcd's unit and settings.
     Etcd,
-    /// What keeps etcd from starting on data that no member may vote by, and remembers how far members are. It names hactl itself and so
-    /// changes with every release, which must restart no member: systemd reads it anew, and it counts at the next start.
+    /// The drop-in that prevents etcd from starting on data that must not vote, and the unit that records positions.
+    /// They contain the path of hactl and so change with every release. That must restart no member: systemd reloads
+    /// them, and they apply at the next start.
     Fence,
     /// The loopback haproxy in front of etcd.
     EtcdBalancer,
@@ -111,40 +113,40 @@ pub enum FileSet {
     ControlPlane,
     /// haproxy for the endpoint.
     LoadBalancer,
-    /// What lets VRRP in from the other load balancers alone.
+    /// The packet filter that accepts VRRP only from the other load balancers.
     VrrpFilter,
     /// keepalived.
     Keepalived,
     /// The approver of kubelet serving certificates.
     Approver,
-    /// The administrator's state, sealed.
+    /// The encrypted state directory.
     State,
-    /// What takes recovery bundles, and when.
+    /// The service and timer of snapshots.
     Snapshots,
-    /// What renews the host's certificates by issuers of its own, where that is asked for.
+    /// The service and timer that renew the host's certificates with local issuing CAs, if the inventory asks for it.
     Renewal,
-    /// What has the host restore its newest recovery bundle by itself, where that is asked for.
+    /// The service and timer of restore drills, if the inventory asks for them.
     Drills,
-    /// What is left of a balancer on a host that is none any more.
+    /// Files of a former load balancer.
     FormerBalancer,
-    /// What is left of a control plane on a host that has none any more: its keys, above all.
+    /// Files of a former control plane, in particular its keys.
     FormerControlPlane,
-    /// What is left of a member of etcd on a host that is none any more; its data lies elsewhere.
+    /// Files of a former etcd member; its data is stored elsewhere.
     FormerEtcd,
-    /// What is left of a Node on a host that is none any more.
+    /// Files of a former Node.
     FormerNode,
 }
 
 impl FileSet {
-    /// What a host may have of roles that it has no more. Of these sets nothing is ever wanted.
+    /// Sets of former roles of a host. Files of these sets are never wanted.
     pub const FORMER: [Self; 4] = [Self::FormerBalancer, Self::FormerControlPlane, Self::FormerEtcd, Self::FormerNode];
 
-    /// Whether it is of a role that the host has no more: its files are removed, and never read.
+    /// Whether it is of a former role of the host: its files are removed, and never read.
     pub fn is_former(self) -> bool {
         Self::FORMER.contains(&self)
     }
 
-    /// Whether somebody is served by its unit: then new files of it prove themselves on one host before the next takes its turn.
+    /// Whether its unit serves clients: then new files are on trial on one host before the next host gets them.
     pub fn serves(self) -> bool {
         let apart = [Self::VrrpFilter, Self::Approver, Self::Fence, Self::Snapshots, Self::Renewal, Self::Drills];
         !self.is_former() && !apart.contains(&self)
@@ -155,7 +157,7 @@ impl fmt::Display for FileSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Os => "host settings",
-            Self::Trust => "certificate authorities",
+            Self::Trust => "CA certificates",
             Self::Etcd => "etcd",
             Self::Fence => "etcd fence",
             Self::EtcdBalancer => "etcd balancer",
@@ -168,10 +170,10 @@ impl fmt::Display for FileSet {
             Self::VrrpFilter => "VRRP filter",
             Self::Keepalived => "keepalived",
             Self::Approver => "certificate approver",
-            Self::State => "sealed state",
-            Self::Snapshots => "recovery bundles",
+            Self::State => "encrypted state",
+            Self::Snapshots => "snapshots",
             Self::Renewal => "certificate renewal",
-            Self::Drills => "recovery drills",
+            Self::Drills => "restore drills",
             Self::FormerBalancer => "the former load balancer",
             Self::FormerControlPlane => "the former control plane",
             Self::FormerEtcd => "the former etcd member",
@@ -181,34 +183,34 @@ impl fmt::Display for FileSet {
 }
 
 /// The files of a set and the unit that reads them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetTarget {
     /// The files.
     pub files: Vec<FileTarget>,
-    /// The unit that runs by these files.
+    /// The unit that uses these files.
     pub unit: Option<UnitName>,
-    /// Whether the unit can take new files by a reload; else it is restarted.
+    /// Whether the unit can reload new files; otherwise it is restarted.
     pub reload: bool,
-    /// Certificates that the unit reads only when it starts or reloads; most programs read theirs again by themselves.
+    /// Certificates that the unit reads only when it starts or reloads; most programs reload theirs automatically.
     pub reads: Vec<CertId>,
-    /// Folders that are this set's alone: what else lies in them is removed.
+    /// Directories that belong to this set: other files in them are removed.
     pub folders: Vec<String>,
-    /// Other paths that were this set's: removed where they are, in this order.
+    /// Other paths that belonged to this set: removed if they exist, in this order.
     pub own: Vec<String>,
-    /// Those of them that nobody but hactl writes, where others may be somebody else's: while none of these is there, none is
-    /// removed. They go last. Empty: each path tells by itself.
+    /// Those of them that only hactl writes, while others may not be hactl's: unless one of these exists, none is
+    /// removed. They are removed last. Empty: every path is known to be hactl's.
     pub told_by: Vec<String>,
 }
 
 impl SetTarget {
-    /// Whether what lies at its own paths is this set's, told by which files there are.
+    /// Whether the files at its paths belong to this set, judged by which files exist.
     pub fn is_told(&self, there: impl Fn(&String) -> bool) -> bool {
         self.told_by.is_empty() || self.told_by.iter().any(there)
     }
 }
 
 /// A file by digest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileTarget {
     /// Absolute path.
     pub path: String,
@@ -220,41 +222,41 @@ pub struct FileTarget {
     pub digest: Digest,
 }
 
-/// A leaf certificate's place in the certificate table.
+/// A leaf certificate of the certificate table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CertId {
-    /// etcd to its clients.
+    /// etcd's serving certificate for clients.
     EtcdServer,
-    /// etcd among its peers.
+    /// etcd's peer certificate.
     EtcdPeer,
-    /// `hactl host` to the etcd on its own host.
+    /// Client certificate of `hactl host` for the local etcd member.
     EtcdObserver,
-    /// The API server to etcd.
+    /// Client certificate of the API server for etcd.
     ApiserverEtcdClient,
-    /// The API server to everyone.
+    /// Serving certificate of the API server.
     Apiserver,
-    /// The API server to kubelets.
+    /// Client certificate of the API server for kubelets.
     ApiserverKubeletClient,
-    /// The API server to aggregated API servers.
+    /// Client certificate of the API server for aggregated API servers.
     FrontProxyClient,
-    /// The controller manager to the API.
+    /// Client certificate of the controller manager.
     ControllerManager,
-    /// The scheduler to the API.
+    /// Client certificate of the scheduler.
     Scheduler,
-    /// The kubelet's first client certificate; it rotates its own from then on.
+    /// The kubelet's first client certificate; the kubelet rotates it from then on.
     Kubelet,
-    /// `hactl host` to the API, read-only.
+    /// Client certificate of `hactl host` for the API, read-only.
     Observer,
-    /// The approver of kubelet serving certificates to the API.
+    /// Client certificate of the approver of kubelet serving certificates.
     Approver,
-    /// Signs what the host's snapshots say of themselves. It authenticates nobody.
+    /// Signs the manifests of the host's snapshots. It authenticates no client.
     SnapshotSigner,
-    /// Signs leaves of the cluster's authority on its own host.
+    /// The issuing CA of the host below the cluster CA.
     ClusterIssuer,
-    /// Signs leaves of etcd's authority on its own host.
+    /// The issuing CA of the host below the etcd CA.
     EtcdIssuer,
-    /// Signs leaves of the front proxy's authority on its own host.
+    /// The issuing CA of the host below the front proxy CA.
     FrontProxyIssuer,
 }
 
@@ -279,15 +281,16 @@ impl CertId {
         Self::FrontProxyIssuer,
     ];
 
-    /// Those that sign others of their host.
+    /// The issuing CAs of a host.
     pub const ISSUERS: [Self; 3] = [Self::ClusterIssuer, Self::EtcdIssuer, Self::FrontProxyIssuer];
 
-    /// Whether it signs leaves of its authority on its host, and is for nothing else.
+    /// Whether it is an issuing CA of a host, and used for nothing else.
     pub fn issues(self) -> bool {
         Self::ISSUERS.contains(&self)
     }
 
-    /// Whether an issuer of the host may renew it. What vouches for others, or for what lies elsewhere, only the CA itself signs.
+    /// Whether an issuing CA of the host may renew it. Certificates that sign others, or data stored elsewhere, are
+    /// signed only by the CA.
     pub fn may_be_renewed_by_its_host(self) -> bool {
         !self.issues() && self != Self::SnapshotSigner
     }
@@ -321,11 +324,11 @@ impl fmt::Display for CertId {
     }
 }
 
-/// Which authority signs.
+/// The CA that signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaId {
-    /// Kubernetes' own.
+    /// The cluster CA of Kubernetes.
     Cluster,
     /// etcd's clients, servers and peers.
     Etcd,
@@ -333,15 +336,15 @@ pub enum CaId {
     FrontProxy,
 }
 
-/// A leaf certificate as it should be.
+/// A leaf certificate as wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CertSpec {
     /// Which one.
     pub id: CertId,
-    /// Who signs it.
+    /// The CA that signs it.
     pub ca: CaId,
-    /// The authority's key identifier, hexadecimal: a leaf of another authority is replaced.
+    /// The key identifier of the CA, hexadecimal: a certificate of another CA is replaced.
     pub authority: String,
     /// Common name.
     pub common_name: String,
@@ -355,31 +358,31 @@ pub struct CertSpec {
     pub client: bool,
     /// Lifetime in days.
     pub days: u32,
-    /// Where the certificate goes, mode 0600.
+    /// Path of the certificate, mode 0600.
     pub cert_path: String,
-    /// Where the key goes, mode 0600. The same path: one file with both, mode 0600.
+    /// Path of the key, mode 0600. The same path: one file with both, mode 0600.
     pub key_path: String,
     /// Owner of both.
     pub owner: String,
-    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters. Its path is
-    /// then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
+    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters. Its path
+    /// is then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
     pub self_renewing: bool,
-    /// The key identifier of who signs what its component serves with and asks for by itself.
+    /// The key identifier of the CA of the serving certificate that its component requests itself.
     pub serves_by: Option<String>,
 }
 
 /// A group of Kubernetes objects applied together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Addon {
     /// Its name, such as `coredns`.
     pub name: String,
-    /// The objects as they should be.
+    /// The objects as wanted.
     pub objects: Vec<serde_json::Value>,
     /// Whether control-plane Nodes need it to become Ready.
     pub needed_for_ready: bool,
 }
 
-/// How one object is asked for: `apiVersion/kind/namespace/name`, namespace empty for cluster-wide ones.
+/// The key of an object: `apiVersion|kind|namespace|name`, namespace empty for cluster-scoped ones.
 pub fn object_key(object: &serde_json::Value) -> String {
     let text = |path: &str| object.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     format!("{}|{}|{}|{}", text("/apiVersion"), text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
@@ -389,11 +392,12 @@ pub fn object_key(object: &serde_json::Value) -> String {
 pub const RECORD: &str = "v1|ConfigMap|kube-system|hactl-objects";
 /// The add-on of the user's own manifests.
 pub const MANIFESTS: &str = "manifests";
-/// The add-on of Nodes' labels and taints. Nodes are their kubelets': they are on no list, and hactl never deletes one.
+/// The add-on of Nodes' labels and taints. Nodes belong to their kubelets: they are on no list, and pruning never
+/// deletes one.
 pub const NODES: &str = "node-labels";
 
-/// Which object a key is of, whatever version of its kind the key names: without the version, and with the namespace that the
-/// API takes where none is written. Keys of one identity are one object.
+/// The object of a key, regardless of the API version: without the version, and with the default namespace if none is
+/// written. Keys with the same identity are one object.
 pub fn identity(key: &str) -> String {
     let mut parts = key.splitn(4, '|');
     let (version, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -1,4 +1,5 @@
-//! Moments as text: milliseconds since 1970 to and from RFC 3339, and stamps that fit into a file name. The clock is others' to read.
+//! Timestamps as text: milliseconds since 1970 to and from RFC 3339, and timestamps for file names. Nothing here reads
+//! a clock.
 
 use serde::{Deserialize as _, Deserializer};
 use time::OffsetDateTime;
@@ -9,20 +10,21 @@ fn moment(ms: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// The last moment that has a text: the end of the year 9999, milliseconds since 1970.
+/// The latest timestamp with a text: the end of the year 9999, milliseconds since 1970.
 const LATEST_MS: i64 = 253_402_300_799_999;
-/// How far clocks that are right may differ, milliseconds. What is dated further ahead was dated by a wrong clock, or is a lie.
+/// The tolerated difference of clocks, milliseconds. A later timestamp is from a wrong clock, or forged.
 const CLOCK_MS: i64 = 300_000;
 
-/// A time as others tell it, in milliseconds or seconds: whatever they say, it can be compared and subtracted.
+/// Deserializes a timestamp from others, in milliseconds or seconds, limited to values that can be compared and
+/// subtracted.
 ///
 /// # Errors
-/// What is no number.
+/// A value that is not a number.
 pub fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     i64::deserialize(from).map(|time| time.clamp(-LATEST_MS, LATEST_MS))
 }
 
-/// Whether a time lies ahead of the clock, and not only because two clocks differ a little.
+/// Whether a timestamp is in the future by more than a tolerated difference of clocks.
 pub fn is_ahead(ms: i64, now_ms: i64) -> bool {
     ms > now_ms.saturating_add(CLOCK_MS)
 }

@@ -1,7 +1,7 @@
-//! Versions of Kubernetes, and which of them may stand beside one another.
+//! Versions of Kubernetes, and the supported version skew.
 //!
-//! In: text such as `1.36.3` or `v1.36.3`. Out: three numbers that compare. What follows a dash or a plus is another build of the same
-//! release and counts for nothing.
+//! In: text such as `1.36.3` or `v1.36.3`. Out: three comparable numbers. A suffix after a dash or a plus is another
+//! build of the same release, and is ignored.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 pub const MINORS: [Minor; 3] =
     [Minor { major: 1, minor: 34 }, Minor { major: 1, minor: 35 }, Minor { major: 1, minor: 36 }];
 
-/// So many minor versions a kubelet may be older than its API server.
+/// How many minor versions a kubelet may be older than its API server.
 pub const KUBELET_MAY_LAG: u32 = 3;
 
 /// A minor version, such as `1.36`.
@@ -23,12 +23,13 @@ pub struct Minor {
 }
 
 impl Minor {
-    /// The one that follows.
+    /// The next minor version.
     #[must_use]
     pub fn next(self) -> Self {
         Self { minor: self.minor + 1, ..self }
     }
-    /// So many minor versions lie between an older one and this; `None`: another major version lies between, or this is the older one.
+    /// The number of minor versions from an older one to this; `None`: the major versions differ, or this is the older
+    /// one.
     pub fn after(self, older: Self) -> Option<u32> {
         (self.major == older.major).then(|| self.minor.checked_sub(older.minor)).flatten()
     }
@@ -50,7 +51,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads a version, with or without a `v` in front; `None`: it is none.
+    /// Parses a version, with or without a leading `v`; `None`: it is not a version.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let plain = text.split(['-', '+']).next().unwrap_or_default();

@@ -9,10 +9,12 @@ use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Member, Members};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::left_behind;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What the journal knows of the cluster, against which claims are held.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KnownCluster {
     /// The id of the cluster that answered last.
     pub cluster: Option<String>,

@@ -247,8 +247,8 @@ fn judge(path: &Path, cert: &X509Certificate<'_>, below: u32) -> Result<(), PkiE
                 return Err(bad(
                     path,
                     format!("its path length is {}", basic.path_len_constraint.unwrap_or(0)),
-                    "use one of at least 1, or without a path length: the controller manager signs with an intermediate \
-                     below it, so that the CA's own key is on no host",
+                    "use one of at least 1, or without a path length: the controller manager signs with an \
+                     intermediate below it, so that the CA's own key is on no host",
                 ));
             }
             ParsedExtension::KeyUsage(usage) if !usage.key_cert_sign() => {

@@ -221,7 +221,7 @@ mod tests {
                 "{what}: the first time"
             );
             end(&mut contents, what, at(5));
-            assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is trusted no more");
+            assert_eq!(trusted(&contents).trim(), new.trim(), "{what}: the old one is no longer trusted");
             assert_eq!(contents.stage(what), Some(Stage::Ending), "{what}: until all hosts have reached that stage");
             let stages = contents.rotations.stages;
             finish(&mut contents, what);

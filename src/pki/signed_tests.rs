@@ -155,9 +155,15 @@ fn nobody_signs_for_a_host_but_that_host_by_a_leaf_of_the_clusters_own_ca() {
     let trust = contents.snapshot_trust();
     let judged = |signer: &Signer| trust.judge(&made("cp1", ms(1), Some(signer)).claimed);
     forged(&judged(&signer(1, &contents, 0)), "cp2 signed it");
-    forged(&judged(&signer(0, &theirs, 0)), "does not vouch");
-    forged(&judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.signing, 0)), "does not vouch");
-    forged(&judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.etcd, 0)), "does not vouch");
+    forged(&judged(&signer(0, &theirs, 0)), "no CA of the cluster signed");
+    forged(
+        &judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.signing, 0)),
+        "no CA of the cluster signed",
+    );
+    forged(
+        &judged(&signer_as(CertId::SnapshotSigner, &desired, 0, &contents, &contents.etcd, 0)),
+        "no CA of the cluster signed",
+    );
     for leaf in [CertId::Observer, CertId::Scheduler, CertId::Apiserver, CertId::ClusterIssuer] {
         forged(&judged(&signer_as(leaf, &desired, 0, &contents, &contents.cluster, 0)), "is not for snapshots");
     }
@@ -205,9 +211,9 @@ fn what_is_told_of_a_file_must_be_what_was_signed_and_under_its_own_name_and_on_
     forged(&judged(Some("cp1"), &|fact| fact.name = "mine.hactl".to_owned()), "under another name");
     forged(&judged(None, &|fact| fact.name = fact.name.replace("cp1", "cp2")), "under another name");
     forged(&judged(None, &|fact| fact.name = fact.name.replace("-2", "-3")), "under another name");
-    forged(&judged(None, &|fact| fact.point.revision += 1), "something else than what is told");
-    forged(&judged(None, &|fact| fact.point.high_water = i64::MAX), "something else than what is told");
-    forged(&judged(None, &|fact| fact.authority = Digest::of(b"another")), "something else than what is told");
+    forged(&judged(None, &|fact| fact.point.revision += 1), "differs from the reported facts");
+    forged(&judged(None, &|fact| fact.point.high_water = i64::MAX), "differs from the reported facts");
+    forged(&judged(None, &|fact| fact.authority = Digest::of(b"another")), "differs from the reported facts");
     forged(&judged(None, &|fact| fact.signed.as_mut().unwrap().manifest.push(' ')), "changed after it was signed");
     assert_eq!(judged(None, &|fact| fact.signed = None), Authenticity::Unsigned);
     // A host cannot decide how its snapshot is judged.
@@ -319,8 +325,8 @@ fn of_a_seal_nothing_but_one_certificate_and_one_signature_is_read() {
         change(claimed.signed.as_mut().unwrap());
         trust.judge(&claimed)
     };
-    forged(&changed(&|s| s.seal.certificate.clear()), "cannot be read");
-    forged(&changed(&|s| s.seal.certificate = s.seal.certificate.repeat(2)), "cannot be read");
-    forged(&changed(&|s| s.seal.signature.clear()), "something else");
-    forged(&changed(&|s| s.seal.signature = "?".to_owned()), "cannot be read");
+    forged(&changed(&|s| s.seal.certificate.clear()), "cannot be parsed");
+    forged(&changed(&|s| s.seal.certificate = s.seal.certificate.repeat(2)), "cannot be parsed");
+    forged(&changed(&|s| s.seal.signature.clear()), "does not match");
+    forged(&changed(&|s| s.seal.signature = "?".to_owned()), "cannot be decoded");
 }

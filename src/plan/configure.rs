@@ -23,13 +23,13 @@ fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
     d.host_target(host).sets.contains_key(&set)
 }
 
-/// Writes a set if any of its files differ. What somebody runs by is kept until the new files have proven themselves.
+/// Writes a set if any of its files differ. Files in use are kept until the new ones have passed their trial.
 pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, requires: Vec<Condition>) {
     let keep = d.look().in_use(host, set) || d.look().on_trial(host, set);
     write_and(d, host, set, requires, keep);
 }
 
-/// The same, and the caller says whether what it replaces is kept.
+/// The same, and the caller decides whether the previous files are kept.
 pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>, keep: bool) {
     let paths = d.look().differing(host, set);
     requires.push(Condition::Prepared(host.clone()));
@@ -42,24 +42,24 @@ pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requir
     };
     let why = match paths.as_slice() {
         [] => String::new(),
-        [one] if !asked_for(one) => format!("{one} is not asked for any more"),
+        [one] if !asked_for(one) => format!("{one} is no longer wanted"),
         [one] => format!("{one} is missing or differs"),
         [one, rest @ ..] if paths.iter().all(asked_for) => {
             format!("{one} and {} more are missing or differ", rest.len())
         }
-        [one, rest @ ..] => format!("{one} and {} more are missing, differ or are not asked for any more", rest.len()),
+        [one, rest @ ..] => format!("{one} and {} more are missing, differ or are no longer wanted", rest.len()),
     };
     let action = Action::Configure { host: host.clone(), set, paths, keep };
     d.ensure(action, why, requires, Condition::Configured(host.clone(), set));
 }
 
-/// Brings the unit of a set to run by its files. `requires` come on top of the files themselves.
+/// Makes the unit of a set run with its files. `requires` are added to the files themselves.
 pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) {
     requires.push(Condition::Configured(host.clone(), set));
     run_as_it_is(d, host, set, requires);
 }
 
-/// The same by whatever files are there.
+/// The same, with the files that are there now.
 pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) {
     let target = d.host_target(host);
     let Some(wanted) = target.sets.get(&set) else { return };
@@ -84,10 +84,10 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
     };
     let why = match how {
         HowToRun::Start => "it does not run",
-        HowToRun::Restart | HowToRun::Reload => "it runs by older files",
+        HowToRun::Restart | HowToRun::Reload => "it runs with older files",
     };
     let running = Condition::Running(host.clone(), unit.clone());
-    // One that a run before was cut off at is on trial still: the others wait for it, too.
+    // A unit at which an earlier run was interrupted is still on trial: the others wait for it, too.
     if (how == HowToRun::Restart || d.look().on_trial(host, set)) && set.serves() {
         d.take_turn(&mut requires, &[configured], running.clone());
     }
@@ -95,7 +95,7 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
     d.or_back_to(host, &[set]);
 }
 
-/// Host settings, authorities and leaf certificates.
+/// Host settings, CAs and leaf certificates.
 pub(super) fn trust(d: &mut Draft, host: &Host) {
     let name = &host.name;
     for set in [FileSet::Os, FileSet::Trust] {
@@ -106,7 +106,7 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
     certify(d, name, requires);
 }
 
-/// Issues the leaves of a host that are due; says whether there are any.
+/// Issues the certificates of a host that are due; returns whether there are any.
 pub(super) fn certify(d: &mut Draft, host: &HostName, requires: Vec<Condition>) -> bool {
     let due = d.look().due(host);
     let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
@@ -128,7 +128,7 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
     run(d, name, FileSet::Runtime, requires);
 }
 
-/// The balancer in front of etcd on loopback, and the one in front of the API with its address.
+/// The etcd balancer on loopback, and the load balancer of the API with its VIP.
 pub(super) fn balancers(d: &mut Draft, host: &Host) {
     let name = &host.name;
     for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::VrrpFilter, FileSet::Keepalived] {
@@ -138,7 +138,7 @@ pub(super) fn balancers(d: &mut Draft, host: &Host) {
     }
 }
 
-/// The balancers that learn of API servers only once those serve.
+/// The load balancers that get API servers only once those are ready.
 pub(super) fn balancers_after(d: &mut Draft, hosts: &[Host]) {
     for host in hosts {
         if wants(d, &host.name, FileSet::LoadBalancer) && waits_for_servers(d, &host.name) {
@@ -148,16 +148,16 @@ pub(super) fn balancers_after(d: &mut Draft, hosts: &[Host]) {
     }
 }
 
-/// Whether a balancer that works is to be told of others while API servers are still to come up. It takes whoever it has just heard of for
-/// one that serves, until a check says otherwise; and then it cuts off the clients that it has sent there meanwhile.
+/// Whether a running load balancer would get other servers while API servers are not ready yet. haproxy takes a new
+/// server for ready until a check fails, and then drops the connections that it has opened to it meanwhile.
 fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
     d.look().is_active(host, &unit("haproxy.service"))
         && !d.look().differing(host, FileSet::LoadBalancer).is_empty()
         && d.reachable_with(Role::ControlPlane).iter().any(|h| !d.serves_now(&h.name))
 }
 
-/// Before keepalived starts on a host, those that run elsewhere must send to it: one that hears of nobody takes the endpoint's address, and
-/// then two have it.
+/// Before keepalived starts on a host, the others must send advertisements to it: a keepalived that receives none takes
+/// the VIP, and then two hosts have it.
 fn known_to(d: &Draft, name: &HostName) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
     if d.look().is_active(name, &keepalived) {
@@ -175,28 +175,28 @@ fn known_to(d: &Draft, name: &HostName) -> Vec<Condition> {
 fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Condition>) {
     let mut requires = vec![Condition::Packaged(name.clone())];
     requires.extend(after);
-    // The new files are checked before they are put in place: haproxy reads certificates then, keepalived's script
-    // must be there when it starts.
+    // The new files are checked before they are installed: haproxy reads certificates during that check, and
+    // keepalived's script must exist when it starts.
     let vrrp = matches!(set, FileSet::VrrpFilter | FileSet::Keepalived);
     requires.push(Condition::Configured(name.clone(), if vrrp { FileSet::Os } else { FileSet::Trust }));
     if set == FileSet::EtcdBalancer {
         requires.push(Condition::Certified(name.clone()));
     }
     if set == FileSet::Keepalived {
-        // Who leaves must not be left alone with the endpoint's address.
+        // A host that is removed must not stay the only one with the endpoint's VIP.
         let stopped = d.desired.leaving.iter().map(|h| Condition::Stopped(h.name.clone(), unit("keepalived.service")));
         requires.extend(stopped.filter(|stopped| d.plans(stopped)));
         requires.extend(super::remove_roles::still_balance(d));
     }
     write(d, name, set, requires);
-    // Its files may be there although its package is not any more.
+    // Its files may be there although its package was removed.
     let mut first = vec![Condition::Packaged(name.clone())];
     if set == FileSet::Keepalived {
-        // The address must not come to a host whose haproxy does not listen yet.
+        // The VIP must not move to a host whose haproxy does not listen yet.
         let haproxy = unit("haproxy.service");
         first.extend((!d.look().is_active(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
         first.extend(known_to(d, name));
-        // Nor to one that anybody can talk out of it.
+        // Nor to a host that accepts VRRP advertisements from any source.
         first.extend(d.host_target(name).sets.get(&FileSet::VrrpFilter).and_then(|filter| {
             let running = Condition::Running(name.clone(), filter.unit.clone()?);
             d.plans(&running).then_some(running)
@@ -214,8 +214,8 @@ pub(super) fn kubelet(d: &mut Draft, host: &Host) {
     kubelet_by_its_files(d, host, vec![]);
 }
 
-/// The kubelets that come after API servers: after the one beside them, or, where they are signed anew, after all that is to be served by the
-/// new authority.
+/// The kubelets that are configured after API servers: after the local one, or, if they get new certificates, after all
+/// API servers that use the new CA.
 pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
     for host in hosts.iter().filter(|host| host.is_node()) {
         if d.rollout.kubelets.contains_key(&host.name) || !comes_after(d, &host.name) {
@@ -229,9 +229,10 @@ pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
     }
 }
 
-/// Whether a kubelet is to read new settings only once its API server runs by its new manifest. One that is started anew leaves alone what ran
-/// before until it has heard of its pods from the API; where its way to that is new, too, what it waits for is what it would have to start.
-/// One that is signed anew asks for another certificate to serve with, and whoever signs that must do so by the new authority.
+/// Whether a kubelet reads new settings only once its API server runs with its new manifest. A restarted kubelet leaves
+/// running pods alone until it has received its pods from the API; if its kubeconfig changes as well, it would wait for
+/// the API server that it has to start. A kubelet with a new client certificate requests another serving certificate,
+/// which must be signed by the new CA.
 fn comes_after(d: &Draft, host: &HostName) -> bool {
     if d.look().kubelet_is_signed_anew(host) {
         return true;
@@ -250,13 +251,13 @@ fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Condition>) {
     run(d, name, FileSet::Kubelet, requires);
 }
 
-/// What a kubelet needs besides its own files.
+/// The conditions that a kubelet requires besides its own files.
 pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
     let name = &host.name;
     let mut requires = vec![
         Condition::Configured(name.clone(), FileSet::Trust),
         Condition::Configured(name.clone(), FileSet::Os),
-        // Before the first image is asked for.
+        // Before the first image is pulled.
         Condition::Configured(name.clone(), FileSet::Registries),
         Condition::Certified(name.clone()),
         Condition::Running(name.clone(), containerd_unit()),
@@ -269,24 +270,25 @@ pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
         }
     }
     if !host.is(Role::ControlPlane) {
-        // It has no API server of its own to bring up, and one that finds no API waits longer after each refusal.
+        // It has no local API server to start, and a kubelet that finds no API server backs off longer after each
+        // refusal.
         requires.push(Condition::Endpoint);
         if wants(d, name, FileSet::LoadBalancer) {
-            // Where every node has a balancer of its own, this one's way to the API is that.
+            // If every node runs a load balancer, the kubelet reaches the API through it.
             requires.push(Condition::Running(name.clone(), unit("haproxy.service")));
         }
     }
     requires
 }
 
-/// Files that an API server runs by, and that are put back together.
+/// The files of an API server, which are rolled back together.
 const TRIED_TOGETHER: [FileSet; 2] = [FileSet::ControlPlane, FileSet::ControlPlaneConfig];
 
-/// What new files replaced that have proven themselves is let go of: an earlier run was cut off before it could.
+/// Accepts files on trial whose processes are healthy: an earlier run was interrupted before it could.
 pub(super) fn accept(d: &mut Draft, host: &Host) {
     let name = &host.name;
     let well = |set: &FileSet| match set {
-        // Of a role that the host has no more.
+        // Of a role that the host no longer has.
         set if !wants(d, name, *set) => true,
         FileSet::ControlPlane | FileSet::ControlPlaneConfig => d.holds(&Condition::Serving(name.clone())),
         set => d.host_target(name).sets.get(set).is_none_or(|wanted| d.look().runs(name, wanted)),
@@ -296,7 +298,7 @@ pub(super) fn accept(d: &mut Draft, host: &Host) {
         let action = Action::Accept { host: host.name.clone(), sets };
         d.must(
             action,
-            "what runs by the new files is well",
+            "their processes are healthy with the new files",
             vec![],
             Condition::Accepted(host.name.clone()),
             Precondition::None,
@@ -304,7 +306,7 @@ pub(super) fn accept(d: &mut Draft, host: &Host) {
     }
 }
 
-/// The static pods, and the approver beside them.
+/// The static pods, and the CSR approver.
 pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     let name = &host.name;
     if !host.is(Role::ControlPlane) {
@@ -316,7 +318,7 @@ pub(super) fn control_plane(d: &mut Draft, host: &Host) {
     run(d, name, FileSet::Approver, requires);
 }
 
-/// The API server alone, before anything that asks it gets another version.
+/// The API server alone, before any of its clients gets another version.
 pub(super) fn api_server(d: &mut Draft, host: &Host) {
     if host.is(Role::ControlPlane) {
         static_pods(d, &host.name, Pods::ApiServer);
@@ -328,11 +330,11 @@ pub(super) fn api_server(d: &mut Draft, host: &Host) {
 enum Pods {
     All,
     ApiServer,
-    /// Those that ask the API server, once it has been seen to.
+    /// The clients of the API server, once it is current.
     Rest,
 }
 
-/// Manifests, and whoever runs by them.
+/// Manifests, and the static pods that run with them.
 fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     let serves_now = d.serves_now(name);
     let mut paths = d.look().differing(name, FileSet::ControlPlane);
@@ -355,11 +357,9 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     let lone = d.desired.with(Role::ControlPlane).count() == 1;
     let must_wait = restarts && serves_now && others == 0 && rising.is_empty() && !lone;
     if must_wait {
-        d.warn(format!(
-            "the manifests on {name} are to change; that waits until another API server is ready to stand in for it"
-        ));
+        d.warn(format!("the manifests on {name} have to change; the change waits until another API server is ready"));
     } else if pods != Pods::Rest {
-        // What is read only at a start is put back together with the manifest that brings the start about.
+        // Files that are read only at a start are rolled back together with the manifest that causes the start.
         let keep = on_trial[1] || (!paths.is_empty() && serves_now);
         write_and(d, name, FileSet::ControlPlaneConfig, vec![], keep);
     }
@@ -370,7 +370,8 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         Condition::Certified(name.clone()),
         Condition::Running(name.clone(), etcd_balancer_unit()),
     ];
-    // No API server writes before every reachable member can only join: see failure mode 1 of the recovery experiments.
+    // No API server writes before every reachable member can only join: otherwise a member could bootstrap a second
+    // cluster.
     requires.extend(d.reachable_with(Role::Etcd).into_iter().map(|h| Condition::Sealed(h.name)));
     for part in &d.host_target(name).parts {
         let wanted = match part.name.as_str() {
@@ -384,7 +385,7 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     }
     match pods {
         Pods::All => {}
-        // A host that comes new may be the first that gets another version.
+        // A new host may be the first that gets another version.
         Pods::ApiServer if !d.rollout.api.is_empty() && !d.rollout.begun => requires.push(Condition::Saved),
         Pods::ApiServer => {}
         Pods::Rest => {
@@ -392,16 +393,16 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         }
     }
     if !paths.is_empty() && !must_wait {
-        // One whose API server this very plan brings up serves by the time that the others follow.
+        // An API server that this plan starts is ready when the other static pods follow.
         let precondition = if serves_now || (pods == Pods::Rest && d.plans(&Condition::ApiServer(name.clone()))) {
             if others == 0 && restarts {
                 requires.extend(rising);
             }
             let config = Condition::Configured(name.clone(), FileSet::ControlPlaneConfig);
-            // The rest needs none of it, and the API server that does has had its turn.
+            // The other pods do not read it, and the API server has had its turn.
             let writes = if pods == Pods::Rest { vec![] } else { vec![config] };
             d.take_turn(&mut requires, &writes, serving.clone());
-            // What asks an API server can restart beside the only one.
+            // The clients of an API server can restart while it is the only one.
             if restarts || others > 0 { Precondition::Tolerates { down: name.clone() } } else { Precondition::None }
         } else {
             if on_trial.contains(&true) {
@@ -430,11 +431,11 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         );
     }
     let kubelet = Condition::Running(name.clone(), super::conditions::kubelet_unit());
-    // Where the API server is only made now, or the Node is, the kubelet has been refused often enough to ask but seldom.
+    // If the API server or the Node is new, the kubelet was refused so often that it backs off.
     let new = d.plans(&configured) || !d.look().registered(name);
     let restart_kubelet = d.plans(&kubelet) && !serves_now && new;
     let mut await_needs = vec![configured.clone()];
-    // One that waits for its own new version runs by what it has.
+    // A kubelet that waits for its own upgrade keeps its current files.
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
     let action = Action::AwaitServing { host: name.clone(), restart_kubelet };
@@ -443,15 +444,16 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         d.or_back_to(name, &TRIED_TOGETHER);
     } else {
         let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
-        let why = trouble
-            .map_or("not all static pods run by their manifests".to_owned(), |t| format!("it is not ready: {t}"));
+        let why = trouble.map_or("not all static pods run with their current manifests".to_owned(), |t| {
+            format!("it is not ready: {t}")
+        });
         let tried = on_trial.contains(&true);
         if tried && !d.holds(&serving) {
             d.take_turn(&mut await_needs, &[], serving.clone());
         }
         if pods == Pods::ApiServer && tried && d.holds(&serving) {
-            // It has proven itself: what comes next must go back to it, and not to what was before it.
-            let why = "a run that was cut off left it on trial, and it is ready";
+            // It has passed its trial: the next files must roll back to these, not to the previous ones.
+            let why = "an interrupted run left it on trial, and it is ready";
             d.must(action, why, await_needs, serving, Precondition::None);
             d.or_back_to(name, &TRIED_TOGETHER);
         } else if d.ensure(action, why, await_needs, serving) {
@@ -460,28 +462,28 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     }
 }
 
-/// What remembers how far members are. It asks nobody but its own host's member, and waits for that by itself.
+/// The unit that records the positions of members. It queries only the local member, and waits for it.
 pub(super) fn positions(d: &mut Draft, host: &Host) {
     if wants(d, &host.name, FileSet::Fence) {
         run(d, &host.name, FileSet::Fence, vec![Condition::Certified(host.name.clone())]);
     }
 }
 
-/// What renews the host's certificates without anybody; or what once did leaves.
+/// The timer that renews the host's certificates unattended, or its removal.
 pub(super) fn renewal(d: &mut Draft, host: &Host) {
     let certified = Condition::Certified(host.name.clone());
     on_demand(d, &host.name, FileSet::Renewal, renewal::TIMER, (vec![], vec![certified]));
 }
 
-/// What has the host restore its newest recovery bundle by itself; or what once did leaves, once bundles are not sealed to it any more.
+/// The timer of restore drills on the host, or its removal once snapshots are no longer encrypted to the host.
 pub(super) fn drills(d: &mut Draft, host: &Host) {
     let settings = Condition::Configured(host.name.clone(), FileSet::Snapshots);
     let requires = if d.plans(&settings) { vec![settings] } else { vec![] };
     on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (requires, vec![]));
 }
 
-/// A timer and its files where the inventory asks for them; else what is left of them leaves, the timer first. Both may need something: the
-/// files, and the timer.
+/// A timer and its files if the inventory asks for them; otherwise they are removed, the timer first. The files and the
+/// timer may each require conditions.
 fn on_demand(
     d: &mut Draft,
     name: &HostName,
@@ -501,18 +503,19 @@ fn on_demand(
     let timer = unit(timer);
     let stopped = Condition::Stopped(name.clone(), timer.clone());
     let action = Action::StopUnit { host: name.clone(), unit: timer };
-    d.ensure(action, "the inventory does not ask for it any more", vec![], stopped.clone());
+    d.ensure(action, "the inventory no longer asks for it", vec![], stopped.clone());
     files.push(stopped);
     write(d, name, set, files);
 }
 
-/// The sealed state, and what takes recovery bundles.
+/// The encrypted state, and the timer of snapshots.
 pub(super) fn snapshots(d: &mut Draft, host: &Host) {
     let name = &host.name;
     let paths = d.look().differing(name, FileSet::State);
     let there = d.host_facts(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
-    // The inventory is sealed with the keys, and its every edit would be work to do. What is there opens all the same: it is
-    // replaced along with something else. Other keys and other recipients always change something else as well.
+    // The encrypted state includes the inventory, so every edit would be a step. The stored state can still be
+    // decrypted: it is replaced together with something else. Other keys and other recipients always change something
+    // else as well.
     let along = d.has_steps() || !d.look().differing(name, FileSet::Snapshots).is_empty();
     let state = Condition::Configured(name.clone(), FileSet::State);
     if wants(d, name, FileSet::State) && (!there || along) {

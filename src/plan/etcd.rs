@@ -111,8 +111,8 @@ fn other_founders(d: &Draft) -> Refusal {
     let begun: Vec<String> = d.desired.with(Role::Etcd).filter(|h| begun(h)).map(|h| h.name.to_string()).collect();
     Refusal::Preflight {
         problems: vec![format!(
-            "{}: the bootstrap of this cluster was started with other etcd hosts than the inventory names now; name the \
-             same hosts and addresses again, or start over with `hactl down`",
+            "{}: the bootstrap of this cluster was started with other etcd hosts than the inventory names now; name \
+             the same hosts and addresses again, or start over with `hactl down`",
             begun.join(", ")
         )],
     }

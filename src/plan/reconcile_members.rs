@@ -393,7 +393,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let misnamed = listed.filter(|m| !m.name.is_empty() && m.name != host.name.as_str());
         if older || deaf || misnamed.is_some() {
             let why = match versions::member_changes(d, host).filter(|_| older) {
-                Some((runs, wanted)) => format!("etcd {runs} becomes {wanted}"),
+                Some((runs, wanted)) => format!("etcd changes from {runs} to {wanted}"),
                 None if older => "it runs with older files".to_owned(),
                 None if deaf => "it runs but does not answer".to_owned(),
                 None => format!("the member list names it {}", misnamed.map_or("", |m| m.name.as_str())),

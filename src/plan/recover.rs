@@ -1,7 +1,8 @@
-//! Recovery: what is wrong, the least that helps, and the steps from one member's data to a cluster.
+//! Recovery: the diagnosis, the least intrusive remedy, and the steps from one source of data to a running cluster.
 //!
-//! Nothing is restored while anything milder would do, nor while those who do not answer could go on as the old cluster. The newest
-//! source is told by raft's own rule for elections, the last entry's (term, index), never by the revision.
+//! Nothing is restored if a milder remedy is enough, or while unreachable members could keep running as the old
+//! cluster. The newest source is selected by raft's rule for elections, the (term, index) of the last entry, never by
+//! the revision.
 
 use super::conditions::kubelet_unit;
 use super::draft::Draft;
@@ -20,52 +21,52 @@ use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
 use std::collections::BTreeSet;
 
-/// A recovery bundle in object storage, or a copy in a directory of a host.
+/// A snapshot in object storage, or a copy in a directory of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Away {
-    /// The place that it lies in: a URL, or `HOST:/DIRECTORY`.
+    /// Where it is stored: a URL, or `HOST:/DIRECTORY`.
     pub place: String,
-    /// Who took it.
+    /// The host that took it.
     pub host: HostName,
-    /// What it is.
+    /// Its facts.
     pub bundle: BundleFact,
 }
 
-/// What a person said on the command line, and what cannot be observed.
+/// Input from the command line, and input that cannot be observed.
 #[derive(Debug, Clone, Default)]
 pub struct RecoveryRequest {
-    /// A new recovery's name, drawn at random.
+    /// The random id of a new recovery.
     pub id: String,
-    /// What is to be taken; `None`: the newest.
+    /// The source to restore from; `None`: the newest.
     pub from: Option<Origin>,
-    /// A recovery bundle that lies on no host, and who took it.
+    /// A snapshot that is on no host, and the host that took it.
     pub bundle: Option<(HostName, BundleFact)>,
-    /// The newest of each host in directories and in object storage, and the one that `from` names. Of one that several places have the
-    /// first place counts.
+    /// The newest snapshot of each host in directories and in object storage, and the one that `from` names. If several
+    /// places have the same snapshot, the first one counts.
     pub away: Vec<Away>,
-    /// Copies of bundles that were opened and found damaged: by name, and where they lie unless on a host.
+    /// Copies of snapshots that were decrypted and found damaged: the name, and the place unless it is a host.
     pub damaged: BTreeSet<(String, Option<String>)>,
     /// Hosts that do not answer and are known to be powered off.
     pub powered_off: Vec<String>,
-    /// A recovery that was agreed to and not finished.
+    /// A recovery that was agreed to and is not finished.
     pub begun: Option<Recovery>,
-    /// Whether to go back though etcd may answer: to what the last recovery moved aside, or to `from`.
+    /// Whether to restore although etcd may have a quorum: the data that the last recovery moved aside, or `from`.
     pub undo: bool,
-    /// Whether bundles without a signature may be taken.
+    /// Whether unsigned snapshots may be used.
     pub accept_unsigned: bool,
 }
 
 impl RecoveryRequest {
-    /// Whether a bundle may be taken at all, by who signed it.
+    /// Whether a snapshot may be used, judged by its signature.
     pub(super) fn takes(&self, bundle: &BundleFact) -> bool {
         bundle.authenticity.may_be_taken(self.accept_unsigned)
     }
 }
 
-/// What is wrong, and what would help.
+/// The diagnosis, and the recovery that would help.
 ///
 /// # Errors
-/// A [`Refusal`] where nothing can be brought back, or where it would not be safe.
+/// A [`Refusal`] where nothing can be recovered, or where it would not be safe.
 pub fn diagnose(
     desired: &Desired,
     target: &Target,
@@ -73,13 +74,14 @@ pub fn diagnose(
     intent: &Intent,
     wish: &RecoveryRequest,
 ) -> Result<Diagnosis, Refusal> {
-    // Who names what to go back to was told of a cluster, though the journal ends with it having been taken down.
+    // A named source is proof of a cluster, even if the journal ends with its removal.
     let bootstrapped = intent.bootstrapped || wish.from.is_some() || wish.begun.is_some();
     match &facts.etcd {
-        // Restored beside a cluster that lives after all, a copy of it would make two.
+        // If the cluster still runs, a restored copy would be a second one.
         Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }),
         Etcd::HasQuorum(_) if wish.undo => {}
-        // While the others are silent one is enough to plan by; that nothing is to be recovered a majority has to say.
+        // One member is enough to plan with while the others are unreachable; that nothing needs recovery, a majority
+        // must report.
         Etcd::HasQuorum(members) if members.healthy() < members.quorum() => {
             return Err(Refusal::Disputed { evidence: alone(desired, facts) });
         }
@@ -96,9 +98,9 @@ pub fn diagnose(
         Etcd::Uninitialized | Etcd::Bootstrapping { .. } if !bootstrapped => return Ok(Diagnosis::Uninitialized),
         Etcd::Uninitialized | Etcd::Bootstrapping { .. } | Etcd::NoQuorum(_) => {}
     }
-    // Where a founding was cut off nobody was ever told that anything is kept, so that nothing is lost with it.
+    // After an interrupted bootstrap no write was ever acknowledged, so no data can be lost.
     let unborn = !intent.bootstrapped && wish.begun.is_none();
-    // Nobody founds another one where a cluster is to come back.
+    // No new cluster is bootstrapped where one is to be recovered.
     let intent = &Intent { bootstrapped, ..intent.clone() };
     let (given_up, begun) = match (&wish.begun, &wish.from) {
         (Some(recovery), Some(from)) if from != &recovery.source => (Some(recovery), None),
@@ -110,14 +112,14 @@ pub fn diagnose(
     let as_begun = intent;
     let mut intent = intent.clone();
     intent.dropped.extend(given_up.map(|recovery| recovery.id.clone()));
-    // What `up` says of it keeps no member from being started.
+    // A refusal of `up` because of CIDRs must not prevent the start of members.
     intent.ranges = None;
     let intent = &intent;
     if !wish.undo && !unborn && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
-        // What was begun may have got so far, and then it is there what was asked for.
+        // A recovery from the same source may have restored it already: then members only have to be started.
         return match wish.from.clone().filter(|_| begun.is_none()) {
             Some(asked) => {
-                // Where nothing of it is on any host yet, going on with it only starts them as well.
+                // If it has not restored data on any host yet, resuming it only starts the members as well.
                 let wakes = super::up(desired, target, facts, as_begun).is_ok_and(|plan| !plan.is_empty());
                 let begun = given_up.filter(|_| !wakes).map(|recovery| recovery.source.clone());
                 Err(Refusal::NeedNot { asked, serves: false, begun })
@@ -125,7 +127,7 @@ pub fn diagnose(
             None => Ok(Diagnosis::Asleep),
         };
     }
-    // Whatever belongs to another cluster is refused before anything else is said.
+    // A host of another cluster is refused first of all.
     let draft = Draft::new(desired, target, facts, intent)?;
     let hosts = draft.reachable_with(Role::Etcd);
     if let Some(recovery) = begun {
@@ -157,7 +159,8 @@ pub fn diagnose(
     {
         return Err(Refusal::TwoOrigins { hosts: (chosen.source.host.clone(), other.source.host.clone()) });
     }
-    // What would go on without us: the cluster that answers; else who had a vote by the source.
+    // The voters of a cluster that could keep running: those of the cluster that answers, or those listed in the
+    // source.
     let voters = match &facts.etcd {
         Etcd::HasQuorum(now) => {
             now.0.iter().filter(|(_, m)| !m.learner).map(|(peer, m)| (Some(m.id), peer.clone())).collect()
@@ -166,7 +169,7 @@ pub fn diagnose(
     };
     let quorum = voters.len() / 2 + 1;
     let votes = |id: u64| voters.iter().any(|(voter, ..)| voter.is_none_or(|voter| voter == id));
-    // Of a member whose data lies on two hosts there is one vote, and none of one whose disk went back in time.
+    // A member whose data is on two hosts has one vote; a member whose disk was rolled back has none.
     let counts = |f: &Found| {
         let host = desired.host(&f.source.host);
         host.is_none_or(|host| !matches!(positions::unfit(desired, facts, host), Some(Unfit::RolledBack { .. })))
@@ -182,7 +185,7 @@ pub fn diagnose(
         return Err(Refusal::NotLost { intact, voters: voters.len() });
     }
     let dark = dark(desired, facts, &voters);
-    // A bundle, and what was moved aside, does not say who had a vote since: each of them may be a whole cluster.
+    // A snapshot, and data that was moved aside, does not list later voters: each of them may be a cluster of its own.
     let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::HasQuorum(_));
     let enough = if known { quorum } else { 1 };
     all_off(&dark, wish, enough, voters.len())?;
@@ -192,7 +195,7 @@ pub fn diagnose(
     let from = chosen.source.revision.max(intent.leapt);
     let (highest, beyond) = highest(desired, facts, wish, from);
     let newest = found.iter().max_by(|a, b| a.rank().cmp(&b.rank())).filter(|newest| newest.rank() > chosen.rank());
-    // A file that says that it goes further than what lives: only a person can tell.
+    // A snapshot that claims to be newer than live data: only a person can decide.
     let passed_over = newest.filter(|newest| wish.from.is_none() && newest.disk.is_none() && chosen.disk.is_some());
     let loss = match newest.filter(|_| passed_over.is_none()) {
         _ if wish.undo => Loss::Undone { revisions: since(desired, chosen.source.revision, facts, intent) },
@@ -212,11 +215,11 @@ pub fn diagnose(
         None if voters.len() - intact < quorum && passed_over.is_none() => Loss::Nothing,
         None => Loss::CannotBeKnown,
     };
-    // Above all that any recovery was to begin at: what lies on no host any more is in the journal.
+    // Above the first revision of every recovery: data that is on no host any more is still in the journal.
     let base = highest.max(intent.leapt).saturating_add(LEAP);
     let source = chosen.source.clone();
     let fit: Vec<&Host> = hosts.iter().filter(|h| fit(&draft, h)).collect();
-    // Where no host has anything, all of them get it.
+    // If no host has any data, all of them are restored.
     let members = if fit.is_empty() { hosts.iter().collect() } else { fit };
     let members = members.into_iter().map(|h| (h.name.clone(), h.peer_url())).collect();
     let (id, undo) = (wish.id.clone(), wish.undo);
@@ -237,7 +240,7 @@ pub fn diagnose(
     })))
 }
 
-/// Why nothing of what there is may be taken, where that is for want of trust in it.
+/// The refusal, if all snapshots that were found are unsigned or forged.
 fn no_trust(untrusted: &[&BundleFact]) -> Option<Refusal> {
     let unsigned = untrusted.iter().filter(|bundle| bundle.authenticity == Authenticity::Unsigned);
     let unsigned: BTreeSet<String> = unsigned.map(|bundle| bundle.name.clone()).collect();
@@ -252,13 +255,13 @@ fn no_trust(untrusted: &[&BundleFact]) -> Option<Refusal> {
     }
 }
 
-/// How many revisions lie between one and the highest that is known; 0 where a recovery does.
+/// The number of revisions between one and the highest known; 0 if a recovery lies between them.
 fn ahead(revision: i64, highest: i64) -> u64 {
     if far_below(revision, highest) { 0 } else { highest.saturating_sub(revision).max(0).unsigned_abs() }
 }
 
-/// How many revisions were given out since one of the past, or since the recovery that leapt above it, as far as members in their places
-/// know.
+/// The number of revisions since an earlier one, or since the recovery that raised the revision above it, as far as
+/// members with data in place know.
 fn since(desired: &Desired, revision: i64, facts: &Facts, intent: &Intent) -> u64 {
     let etcd = desired.with(Role::Etcd).filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
     let known = etcd.filter_map(|e| e.view.as_ref().map(|v| v.revision).or_else(|| e.disk.as_ref()?.revision));
@@ -272,13 +275,13 @@ fn full(desired: &Desired, facts: &Facts) -> Vec<Fullness> {
     alarmed(desired.with(Role::Etcd).filter_map(|h| Some((&h.name, view(h)?))).collect())
 }
 
-/// All voters among these, if a member has the alarm that its store has reached its quota; who leads comes last, for while it stands still all
-/// writes wait.
+/// All voters among these, if a member has the NOSPACE alarm. The leader comes last, because all writes wait while it
+/// is defragmented.
 pub fn alarmed(mut views: Vec<(&HostName, &EtcdView)>) -> Vec<Fullness> {
     if !views.iter().any(|(_, view)| view.alarms.iter().any(|alarm| alarm == NOSPACE)) {
         return Vec::new();
     }
-    // A learner answers none of these requests, and takes over what voters have.
+    // A learner answers none of these requests, and replicates the data of the voters.
     views.retain(|(_, view)| !view.learner);
     views.sort_by_key(|(_, view)| view.leads());
     let one = |(host, view): (&HostName, &EtcdView)| Fullness {
@@ -289,14 +292,14 @@ pub fn alarmed(mut views: Vec<(&HostName, &EtcdView)>) -> Vec<Fullness> {
     views.into_iter().map(one).collect()
 }
 
-/// A recovery that was agreed to is finished as it was agreed to.
+/// An unfinished recovery is resumed exactly as it was agreed to.
 fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery) -> Result<Proposal, Refusal> {
     let absent = |(name, _): &&(HostName, PeerUrl)| !hosts.iter().any(|h| &h.name == name);
     let absent: Vec<&str> = recovery.members.iter().filter(absent).map(|(name, _)| name.as_str()).collect();
     if recovery.members.len() - absent.len() <= recovery.members.len() / 2 {
         let problem = format!(
-            "recovery {} was begun with {} members, and {} of them do not answer: bring a majority of them back ({}), or give it up for \
-             something else with --from",
+            "recovery {} was started with {} members, and {} of them do not answer ({}): bring a majority of them \
+             back, or abandon this recovery for another source with --from",
             recovery.id,
             recovery.members.len(),
             absent.len(),
@@ -320,7 +323,8 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
     })
 }
 
-/// A recovery whose cluster was written to has served, though nobody saw it: it is finished before anything else is restored.
+/// A recovery whose cluster has accepted writes has served clients: it must be finished before anything else is
+/// restored.
 fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origin) -> Result<(), Refusal> {
     let written = |host: &&Host| {
         let etcd = facts.host(&host.name).and_then(|found| found.etcd.as_ref());
@@ -329,46 +333,46 @@ fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origi
     };
     let Some(host) = desired.with(Role::Etcd).find(written) else { return Ok(()) };
     let problem = format!(
-        "{}: recovery {} from {} is not finished and was written to already: finish it with `hactl recover` without --from, then go to {asked} with \
-         `hactl recover --undo` and the same --from",
+        "{}: recovery {} from {} is not finished, and its cluster already accepted writes: finish it with `hactl \
+         recover` without --from, then restore {asked} with `hactl recover --undo` and the same --from",
         host.name, recovery.id, recovery.source
     );
     Err(Refusal::Preflight { problems: vec![problem] })
 }
 
-/// Those who do not answer could go on as the cluster that a recovery had begun to make, where they have a majority of it.
+/// Refuses while unreachable hosts could be a majority of the cluster that an abandoned recovery had started.
 fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &RecoveryRequest) -> Result<(), Refusal> {
     let members: Vec<_> = recovery.members.iter().map(|(_, peer)| (None, peer.clone())).collect();
     all_off(&dark(desired, facts, &members), wish, members.len() / 2 + 1, members.len())
 }
 
-/// Refuses where so many of those who do not answer, and are not said to be off, that they could be a cluster of their own.
+/// Refuses while the unreachable hosts that are not confirmed as powered off could be a quorum.
 fn all_off(dark: &[String], wish: &RecoveryRequest, quorum: usize, voters: usize) -> Result<(), Refusal> {
     let dark: Vec<String> = dark.iter().filter(|host| !wish.powered_off.contains(host)).cloned().collect();
     if dark.len() < quorum { Ok(()) } else { Err(Refusal::MayLive { dark, quorum, voters }) }
 }
 
-/// Hosts whose members' data is not where it was.
+/// Hosts whose member has lost its data.
 fn empty(desired: &Desired, facts: &Facts) -> Vec<HostName> {
     let misses = |h: &&Host| facts.host(&h.name).is_some_and(HostFacts::misses_data);
     desired.with(Role::Etcd).filter(misses).map(|h| h.name.clone()).collect()
 }
 
-/// Hosts of the inventory that the new cluster does not begin with.
+/// etcd hosts of the inventory that are not initial members of the new cluster.
 fn later(desired: &Desired, recovery: &Recovery) -> Vec<HostName> {
     let begins = |h: &&Host| recovery.members.iter().any(|(name, _)| name == &h.name);
     desired.with(Role::Etcd).filter(|h| !begins(h)).map(|h| h.name.clone()).collect()
 }
 
-/// Which etcd hosts say that a quorum stands behind their member.
+/// What each etcd host reports about a quorum.
 fn alone(desired: &Desired, facts: &Facts) -> Vec<Evidence> {
     let of = |host: &Host| {
         let found = facts.host(&host.name);
         let etcd = found.and_then(|found| found.etcd.as_ref());
         let what = match (found, etcd.and_then(|etcd| etcd.view.as_ref())) {
             (None, _) => "did not answer",
-            (_, Some(view)) if view.linearizable => "its member says that a quorum stands behind it",
-            _ => "does not say so",
+            (_, Some(view)) if view.linearizable => "its member reports a quorum",
+            _ => "reports no quorum",
         };
         let has_data = etcd.is_some_and(|etcd| etcd.data);
         Evidence { host: host.name.clone(), what: what.to_owned(), has_data, reachable: found.is_some() }
@@ -383,7 +387,8 @@ fn evidence(facts: &Facts) -> Vec<Evidence> {
     }
 }
 
-/// Voters whose hosts do not answer. One that the inventory does not name is not asked, so it may live; it goes by its URL's host.
+/// Voters whose hosts do not answer. A voter that is not in the inventory is not queried, so it may be running; it is
+/// named by the host of its URL.
 fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> Vec<String> {
     let of = |(_, peer): &(Option<u64>, PeerUrl)| match desired.with(Role::Etcd).find(|h| &h.peer_url() == peer) {
         Some(host) => facts.host(&host.name).is_none().then(|| host.name.to_string()),
@@ -394,31 +399,31 @@ fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> 
     dark
 }
 
-/// Whether a host can be a member at once: it was one, or has all that one needs.
+/// Whether a host can become a member immediately: it was one, or has everything that a member requires.
 fn fit(d: &Draft, host: &Host) -> bool {
     let has_data = etcd_fact(d, &host.name).is_some_and(|e| e.data);
     has_data || tools(d, &host.name).iter().all(|mark| d.holds(mark))
 }
 
-/// What a host needs to be restored to.
+/// The parts that a restore requires on a host.
 const TOOLS: [&str; 2] = ["etcd", "etcdutl"];
 
-/// That all of them are there.
+/// The conditions that these parts are delivered.
 fn tools(d: &Draft, host: &HostName) -> Vec<Condition> {
     let parts = d.host_target(host).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
     parts.map(|p| Condition::Delivered(host.clone(), p.digest)).collect()
 }
 
-/// Starts one kubelet beside etcd: its API server takes the longest of all, and waits for etcd by itself. One is enough to serve, and it has its
-/// host, or what hosts share, to itself for a moment; `up` starts the others.
+/// Starts one kubelet together with etcd: its API server takes the longest to start, and waits for etcd. One API server
+/// is enough to serve, and does not compete with others for CPU and disks; `up` starts the others.
 fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
     let unit = kubelet_unit();
     let runs = |host: &HostName, d: &Draft| {
         d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
     };
     let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
-    // Nothing runs on a host at rest while data is put in place anywhere. Where all of it is in place already, what is left to be started needs
-    // its host at rest, and the kubelet comes after its member.
+    // Nothing runs on a halted host while data is restored anywhere. If all data is in place already, the remaining
+    // steps start members, and the kubelet starts after the local member.
     let requires = match restores {
         [] if members.iter().any(|member| member.name == host.name) => vec![Condition::Started(host.name.clone())],
         [] => vec![Condition::Halted(host.name.clone())],
@@ -426,10 +431,16 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
     };
     let running = Condition::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
-    d.must(action, "it ran before, and its API server waits for etcd", requires, running, Precondition::None);
+    d.must(
+        action,
+        "its API server takes the longest to start, and waits for etcd",
+        requires,
+        running,
+        Precondition::None,
+    );
 }
 
-/// The steps from the source's data to a cluster that answers. What else is to do is for `up`.
+/// The steps from the data of the source to a cluster with a quorum. Everything else is left to `up`.
 ///
 /// # Errors
 /// A host that belongs to another cluster.
@@ -443,18 +454,18 @@ pub fn recover(
 ) -> Result<Plan, Refusal> {
     let mut d = Draft::new(desired, target, facts, intent)?;
     let snapshot = Condition::Taken(recovery.id.clone());
-    // A bundle's snapshot is here before the first step.
+    // A snapshot is on this machine before the first step.
     let lies = match &recovery.source {
         Origin::Data(host) => Some((host, None)),
         Origin::Aside(host, name) => Some((host, Some(name.clone()))),
         Origin::Bundle(_) => None,
     };
-    // What was moved aside nobody writes: whoever serves goes on until it is certain that there is something to go back to.
+    // No process writes to data that was moved aside: the running cluster serves until that data is known to be usable.
     let first = matches!(recovery.source, Origin::Aside(..)) && !taken;
     let mut halted = Vec::new();
     for host in d.reachable().into_iter().filter(|h| h.is(Role::ControlPlane) || h.is(Role::Etcd)) {
         let mark = Condition::Halted(host.name.clone());
-        let why = "nobody may read or write what is about to be replaced";
+        let why = "its data is about to be replaced, so nothing may read or write it";
         let requires = first.then(|| snapshot.clone()).into_iter().collect();
         let action = Action::Halt { host: host.name, serves: recovery.undo };
         d.must(action, why, requires, mark.clone(), Precondition::None);
@@ -467,7 +478,7 @@ pub fn recover(
         let (term, index) = recovery.reach;
         d.must(
             action,
-            format!("its log goes up to term {term}, entry {index}"),
+            format!("its log ends at raft term {term}, index {index}"),
             if first { Vec::new() } else { halted.clone() },
             snapshot.clone(),
             Precondition::None,
@@ -485,7 +496,7 @@ pub fn recover(
         prepare::prepare(&mut d, host);
         prepare::deliver_tools(&mut d, host, &TOOLS);
         configure::trust(&mut d, host);
-        // Its data is replaced as well: there is nothing to go back to.
+        // Its data is replaced as well, so there is nothing to roll back to.
         configure::write_and(&mut d, &host.name, FileSet::Etcd, vec![], false);
         configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
         let restored = Condition::Restored(host.name.clone());
@@ -498,12 +509,18 @@ pub fn recover(
             let mut requires = ready.clone();
             requires.extend(halted.iter().cloned());
             requires.extend((!taken).then(|| snapshot.clone()));
-            d.must(action, "its old data is moved aside, not deleted", requires, restored.clone(), Precondition::None);
+            d.must(
+                action,
+                "its previous data is moved aside, not deleted",
+                requires,
+                restored.clone(),
+                Precondition::None,
+            );
             restores.push(restored);
         }
         starts.push((host.name.clone(), ready));
     }
-    // All at once, when all have the same data.
+    // All together, once all have the same data.
     let mut started = Vec::new();
     for (host, mut requires) in starts {
         requires.extend(restores.iter().cloned());
@@ -516,12 +533,12 @@ pub fn recover(
         started.push(mark);
     }
     first_kubelet(&mut d, &members, &restores);
-    d.must(Action::ProveQuorum, "the API needs a quorum", started, Condition::Quorum, Precondition::None);
+    d.must(Action::ProveQuorum, "API servers need a quorum", started, Condition::Quorum, Precondition::None);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };
-        let why = "a later start must never found a second cluster";
+        let why = "a later start must not bootstrap a second cluster";
         d.must(action, why, vec![Condition::Quorum], Condition::Sealed(host.name.clone()), Precondition::None);
     }
-    d.stop_at("API servers, Nodes and missing members follow once etcd answers".to_owned());
+    d.stop_at("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
     Ok(d.finish())
 }

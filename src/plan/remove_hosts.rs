@@ -1,7 +1,9 @@
-//! Hosts that leave while they live: the endpoint's address first, then, once everything else is there, pods, vote, the rest, and the Node.
+//! Removes hosts that answer: first the VIP leaves them, then, once everything else is done, their pods, their vote,
+//! all other parts, and the Node.
 //!
-//! In: hosts that the inventory does not name any more, that were named, and that answered. Who does not answer is dealt with from the
-//! cluster's side alone: its member goes first of all (`reconcile_members`), its Node once nobody hears of its kubelet (`cluster`).
+//! In: hosts that are no longer in the inventory, were named with `--prune`, and answered. A host that does not answer
+//! is removed only from the cluster: its member first of all (`reconcile_members`), its Node once its kubelet no longer
+//! reports (`cluster`).
 
 use super::conditions::kubelet_unit;
 use super::configure::unit;
@@ -14,26 +16,28 @@ use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
 
-/// How long the pods of a Node that leaves may take to go elsewhere, seconds.
+/// How long a drain of a Node that is removed may take, seconds.
 pub(super) const DRAIN_S: u32 = 300;
 
-/// What a host that leaves and answered says of itself.
+/// The facts of a host of this cluster that is to be removed and answered.
 pub(super) fn lives<'a>(d: &Draft<'a>, name: &HostName) -> Option<&'a HostFacts> {
     d.facts.leaver(name).filter(|facts| facts.stamp.as_ref().is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp)))
 }
 
-/// Whether the kubelet of a host that leaves is known to be off.
+/// Whether the kubelet of a host that is to be removed is known to be stopped.
 pub(super) fn kubelet_is_off(d: &Draft, name: &HostName) -> bool {
     let runs = |facts: &HostFacts| facts.units.get(&kubelet_unit()).is_some_and(UnitFact::runs_or_starts);
     d.facts.leaver(name).is_some_and(|facts| !runs(facts))
 }
 
-/// Whether the member with this peer URL is on a host that leaves and lives: it goes when everything else is there.
+/// Whether the member with this peer URL is on a host that is to be removed and answers: it is removed after everything
+/// else.
 pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> bool {
     d.desired.leaving.iter().any(|h| h.is(Role::Etcd) && &h.peer_url() == peer && lives(d, &h.name).is_some())
 }
 
-/// Names that mean nobody who could leave are told; hosts that must not be left behind, and such of other clusters, are refused.
+/// Warns of names that match no removable host; refuses hosts of other clusters, and removals that would leave a role
+/// without a host.
 pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
     for (host, facts) in &d.facts.leaving {
         match facts {
@@ -49,13 +53,14 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
                 _ => {}
             },
             Err(silence) => d.warn(format!(
-                "{host} did not answer ({}), so nothing is taken off it: keep it off, or run the same command again when it answers",
+                "{host} did not answer ({}), so nothing is removed from it: keep it off, or run the same command \
+                 again when it answers",
                 silence.why
             )),
         }
     }
     for host in d.desired.leaving.iter().filter(|host| lives(d, &host.name).is_some() && !d.limited()) {
-        // The endpoint's address goes nowhere where nobody can take it, and the API nowhere where nobody has it.
+        // The VIP needs another host that can take it, and the API another host that serves it.
         let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves(d))];
         for (role, counts) in roles {
             let (others, answer) = (d.desired.with(role).count(), d.reachable_with(role).len());
@@ -64,7 +69,7 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
             }
         }
     }
-    // No refusal: the same command again must end well once they have left.
+    // No refusal: the same command must succeed again after they were removed.
     for name in &d.intent.prune {
         if let Some(why) = stays(d, name) {
             d.warn(format!("--prune {name}: {why}"));
@@ -73,42 +78,43 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Hosts that the inventory has no more and nobody let go: a balancer among them is refused, the others are told. Where every host was lost
-/// and others take their places, that etcd is silent is what has to be said, and by then it was.
+/// Hosts that are no longer in the inventory and were not removed: a load balancer among them is refused, the others
+/// are warned of. If all hosts were lost and replaced, the missing quorum of etcd was reported before this.
 pub(super) fn left_behind(d: &mut Draft) -> Result<(), Refusal> {
     for orphan in &d.intent.removed_hosts {
         if orphan.is(Role::LoadBalancer) && moves(d) && !d.intent.abandons {
             return Err(Refusal::LeftBehind { host: orphan.name.clone() });
         }
         d.warn(format!(
-            "{} is not in the inventory any more and still part of the cluster: it stays until `hactl up --prune {}`",
+            "{} is no longer in the inventory, but still part of the cluster: it stays until `hactl up --prune {}`",
             orphan.name, orphan.name
         ));
     }
     Ok(())
 }
 
-/// Why nothing is done about a name that was given.
+/// Why nothing is done for a name given with `--prune`.
 fn stays(d: &Draft, name: &HostName) -> Option<String> {
     let members = d.facts.living().map(|view| view.members.as_slice()).unwrap_or_default();
     let member = members.iter().find(|(_, of, _, _)| of == name.as_str());
     match d.desired.host(name) {
-        // Its member may leave where the host stays.
+        // Its member may be removed while the host stays.
         Some(host) if host.is(Role::Etcd) && member.is_none_or(|(_, _, peer, _)| *peer == host.peer_url()) => {
-            Some("the inventory names it, so it stays; take it out there first".to_owned())
+            Some("the inventory names it, so it stays; remove it there first".to_owned())
         }
-        Some(host) if member.is_none() && !host.is(Role::Etcd) => Some(
-            "the inventory names it, and it has no member of etcd that could leave; take it out there first".to_owned(),
-        ),
+        Some(host) if member.is_none() && !host.is(Role::Etcd) => {
+            Some("the inventory names it, and it has no etcd member to remove; remove it there first".to_owned())
+        }
         Some(_) => None,
         None => {
             let known = member.is_some() || d.look().registered(name) || d.facts.leaving.contains_key(name);
-            (!known).then(|| "nobody of this name is part of the cluster (any more)".to_owned())
+            (!known).then(|| "no host, member or Node of this name is part of the cluster".to_owned())
         }
     }
 }
 
-/// The endpoint's address leaves a host before those who stay stop counting on it: two that do not know of one another would both take it.
+/// keepalived stops on a host before the remaining ones drop it as a peer: two that do not know each other would both
+/// take the VIP.
 pub(super) fn addresses(d: &mut Draft) {
     if !moves(d) {
         return;
@@ -124,15 +130,15 @@ pub(super) fn addresses(d: &mut Draft) {
         let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
         let stopped = Condition::Stopped(host.clone(), keepalived.clone());
         let action = Action::StopUnit { host, unit: keepalived.clone() };
-        d.ensure(action, "it leaves, and the endpoint's address before it", requires, stopped);
+        d.ensure(action, "the host is to be removed, and the endpoint's VIP has to move first", requires, stopped);
     }
 }
 
-/// One host after the other, once all that was planned so far is done.
+/// One host after the other, once all steps planned so far are done.
 pub(super) fn remove_hosts(d: &mut Draft) -> Result<(), Refusal> {
     let hosts: Vec<Host> = d.desired.leaving.iter().filter(|h| lives(d, &h.name).is_some()).cloned().collect();
     if d.limited() && !hosts.is_empty() {
-        d.warn("with --limit no host leaves: run `hactl up --prune` without it".to_owned());
+        d.warn("with --limit no host is removed: run `hactl up --prune` without it".to_owned());
         return Ok(());
     }
     for host in hosts {
@@ -142,7 +148,8 @@ pub(super) fn remove_hosts(d: &mut Draft) -> Result<(), Refusal> {
             let drained = Condition::Drained(name.clone());
             let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };
             requires.push(Condition::Api);
-            d.must(action, "it leaves, and its pods before it", requires.clone(), drained.clone(), Precondition::None);
+            let why = "the host is to be removed, and its pods have to move first";
+            d.must(action, why, requires.clone(), drained.clone(), Precondition::None);
             requires.push(drained);
         }
         if host.is(Role::Etcd) {
@@ -155,10 +162,10 @@ pub(super) fn remove_hosts(d: &mut Draft) -> Result<(), Refusal> {
             Precondition::None
         };
         let action = Action::Wipe { host: name.clone(), delete: false };
-        d.must(action, "it leaves", requires, wiped.clone(), precondition);
+        d.must(action, "the host is removed from the cluster", requires, wiped.clone(), precondition);
         if d.look().registered(&name) {
             let action = Action::DeleteNode { node: name.clone(), end: NodeEnd::Stopped };
-            let why = "its host has left";
+            let why = "its host was removed";
             d.must(action, why, vec![wiped, Condition::Api], Condition::NodeGone(name), Precondition::None);
         }
     }

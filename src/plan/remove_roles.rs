@@ -1,8 +1,9 @@
-//! Roles that a host has no more, while it stays: the endpoint's address first, then, once everything else is there, the control plane's pods,
-//! the vote, the Node, and at last the files, keys among them.
+//! Removes roles from hosts that stay: first the VIP leaves them, then, once everything else is done, the control
+//! plane's pods, the vote, the Node, and at last the files, including keys.
 //!
-//! In: hosts of the inventory that answered and have something left of a role that it does not give them. What tells is what is there, and no
-//! memory of what they were: so a run that was cut off is finished by the same command. One after the other, within quorum.
+//! In: hosts of the inventory that answered and have files of a role that the inventory does not give them. Only
+//! observed files count, not a record of earlier roles: the same command completes an interrupted run. Out: steps for
+//! one host after the other, within quorum.
 
 use super::conditions::{etcd_unit, kubelet_unit};
 use super::configure::unit;
@@ -17,17 +18,17 @@ use crate::model::refusal::Refusal;
 use crate::model::renewal::{SERVICE, TIMER};
 use crate::model::target::FileSet;
 
-/// What timers start, and no boot.
+/// Services that are started by timers and not at boot.
 const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
-const WHY: &str = "the inventory does not give it this role any more";
+const WHY: &str = "the host no longer has this role in the inventory";
 
-/// The host that stays, answers, is to be no member, and is listed as this one.
+/// The host with this peer URL that stays, answers, and no longer has the role etcd.
 pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> Option<HostName> {
     let hosts = d.reachable().into_iter();
     hosts.filter(|h| !h.is(Role::Etcd)).find(|h| &h.peer_url() == peer).map(|h| h.name)
 }
 
-/// Whether a host has a Node that it is not to have, made by hactl's own kubelet there.
+/// Whether a host has an unwanted Node that hactl's kubelet registered.
 fn has_node(d: &Draft, host: &Host) -> bool {
     !host.is_node() && (d.look().has_left(&host.name, FileSet::FormerNode) || d.look().registered_ours(&host.name))
 }
@@ -36,13 +37,13 @@ fn is_member(d: &Draft, host: &Host) -> bool {
     !host.is(Role::Etcd) && d.members().is_some_and(|list| list.0.contains_key(&host.peer_url()))
 }
 
-/// Hosts that answered and have something left of a role that they have no more.
+/// Hosts that answered and have something left of a role that they no longer have.
 fn former(d: &Draft) -> Vec<Host> {
     let left = |h: &Host| FileSet::FORMER.iter().any(|set| d.look().has_left(&h.name, *set));
     d.reachable().into_iter().filter(|h| left(h) || is_member(d, h) || has_node(d, h)).collect()
 }
 
-/// Nobody gives up a role that then nobody has who answers.
+/// Refuses to remove a role from the last reachable host that has it.
 pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
     let roles = [(Role::LoadBalancer, FileSet::FormerBalancer), (Role::ControlPlane, FileSet::FormerControlPlane)];
     for host in former(d).into_iter().filter(|h| d.may_change(&h.name)) {
@@ -56,12 +57,12 @@ pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether there is an address that moves among balancers.
+/// Whether the endpoint is a VIP that moves between load balancers.
 pub(super) fn moves(d: &Draft) -> bool {
     matches!(d.desired.endpoint.kind, EndpointKind::Vip { .. })
 }
 
-/// Whether a unit of a host runs, or would at the next boot.
+/// Whether a unit of a host runs, or would start at the next boot.
 fn is_on(d: &Draft, host: &HostName, unit: &UnitName) -> bool {
     let found = d.host_facts(host).and_then(|facts| facts.units.get(unit));
     let boots = !BY_TIMERS.contains(&unit.as_str());
@@ -74,7 +75,7 @@ fn stop(d: &mut Draft, host: &HostName, unit: UnitName, requires: Vec<Condition>
     stopped
 }
 
-/// The endpoint's address leaves a host before those who go on stop counting on it, and only where one of them can take it.
+/// keepalived stops on a host before the remaining ones drop it as a peer, and only if one of them can take the VIP.
 pub(super) fn addresses(d: &mut Draft) {
     let keepalived = unit("keepalived.service");
     if d.limited() || !moves(d) {
@@ -90,8 +91,8 @@ pub(super) fn addresses(d: &mut Draft) {
     }
 }
 
-/// What has to hold before those who share the endpoint's address stop counting on a host that is no balancer any more. Of one that is silent
-/// nobody can know, and so they go on.
+/// The conditions that must hold before the remaining load balancers drop a former one as a peer. An unreachable former
+/// one may still hold the VIP, so they keep it as a peer.
 pub(super) fn still_balance(d: &Draft) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
     let others = d.desired.hosts.iter().filter(|h| moves(d) && !h.is(Role::LoadBalancer));
@@ -102,13 +103,13 @@ pub(super) fn still_balance(d: &Draft) -> Vec<Condition> {
     others.filter(may_have_it).map(|h| Condition::Stopped(h.name.clone(), keepalived.clone())).collect()
 }
 
-/// One host after the other, once all that was planned so far is done.
+/// One host after the other, once all steps planned so far are done.
 pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
     let hosts = former(d);
     if d.limited() && !hosts.is_empty() {
         let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
         d.warn(format!(
-            "{} ha{} something left of roles that the inventory does not give any more: that goes without --limit",
+            "{} ha{} something left of roles that the inventory no longer gives: run without --limit to remove it",
             names.join(", "),
             if names.len() == 1 { "s" } else { "ve" }
         ));
@@ -125,7 +126,7 @@ pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
             let action = Action::Drain { host: host.name.clone(), within_s: DRAIN_S };
             d.must(
                 action,
-                "it is to be no Node any more, and its pods leave before",
+                "the host is no longer a node in the inventory, and its pods have to move first",
                 before,
                 drained.clone(),
                 Precondition::None,
@@ -141,7 +142,7 @@ pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes what is left of a role, if there is anything.
+/// Removes the files of a former role, if there are any.
 fn remove(d: &mut Draft, host: &HostName, set: FileSet, requires: &mut Vec<Condition>) {
     let paths = d.look().differing(host, set);
     if !d.look().has_left(host, set) {
@@ -153,7 +154,7 @@ fn remove(d: &mut Draft, host: &HostName, set: FileSet, requires: &mut Vec<Condi
     requires.push(gone);
 }
 
-/// haproxy, whose address is elsewhere by now, and the files.
+/// haproxy, after the VIP has moved, and the files.
 fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     let name = &host.name;
     if !moves(d) || !d.look().has_left(name, FileSet::FormerBalancer) {
@@ -168,7 +169,7 @@ fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     remove(d, name, FileSet::FormerBalancer, requires);
 }
 
-/// The static pods, while another API server stands in for this one; what runs beside them; the keys.
+/// The static pods, while another API server is ready; the units beside them; the keys.
 fn control_plane(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     let name = &host.name;
     if !d.look().has_left(name, FileSet::FormerControlPlane) {
@@ -188,7 +189,7 @@ fn control_plane(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     remove(d, name, FileSet::FormerControlPlane, requires);
 }
 
-/// Stops those of these units that are on.
+/// Stops the units that run or are enabled.
 fn units(d: &mut Draft, host: &HostName, names: &[&'static str], requires: &mut Vec<Condition>) {
     for name in names {
         let name = unit(name);
@@ -199,7 +200,7 @@ fn units(d: &mut Draft, host: &HostName, names: &[&'static str], requires: &mut 
     }
 }
 
-/// The vote, the lead before it; then the process, the data aside, the files.
+/// Leadership and the vote; then the process, the data (moved aside) and the files.
 fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(), Refusal> {
     let name = &host.name;
     let left = d.look().has_left(name, FileSet::FormerEtcd);
@@ -223,7 +224,7 @@ fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(
         let action = Action::ArchiveData { host: name.clone() };
         d.must(
             action,
-            "its data is of no member any more",
+            "its data no longer belongs to a member",
             requires.clone(),
             cleared.clone(),
             Precondition::Members { list },
@@ -234,7 +235,7 @@ fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(
     Ok(())
 }
 
-/// What ran pods, what they left, the files, and the Node.
+/// The kubelet and containerd, the data of pods, the files, and the Node.
 fn clear(d: &mut Draft, host: &Host, mut requires: Vec<Condition>) {
     let name = &host.name;
     let kubelet = kubelet_unit();
@@ -244,12 +245,18 @@ fn clear(d: &mut Draft, host: &Host, mut requires: Vec<Condition>) {
         requires.push(stopped);
         remove(d, name, FileSet::FormerNode, &mut requires);
     } else if is_on(d, name, &kubelet) {
-        // Somebody else's: a Node whose kubelet lives would not come back by itself.
+        // Not hactl's kubelet: a running kubelet would not register a deleted Node again.
         return;
     }
     if d.look().registered(name) {
         requires.push(Condition::Api);
         let action = Action::DeleteNode { node: name.clone(), end: NodeEnd::Stopped };
-        d.must(action, "its host is no Node any more", requires, Condition::NodeGone(name.clone()), Precondition::None);
+        d.must(
+            action,
+            "its host is no longer a node in the inventory",
+            requires,
+            Condition::NodeGone(name.clone()),
+            Precondition::None,
+        );
     }
 }

@@ -1,7 +1,7 @@
-//! What a cluster could be brought back from: members' data, what was moved aside, recovery bundles; the newest first.
+//! The sources of a recovery: data of members, data that was moved aside, and snapshots; the newest first.
 //!
-//! In: facts and a [`RecoveryRequest`]. Out: all that can be read, in raft's own order. Data of before the last recovery is of the past: it is only
-//! listed when a person asks for it.
+//! In: facts and a [`RecoveryRequest`]. Out: all readable sources, in raft's order. Data older than the last recovery
+//! is listed only if a person asks for it.
 
 use super::Intent;
 use super::recover::RecoveryRequest;
@@ -14,35 +14,35 @@ use crate::model::recovery::{Origin, Source, far_below};
 use crate::model::snapshot::BundleFact;
 use std::collections::BTreeSet;
 
-/// Data or a bundle, and what decides how new it is.
+/// Data or a snapshot, and what determines how new it is.
 pub(super) struct Found<'a> {
     pub source: Source,
     pub cluster: &'a str,
-    /// What its files say; `None`: it is a bundle.
+    /// The facts of its files; `None`: it is a snapshot.
     pub disk: Option<&'a DiskFact>,
-    /// The version of etcd that a bundle was taken from.
+    /// The version of etcd that a snapshot was taken from.
     pub etcd: Option<&'a str>,
-    /// The highest revision of anything that is of the same cluster: a recovery leaps far above all that was before it, so that clusters
-    /// that followed one another are told apart.
+    /// The highest revision of any source of the same cluster. A recovery raises the revision far above all earlier
+    /// ones, which distinguishes successive clusters.
     epoch: i64,
 }
 
 impl<'a> Found<'a> {
-    /// The greatest is the newest: within a cluster by raft's rule.
+    /// The greatest is the newest; within a cluster by raft's rule.
     pub fn rank(&self) -> (i64, &str, (u64, u64)) {
         (self.epoch, self.cluster, self.source.reach)
     }
 
-    /// What the files of a member say whose data is in its place.
+    /// The facts of a member's data, if that was not moved aside.
     pub fn in_place(&self) -> Option<&'a DiskFact> {
         self.disk.filter(|_| self.source.aside.is_none())
     }
 }
 
-/// A bundle, who took it, and where it lies unless that is the host or this machine.
+/// A snapshot, the host that took it, and its place unless that is the host or this machine.
 type Kept<'a> = (&'a HostName, &'a BundleFact, Option<&'a str>);
 
-/// All that a cluster could be brought back from, the newest first; of the bundles on each host the newest.
+/// All sources of a recovery, the newest first; of the snapshots on each host only the newest.
 pub(super) fn sources<'a>(
     facts: &'a Facts,
     hosts: &'a [Host],
@@ -57,16 +57,18 @@ pub(super) fn sources<'a>(
     let mut found: Vec<Found> = Vec::new();
     for (host, facts) in hosts.iter().filter_map(|h| Some((&h.name, facts.host(&h.name)?))) {
         let wanted = |source: &Source, disk: &DiskFact| match (wish.undo, source.aside.is_some()) {
-            // What goes on until then is no source for going back.
+            // The current data is no source of an undo.
             (true, false) => asked(&source.origin()),
-            // A recovery that was given up has leapt above all, and nobody ever lived with what it left.
+            // An abandoned recovery raised the revision above all others, and its cluster never served.
             (true, true) => {
                 let lived = intent.lived.contains(&disk.cluster);
                 asked(&source.origin()) || (wish.from.is_none() && lived && past(source.revision))
             }
-            // What a recovery restored that was given up is a copy of its source, which leapt above all, and nobody ever lived with it.
+            // Data of an abandoned recovery is a copy of its source with a raised revision, and its cluster never
+            // served.
             (false, false) => !given_up(facts) && (wish.from.is_some() || !past(source.revision)),
-            // What was moved aside of another cluster may be what a recovery that was given up left behind: how far that got says nothing.
+            // Data of another cluster that was moved aside may be left over from an abandoned recovery: its revision
+            // says nothing.
             (false, true) => {
                 let lived = lives(&disk.cluster) || intent.lived.contains(&disk.cluster);
                 asked(&source.origin()) || (lived && !past(source.revision))
@@ -76,7 +78,7 @@ pub(super) fn sources<'a>(
             found.push(Found { source, cluster: &disk.cluster, disk: Some(disk), etcd: None, epoch: 0 });
         }
     }
-    // Of etcd hosts alone: nobody else has anything to bring a cluster back from.
+    // Only of etcd hosts: other hosts have no sources.
     let answered = hosts.iter().filter_map(|h| Some((facts.hosts.get_key_value(&h.name)?.0, facts.host(&h.name)?)));
     let now_ms = answered.clone().map(|(_, f)| f.now_ms).max().unwrap_or(0);
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
@@ -87,7 +89,7 @@ pub(super) fn sources<'a>(
         let of_before =
             |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
         let ours: Vec<Kept> = ours.filter(|(_, b, _)| asked(b) || !(wish.undo || of_before(b))).collect();
-        // By what is in them, not by a clock that may have been wrong.
+        // By their content, not by a clock that may have been wrong.
         let newest = ours.iter().map(|(_, b, _)| *b).max_by_key(|b| (b.point.revision, b.point.term, b.point.index));
         ours.into_iter().filter(move |(_, b, _)| asked(b) || Some(*b) == newest)
     };
@@ -95,14 +97,15 @@ pub(super) fn sources<'a>(
         kept(f.bundles.iter().flat_map(|b| &b.bundles).map(|bundle| (name, bundle, None)).collect())
     });
     let on_hosts: Vec<Kept> = on_hosts.collect();
-    // What a host has as well comes from there.
+    // A snapshot that is also on a host is taken from the host.
     let there = |name: &str| on_hosts.iter().any(|(_, b, _)| b.name == name);
-    // A place may hold what an earlier cluster under the same authority left: beside data that is there, only that one's own bundles count.
+    // A place may hold snapshots of an earlier cluster of the same CA: if there is data in place, only snapshots of its
+    // cluster count.
     let in_place: Vec<&str> = found.iter().filter_map(|f| f.in_place().and(Some(f.cluster))).collect();
     let related = |b: &BundleFact| in_place.is_empty() || in_place.contains(&b.point.cluster.as_str()) || asked(b);
     let away = wish.away.iter().filter(|away| !there(&away.bundle.name) && related(&away.bundle));
     let mut away: Vec<Kept> = kept(away.map(|a| (&a.host, &a.bundle, Some(a.place.as_str()))).collect()).collect();
-    // Several places may have the same, and the first is enough.
+    // Several places may have the same snapshot; the first is enough.
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     away.retain(|(_, bundle, _)| seen.insert(&bundle.name));
     let given = wish.bundle.iter().filter(|(_, bundle)| wish.takes(bundle));
@@ -129,18 +132,19 @@ pub(super) fn sources<'a>(
         let same = revisions.iter().filter(|(cluster, _)| *cluster == one.cluster).map(|(_, revision)| *revision);
         one.epoch = same.max().unwrap_or(0);
     }
-    // Of what goes equally far, data in its place comes first, then what was moved aside, then bundles.
+    // Of equally new sources, data in place comes first, then data that was moved aside, then snapshots.
     let kind = |f: &Found| (f.disk.is_none(), f.source.aside.is_some());
     found.sort_by(|a, b| {
         b.rank().cmp(&a.rank()).then(kind(a).cmp(&kind(b))).then_with(|| a.source.host.cmp(&b.source.host))
     });
-    // A person's word alone puts a file before data that lives, however far it says to go.
+    // Only a person can prefer a snapshot to live data, however new the snapshot claims to be.
     let lives = found.iter().any(|f| f.in_place().is_some());
     found.sort_by_key(|f| lives && f.disk.is_none());
     found
 }
 
-/// What a recovery would take but for its signature: bundles of this cluster that are forged, or not signed where nobody said that such may be taken.
+/// Snapshots of this cluster that a recovery cannot use because they are forged, or unsigned without
+/// `--accept-unsigned`.
 pub(super) fn untrusted<'a>(
     facts: &'a Facts,
     hosts: &[Host],
@@ -155,7 +159,8 @@ pub(super) fn untrusted<'a>(
     all.filter(|b| b.authority == intent.stamp.ca && !wish.takes(b) && asked(b)).collect()
 }
 
-/// Data that a cluster could be brought back from: its log and its store can both be read. The member's own comes first.
+/// The data on a host that can be restored: its log and its database are both readable. The member's current data comes
+/// first.
 pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source, &'a DiskFact)> {
     let Some(etcd) = facts.etcd.as_ref() else { return Vec::new() };
     let aside = etcd.aside.iter().map(|(name, disk)| (Some(name.clone()), disk));
@@ -178,8 +183,8 @@ pub(super) fn of_host<'a>(host: &HostName, facts: &'a HostFacts) -> Vec<(Source,
     all.filter_map(source).collect()
 }
 
-/// Who had a vote, by the source's own list, if it is a member's data in its place. A bundle, and what was moved aside, does not know who had
-/// one since: then all hosts of the inventory, and whom the newest data in its place lists.
+/// The voters listed in the source, if it is a member's data in place. A snapshot, and data that was moved aside, does
+/// not list later voters: then all etcd hosts of the inventory, and the voters listed in the newest data in place.
 pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<(Option<u64>, PeerUrl)> {
     let listed = |disk: &DiskFact| -> Option<Vec<(Option<u64>, PeerUrl)>> {
         Some(disk.voters()?.map(|(id, peer)| (Some(id), peer.clone())).collect())
@@ -197,8 +202,8 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
     all
 }
 
-/// Revisions that were given out, as bundles and data that can be read tell, each with the cluster that did and who says so, unless that is no
-/// host.
+/// Revisions that were used, according to snapshots and readable data, each with its cluster and with the host that
+/// reports it, if it is one.
 fn told<'a>(
     desired: &'a Desired,
     facts: &'a Facts,
@@ -216,13 +221,14 @@ fn told<'a>(
     bundles.chain(disks.filter_map(|(host, disk)| Some((host, disk.cluster.as_str(), disk.revision?))))
 }
 
-/// The highest revision that a cluster is known to have given out.
+/// The highest revision that a cluster is known to have used.
 pub(super) fn reached(desired: &Desired, facts: &Facts, wish: &RecoveryRequest, cluster: &str) -> i64 {
     told(desired, facts, wish).filter(|(_, by, _)| *by == cluster).map(|(.., revision)| revision).max().unwrap_or(0)
 }
 
-/// The highest revision that is known to have been given out, and who says that any was which no cluster can have come to from here: what is left
-/// of it, and where recoveries began. A single host could bring the revision to where none is left.
+/// The highest plausible revision that is known to have been used, and the hosts that report an implausible one: no
+/// cluster could have reached it from the sources and from earlier recoveries. A single host could otherwise exhaust
+/// all revisions.
 pub(super) fn highest(
     desired: &Desired,
     facts: &Facts,

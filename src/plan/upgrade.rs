@@ -1,9 +1,10 @@
-//! Upgrades of Kubernetes: what is of another version than the inventory asks for, what is refused, and in which order the rest goes.
+//! Upgrades of Kubernetes: which components have another version than the inventory asks for, which changes are
+//! refused, and the order of the others.
 //!
-//! A bundle first, then API servers one host at a time, then what they serve (controller managers, schedulers) one host at a time, then
-//! kubelets: those beside API servers one at a time, workers in batches. Nothing is ever newer than the API server that it asks, and no
-//! two API servers are more than one minor version apart. What has its new version is left as it is, so that a run which was cut off is
-//! gone on with.
+//! A snapshot first, then API servers one host at a time, then their clients (controller managers, schedulers) one host
+//! at a time, then kubelets: those of control-plane hosts one at a time, workers in batches. No component is ever newer
+//! than an API server that it uses, and no two API servers are more than one minor version apart. Components with the
+//! new version are left as they are, so the same command resumes an interrupted upgrade.
 
 use super::conditions::{Observed, kubelet_unit};
 use super::configure;
@@ -23,31 +24,31 @@ pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.
 const API_SERVER: &str = "kube-apiserver";
 const BESIDE: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
-/// What is of another version than it should be.
+/// The components with another version than the wanted one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rollout {
-    /// API servers first: some host's is still to change, and so is the version of something.
+    /// Whether API servers change first: one still has to change, and some component changes its version.
     pub api_first: bool,
-    /// API servers of another version, with it.
+    /// API servers with another version, and that version.
     pub api: BTreeMap<HostName, Version>,
-    /// Whether an API server of the new version serves already, and has written as it does.
+    /// Whether an API server of the new version is ready already, and may have written data.
     pub begun: bool,
-    /// Hosts whose kubelet waits until all control planes have theirs, with its version as far as it is known.
+    /// Hosts whose kubelet waits until all control planes are upgraded, with its version if it is known.
     pub kubelets: BTreeMap<HostName, Option<Version>>,
 }
 
-/// What the API server of a host says that it is, where it is ready.
+/// The version that the API server of a host reports, if it is ready.
 fn said(facts: &HostFacts) -> Option<&str> {
     facts.api.as_ref().filter(|api| api.own_trouble.is_none()).map(|api| api.version.as_str())
 }
 
-/// What a program of the control plane is: an API server as it says itself, others as their manifests do.
+/// The version of a component of the control plane: an API server reports it, for others it is in their manifests.
 fn version_of(facts: &HostFacts, program: &str) -> Option<Version> {
     let said = said(facts).filter(|_| program == API_SERVER);
     said.and_then(Version::parse).or_else(|| Version::parse(facts.versions.get(program)?))
 }
 
-/// The kubelets' versions, as their Nodes show them.
+/// The versions of kubelets, as their Nodes report them.
 fn kubelets(desired: &Desired, facts: &Facts) -> BTreeMap<HostName, Version> {
     let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
     let nodes = apis.flat_map(|api| &api.nodes);
@@ -75,7 +76,7 @@ impl Rollout {
             let name = &host.name;
             let runs = known.get(name).copied();
             let other = moves || runs.is_some_and(|runs| runs != wanted);
-            // A new host with a control plane needs its kubelet to get one, of the new version at once.
+            // A new control-plane host needs its kubelet, of the new version, to start its control plane.
             let new = host.is(Role::ControlPlane) && !look.has_kubelet(name);
             if other && !new && look.kubelet_changes(name) {
                 rollout.kubelets.insert(name.clone(), runs);
@@ -85,7 +86,7 @@ impl Rollout {
     }
 }
 
-/// Refuses what would lead through no supported state: older minor versions, and skipped ones.
+/// Refuses unsupported changes: older minor versions, and skipped ones.
 pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
     let Some(wanted) = Version::parse(&desired.versions.kubernetes) else { return Ok(()) };
     let refuse = |host: &HostName, component: &str, runs: Version, may_lag: u32| {
@@ -103,7 +104,7 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
         let Some(found) = facts.host(&host.name) else { continue };
         let tried = found.on_trial.contains(&FileSet::ControlPlane);
         for program in [API_SERVER].into_iter().chain(BESIDE) {
-            // A manifest on trial that serves nobody has proven nothing: one can go back from it.
+            // A manifest on trial whose API server is not ready can be rolled back.
             let answers = program == API_SERVER && found.api.as_ref().is_some_and(|api| api.own_trouble.is_none());
             if let Some(runs) = version_of(found, program).filter(|_| answers || !tried) {
                 refuse(&host.name, program, runs, 1)?;
@@ -113,7 +114,7 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
     kubelets(desired, facts).iter().try_for_each(|(host, runs)| refuse(host, "kubelet", *runs, KUBELET_MAY_LAG))
 }
 
-/// Why manifests change, where they get another version.
+/// Why manifests change, if they get another version.
 pub(super) fn reason(d: &Draft, host: &HostName, paths: &[String]) -> Option<String> {
     let (facts, wanted) = (d.host_facts(host)?, Version::parse(&d.desired.versions.kubernetes)?);
     let program = |path: &String| Some(path.rsplit('/').next()?.strip_suffix(".yaml")?.to_owned());
@@ -122,24 +123,25 @@ pub(super) fn reason(d: &Draft, host: &HostName, paths: &[String]) -> Option<Str
     changes.sort_by(|a, b| a.1.cmp(&b.1));
     let (runs, _) = changes.first()?;
     let names: Vec<&str> = changes.iter().map(|(_, name)| name.as_str()).collect();
-    let verb = if names.len() == 1 { "becomes" } else { "become" };
-    Some(format!("{} {runs} {verb} {wanted}", names.join(" and ")))
+    let verb = if names.len() == 1 { "changes" } else { "change" };
+    Some(format!("{} {verb} from {runs} to {wanted}", names.join(" and ")))
 }
 
-/// In words, from which version to which.
+/// The change of version in words.
 fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
     let wanted = &d.desired.versions.kubernetes;
-    runs.map_or_else(|| format!("{program} becomes {wanted}"), |runs| format!("{program} {runs} becomes {wanted}"))
+    let from = runs.map_or_else(String::new, |runs| format!(" from {runs}"));
+    format!("{program} changes{from} to {wanted}")
 }
 
-/// A bundle before the first API server gets another version, and before the first member of etcd does. Says what its change has to wait for.
+/// A snapshot before the first API server, and before the first etcd member, changes its version.
 pub(super) fn save(d: &mut Draft) {
     let mut members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     let etcd = members.find_map(|host| versions::member_changes(d, &host));
     let changes = if !d.rollout.api.is_empty() && !d.rollout.begun {
-        format!("Kubernetes becomes {}", d.desired.versions.kubernetes)
+        format!("Kubernetes changes to {}", d.desired.versions.kubernetes)
     } else if let Some((runs, wanted)) = etcd {
-        format!("etcd {runs} becomes {wanted}")
+        format!("etcd changes from {runs} to {wanted}")
     } else {
         return;
     };
@@ -148,7 +150,7 @@ pub(super) fn save(d: &mut Draft) {
         Some((view.leads(), host.name.clone()))
     };
     let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
-    // A member that follows costs nobody anything.
+    // A snapshot of a follower does not delay the leader.
     let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else { return };
     let mut requires = vec![
         Condition::Quorum,
@@ -158,11 +160,12 @@ pub(super) fn save(d: &mut Draft) {
     ];
     let tools = d.host_target(&host).parts.iter().filter(|p| matches!(p.name.as_str(), "etcd" | "etcdutl"));
     requires.extend(tools.map(|p| Condition::Delivered(host.clone(), p.digest)));
-    let why = format!("{changes}, and none is a few minutes old");
+    let why = format!("{changes}, and there is no snapshot of the last few minutes");
     d.ensure(Action::SaveBundle { host }, why, requires, Condition::Saved);
 }
 
-/// A kubelet that does not run brings no manifest to run: by the files that are there it starts first. Says whether any has to.
+/// A stopped kubelet cannot run a new manifest: it is started first, with its current files. Returns whether any has to
+/// be started.
 pub(super) fn start_stopped(d: &mut Draft) -> bool {
     let (mut woken, hosts) = (Vec::new(), d.changing());
     for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
@@ -184,12 +187,13 @@ pub(super) fn start_stopped(d: &mut Draft) -> bool {
     true
 }
 
-/// The kubelets that waited: beside API servers one at a time, workers in batches, drained before another minor version.
+/// The kubelets that waited: those of control-plane hosts one at a time, workers in batches, drained before another
+/// minor version.
 pub(super) fn roll_kubelets(d: &mut Draft) {
     let waiting = d.rollout.kubelets.clone();
     let (mut planes, workers): (Vec<Host>, Vec<Host>) =
         d.changing().into_iter().filter(|h| waiting.contains_key(&h.name)).partition(|h| h.is(Role::ControlPlane));
-    // Whoever serves nobody comes first: it may have to stand in for the others.
+    // Hosts whose API server is not ready come first: it may have to serve for the others.
     let serves = |host: &Host| d.host_facts(&host.name).and_then(|found| said(found)).is_some();
     planes.sort_by_key(serves);
     for host in &planes {
@@ -215,7 +219,7 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
             let running = Condition::Running(name.clone(), kubelet_unit());
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
-                let why = "its kubelet gets another minor version, which may start its pods anew";
+                let why = "its kubelet gets another minor version, which may restart its pods";
                 d.must(action, why, requires, Condition::Drained(name.clone()), Precondition::None);
                 requires = vec![Condition::Drained(name.clone())];
             }
@@ -232,11 +236,11 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
     }
 }
 
-/// Workers that get their kubelets at the same time. Those that are away already, of whatever reason, count; one that waits for its kubelet
-/// and is away has nobody to lose.
+/// Workers that get their kubelets at the same time. Workers that are not Ready, for whatever reason, count towards the
+/// limit; one that waits for its kubelet and is not Ready costs nothing.
 fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
     let most = usize::try_from(d.desired.upgrade.max_unavailable).unwrap_or(1).max(1);
-    // Without a network of its own hactl knows no Node that is ready.
+    // Without a CNI of its own, hactl does not wait for Nodes to be Ready.
     let ready = |d: &Draft, host: &Host| {
         d.desired.network.cni == Cni::None || d.holds(&Condition::NodeReady(host.name.clone()))
     };
@@ -254,16 +258,17 @@ fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
     } else if !here.is_empty() {
         let (names, be) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
         d.warn(format!(
-            "{} of the workers keep the kubelets that they have: {names} {be} not Ready, and `upgrade.workers.maxUnavailable` is {most}. Bring {names} \
-             back, or take it out, and run the same command again",
+            "{} of the workers keep their current kubelets: {names} {be} not Ready, and \
+             `upgrade.workers.maxUnavailable` is {most}. Bring {names} back, or remove it, and run the same command \
+             again",
             here.len()
         ));
     }
     batches
 }
 
-/// The API servers that do not answer and whose Nodes show a kubelet of an older minor version: one that comes back may be as old. What asks the
-/// endpoint may come to it, and so what must not be newer waits for it.
+/// Unreachable API servers whose Nodes report a kubelet of an older minor version: they may be as old when they come
+/// back. Clients of the endpoint may reach them, so components that must not be newer wait for them.
 pub(super) fn older_and_silent(d: &Draft) -> Vec<Condition> {
     let wanted = Version::parse(&d.desired.versions.kubernetes).map(|wanted| wanted.minor);
     let known = kubelets(d.desired, d.facts);
@@ -273,7 +278,8 @@ pub(super) fn older_and_silent(d: &Draft) -> Vec<Condition> {
     unreachable.filter(|name| older(name)).map(|name| Condition::ApiServer(name.clone())).collect()
 }
 
-/// What must serve before a kubelet gets this version: every API server that it may ask, with what belongs to it.
+/// What must be ready before a kubelet gets this version: every API server that it may use, with the other static pods
+/// of its host.
 fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
@@ -281,7 +287,7 @@ fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
     for plane in d.desired.with(Role::ControlPlane).map(|h| &h.name) {
         let marks = [Condition::ApiServer(plane.clone()), Condition::Serving(plane.clone())];
         let planned = marks.iter().any(|mark| d.plans(mark));
-        // One that is silent may come back as it was: whoever asks the endpoint may come to it.
+        // An unreachable API server may come back with its old version, and clients of the endpoint may reach it.
         if planned || plane == &host.name || (minor && !host.is(Role::ControlPlane)) {
             requires.extend(marks);
         }
@@ -289,7 +295,7 @@ fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
     requires
 }
 
-/// The new files of one kubelet, and the kubelet by them.
+/// The new files of one kubelet, and its start with them.
 fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) {
     let name = &host.name;
     configure::write(d, name, FileSet::Kubelet, requires.clone());
@@ -304,14 +310,14 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Conditi
     let mut requires = [requires, configure::kubelet_needs(d, host)].concat();
     requires.push(configured);
     let why = from_to(d, "kubelet", runs);
-    // Another kubelet may start an API server anew.
+    // Another kubelet may restart the API server.
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
     d.must(action, why, requires, Condition::Running(name.clone(), kubelet_unit()), precondition);
     d.or_back_to(name, &[FileSet::Kubelet]);
 }
 
-/// Nodes that hactl drained, and that nothing of this plan needs drained, are open to pods again.
+/// Uncordons Nodes that hactl drained and that this plan does not need drained.
 pub(super) fn open(d: &mut Draft) {
     let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
     for name in hosts {
@@ -323,6 +329,6 @@ pub(super) fn open(d: &mut Draft) {
         d.after_turns(&mut requires);
         requires.extend(Some(Condition::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
         requires.extend(Some(Condition::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
-        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and is done with it", requires, open);
+        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and the reason for that is gone", requires, open);
     }
 }

@@ -1,11 +1,11 @@
 //! Which operations change a host: the others do not need the lock of the run.
 //!
-//! In: an operation. Out: whether it needs the lock. The match is exhaustive, so that a new operation must be
+//! In: an operation. Out: whether it requires the lock. The match is exhaustive, so that a new operation must be
 //! classified.
 
 use super::Op;
 
-/// Whether an operation changes the host, and so needs the lock.
+/// Whether an operation changes the host, and so requires the lock.
 pub fn changes(op: &Op) -> bool {
     match op {
         Op::Lock { .. }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// The scope of an observation.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObserveAsk {
     /// Files, absolute paths.
@@ -44,7 +44,7 @@ pub struct ObserveAsk {
 }
 
 /// How the agent reaches its own etcd member.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdAsk {
     /// Client URL, `https://127.0.0.1:2379`.
@@ -60,7 +60,7 @@ pub struct EtcdAsk {
 }
 
 /// How the agent reaches its own API server.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApiAsk {
     /// The API server's own address and port.

@@ -1,13 +1,12 @@
 //! What rendering is given: the desired state, one host's facts, parts, certificates and keys, all borrowed.
 
-use crate::inventory::Attached;
+use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host};
 use crate::model::digester::Digester;
 use crate::model::facts::HostFacts;
 use crate::model::names::Digest;
-use crate::model::secret::Secret;
+use crate::model::secret::{EncryptionKey, Secret};
 use crate::model::target::{CertSpec, Part, Place};
-use crate::statedir::EncryptionKey;
 
 use super::RenderError;
 

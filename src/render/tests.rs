@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::*;
-use crate::inventory::Attached;
+use crate::model::attached::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
@@ -17,9 +17,9 @@ use crate::model::desired::{
 };
 use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
+use crate::model::secret::EncryptionKey;
 use crate::model::secret::Secret;
 use crate::model::target::{Part, Place};
-use crate::statedir::EncryptionKey;
 
 pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
     Host {

@@ -1,6 +1,6 @@
-//! The live picture of a run on a terminal: a line per host with what it does right now, and one for all.
+//! The live display of a run on a terminal: one line per host with its current step, and one for all hosts.
 //!
-//! Pure: a board and a time become lines. `reader` draws them ten times a second.
+//! Pure: in: the progress and a time. Out: lines. `reader` draws them ten times a second.
 
 use super::live::Line;
 use super::progress_view::{ProgressView, Slot, State};
@@ -9,14 +9,14 @@ use super::words::{bytes, clean, columns, count, cut, one_line, time};
 use crate::model::names::HostName;
 use std::time::Duration;
 
-/// Columns of the widest picture: a wide terminal does not make it easier to read.
+/// Maximum width of the display in columns: wider lines are not easier to read.
 const WIDEST: usize = 100;
 /// Columns for bytes, rate and time.
 const BYTES: usize = 16;
 const RATE: usize = 8;
 const TIME: usize = 6;
 
-/// A line being put together: text for the terminal and the columns it takes.
+/// A line under construction: text for the terminal, and its columns.
 struct Pen<'a> {
     style: &'a Style,
     text: String,
@@ -38,7 +38,7 @@ impl Pen<'_> {
     }
 }
 
-/// The picture, at most `columns` - 1 wide and `rows` - 1 high; empty when nothing goes on.
+/// The display, at most `columns` - 1 wide and `rows` - 1 high; empty when nothing runs.
 pub(super) fn picture(board: &ProgressView, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
     let width = size.0.saturating_sub(1).min(WIDEST);
     let room = size.1.saturating_sub(1).max(1);
@@ -52,7 +52,7 @@ pub(super) fn picture(board: &ProgressView, at: Duration, size: (usize, usize), 
     }
     let mut left_out = Vec::new();
     if places.len() + 1 > room {
-        // Too many for the screen: the ones that work are shown, the others are counted.
+        // Too many hosts for the screen: show the busy ones and count the others.
         let busy = |place: Option<&HostName>| board.of(place).any(|s| s.state == State::Running);
         let (mut shown, quiet): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| busy(*place));
         left_out = shown.split_off(shown.len().min(room.saturating_sub(2)));
@@ -81,7 +81,7 @@ fn label(host: Option<&HostName>) -> &str {
     host.map_or("cluster", HostName::as_str)
 }
 
-/// The turning mark of something that goes on.
+/// The current frame of the spinner.
 fn spinner(at: Duration, style: &Style) -> &'static str {
     const DOTS: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
     const ASCII: [&str; 4] = ["|", "/", "-", "\\"];
@@ -118,7 +118,7 @@ fn host(
     let running: Vec<&Slot> = slots.iter().copied().filter(|s| s.state == State::Running).collect();
     let failed = slots.iter().find(|s| s.state == State::Failed);
     let mut pen = pen(style);
-    // What moves bytes is what a person waits for; else what has run longest.
+    // Prefer a transfer, because people wait for it; otherwise show the step that has run longest.
     let shown = running
         .iter()
         .copied()
@@ -168,7 +168,7 @@ fn host(
     pen.line()
 }
 
-/// What stands at the right: bytes, rate and time, as many as there is room for.
+/// The right side: bytes, rate and time, as far as there is space.
 fn measures(
     board: &ProgressView,
     place: Option<&HostName>,
@@ -221,7 +221,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// So many hosts, each sending a part; the first one is done.
+    /// This many hosts, each receiving a part; the first one is done.
     fn sending(hosts: usize) -> ProgressView {
         let mut board = ProgressView::default();
         for step in 0..hosts {

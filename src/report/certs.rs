@@ -1,18 +1,19 @@
-//! Certificates as a page: a table for every host and one of what the administrator keeps, and what is odd about them.
+//! Certificates as text: a table for each host and one for the administrator's machine, with anomalies below.
 //!
-//! As JSON, in a shape that stays, `schema` is `hactl.certs/1`. Fields are added, never renamed or removed, within one schema; what is not known
-//! is null. Moments are RFC 3339, judged by the clock of the place that they are of.
+//! As JSON, in a stable format: `schema` is `hactl.certs/1`. Within one schema, fields are added, never renamed or
+//! removed; unknown values are null. Timestamps are RFC 3339, and durations use the clock of the machine that has the
+//! certificate.
 //!
 //! | field | meaning |
 //! |---|---|
 //! | `cluster` | its name |
 //! | `hosts[]` | `name`, `answers`, `why` and `hint` when it does not, `now`, `certificates[]` |
-//! | `administrator` | `now`, `certificates[]`: the authorities and the kubeconfig in the state |
-//! | `certificates[].name` | as `certs renew` takes it; `kubelet-serving`; of authorities `cluster-ca`, `etcd-ca`, `front-proxy-ca`, `signing-ca`, `unknown-ca` |
-//! | `certificates[].subject` `signedBy` `paths[]` | whom it names; the name of the authority, `itself` or `unknown`; where it lies |
-//! | `certificates[].begins` `ends` `leftSeconds` `serial` `sha256` | null: it is not there |
-//! | `certificates[].fate` `why` | `up`, `kubelet` (renews it by itself), `due` (at the next `up`), `stays`, `expired`, `missing`; `why` it is due or missing |
-//! | `certificates[].presented` | null: nobody was asked; else `at`, `same` (null: not known, see `why`), `older`, `ends` and `serial` of what is served |
+//! | `administrator` | `now`, `certificates[]`: the CAs and the kubeconfig in the state directory |
+//! | `certificates[].name` | as `certs renew` takes it; `kubelet-serving`; for CAs `cluster-ca`, `etcd-ca`, `front-proxy-ca`, `signing-ca`, `unknown-ca` |
+//! | `certificates[].subject` `signedBy` `paths[]` | the subject; the name of the CA, `itself` or `unknown`; the files |
+//! | `certificates[].begins` `ends` `leftSeconds` `serial` `sha256` | null: the certificate is missing |
+//! | `certificates[].fate` `why` | `up`, `host` or `kubelet` (renews it), `due` (at the next `up`), `stays`, `expired`, `missing`; `why` it is due or missing |
+//! | `certificates[].presented` | null: not queried; else `at`, `same` (null: unknown, see `why`), `older`, `ends` and `serial` of the served certificate |
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
@@ -27,14 +28,14 @@ use crate::model::timestamp::{date, rfc3339};
 use serde_json::{Value, json};
 
 const HEADS: [&str; 6] = ["CERTIFICATE", "FOR", "SIGNED BY", "ENDS", "LEFT", "THEN"];
-/// Which of them gives way where the page is narrow, and to how few columns.
+/// The column that shrinks on a narrow page, and its minimum width.
 const NARROWED: usize = 1;
 const NARROWEST: usize = 12;
 
-/// The rows of one place.
+/// The rows of one machine.
 type Rows = Vec<Vec<Cell>>;
 
-/// The page.
+/// The certificates as text.
 pub fn text(listing: &Listing, style: &Style) -> String {
     let tables: Vec<Rows> = places(listing).map(|(_, of)| of.map(rows).unwrap_or_default()).collect();
     let (heads, tables, widths) = fitted(tables, style);
@@ -62,13 +63,13 @@ pub fn text(listing: &Listing, style: &Style) -> String {
     text
 }
 
-/// Every place with its heading.
+/// Every machine with its heading.
 fn places(listing: &Listing) -> impl Iterator<Item = (String, Result<&OfHost, &Unreachable>)> {
     let hosts = listing.hosts.iter().map(|(host, of)| (host.to_string(), of.as_ref()));
-    hosts.chain([("kept on this machine".to_owned(), Ok(&listing.own))])
+    hosts.chain([("on this machine".to_owned(), Ok(&listing.own))])
 }
 
-/// Heads, rows and widths, with a column less or a narrower one where there is no room.
+/// Heads, rows and widths; on a narrow page with a narrower column, or without it.
 fn fitted(mut tables: Vec<Rows>, style: &Style) -> (Vec<&'static str>, Vec<Rows>, Vec<usize>) {
     let mut heads = HEADS.to_vec();
     let mut widths = widths(&heads, tables.iter().flatten());
@@ -107,8 +108,8 @@ fn row(certificate: &Certificate, now_ms: i64) -> Vec<Cell> {
     };
     let then = match &certificate.fate {
         Fate::ByUp => (Paint::Dim, "renewed by up".to_owned()),
-        Fate::ByHost => (Paint::Dim, "renewed by its host itself".to_owned()),
-        Fate::ByKubelet => (Paint::Dim, "renewed by the kubelet itself".to_owned()),
+        Fate::ByHost => (Paint::Dim, "renewed by the host".to_owned()),
+        Fate::ByKubelet => (Paint::Dim, "renewed by the kubelet".to_owned()),
         Fate::Stays => (Paint::Dim, "stays".to_owned()),
         Fate::Due(why) => (Paint::Warn, format!("due: {}", one_line(why))),
         Fate::Expired => (Paint::Bad, "expired".to_owned()),
@@ -119,7 +120,7 @@ fn row(certificate: &Certificate, now_ms: i64) -> Vec<Cell> {
     vec![(Paint::Bold, certificate.name.clone()), plain(one_line(&certificate.subject)), signed, ends, left, then]
 }
 
-/// Who serves with it, and the unit or pod to look at.
+/// The component that serves with the certificate.
 fn component(name: &str) -> &'static str {
     match name {
         "apiserver" => "the API server",
@@ -128,7 +129,7 @@ fn component(name: &str) -> &'static str {
     }
 }
 
-/// What does not fit into a row.
+/// Anomalies that do not fit into a row.
 fn odd(certificate: &Certificate, style: &Style) -> String {
     let say = |mark: String, why: &str| {
         let flow = Flow::of(&format!("{}:", certificate.name), Paint::Bold).and(why, Paint::Plain);
@@ -136,7 +137,7 @@ fn odd(certificate: &Certificate, style: &Style) -> String {
     };
     let mut text = String::new();
     match &certificate.fate {
-        Fate::Missing(why) => text.push_str(&say(style.warn(), &format!("it is not there; {}", one_line(why)))),
+        Fate::Missing(why) => text.push_str(&say(style.warn(), &format!("missing: {}", one_line(why)))),
         Fate::Due(why) if certificate.found.is_none() => text.push_str(&say(style.warn(), &one_line(why))),
         _ => {}
     }
@@ -148,13 +149,13 @@ fn odd(certificate: &Certificate, style: &Style) -> String {
             let which = if *older { "an older one" } else { "another one" };
             let ends = date(shown.not_after_s.saturating_mul(1000));
             let why = format!(
-                "on port {port} of {address} {who} presents {which}, which ends on {ends}; it reads its file again within a minute, \
-                 and has to be restarted if it does not"
+                "{who} presents {which} at {address}, port {port}, which expires on {ends}; it reloads its file \
+                 within a minute. If it does not, restart it"
             );
             text.push_str(&say(style.warn(), &why));
         }
         Seen::Nothing(why) if style.verbosity > 0 => {
-            let why = format!("what {who} presents is not known: {}", one_line(why));
+            let why = format!("the certificate that {who} presents is unknown: {}", one_line(why));
             text.push_str(&say(style.paint(Paint::Dim, "-"), &why));
         }
         Seen::Nothing(_) => {}
@@ -162,7 +163,7 @@ fn odd(certificate: &Certificate, style: &Style) -> String {
     text
 }
 
-/// How many there are, and which ends first.
+/// The number of certificates, and which one expires first.
 pub fn summary(listing: &Listing) -> String {
     let here = listing.own.certificates.iter().map(|c| (None, listing.own.now_ms, c));
     let hosts = listing.hosts.iter().filter_map(|(host, of)| Some((host, of.as_ref().ok()?)));
@@ -171,17 +172,17 @@ pub fn summary(listing: &Listing) -> String {
         there.chain(here).filter(|(.., c)| c.found.is_some()).collect();
     let left = |now_ms: i64, c: &Certificate| c.found.as_ref().map_or(i64::MAX, |found| left_s(found, now_ms));
     let Some((host, now_ms, first)) = found.iter().min_by_key(|(_, now_ms, c)| left(*now_ms, c)) else {
-        return "there are no certificates yet: `hactl up` makes them".to_owned();
+        return "there are no certificates yet: `hactl up` issues them".to_owned();
     };
     let place = host.map_or_else(|| "this machine".to_owned(), ToString::to_string);
     let ends = match left(*now_ms, first) {
         left if left <= 0 => format!("expired {} ago", span(left.saturating_neg())),
-        left => format!("ends in {}", span(left)),
+        left => format!("expires in {}", span(left)),
     };
-    format!("{}; the first to end is {} on {place}: it {ends}", count(found.len(), "certificate"), first.name)
+    format!("{}; the first to expire is {} on {place}: it {ends}", count(found.len(), "certificate"), first.name)
 }
 
-/// The same for programs.
+/// The certificates for programs.
 pub fn json(cluster: &ClusterName, listing: &Listing) -> Value {
     let hosts = listing.hosts.iter().map(|(name, of)| {
         let silence = of.as_ref().err();
@@ -250,72 +251,86 @@ fn one_json(certificate: &Certificate, now_ms: i64) -> Value {
     })
 }
 
-/// What the next stage of a rotation is, before its plan.
+/// The next stage of a rotation, shown before its plan.
 pub fn rotation(what: Rotatable, stage: Option<Stage>, finish: bool) -> String {
-    let end = if what.outlives() && !finish { "stays trusted until --finish" } else { "goes" };
-    let used = format!("Then it comes into use, and what the old one was for is made anew; the old one {end}.");
+    let end = if what.outlives() && !finish { "stays trusted until --finish" } else { "is removed" };
+    let used = format!(
+        "Next, hactl switches to the new one and reissues everything that depends on it; the old one \
+                        {end}."
+    );
     let (now, then) = match stage {
-        None => (format!("{what} would be replaced: first every host learns of the new one, as below."), used),
-        Some(Stage::Spread) => (format!("{what} is being replaced: every host learns of the new one, as below."), used),
-        Some(Stage::Issued) => (
-            format!("{what} is being replaced: the new one comes into use, as below."),
-            format!("Then the old one {end}."),
+        None => (format!("{what} would be rotated. First stage: every host gets the new one, as below."), used),
+        Some(Stage::Spread) => (
+            format!(
+                "{what} is being rotated. This stage: every host gets the new one, as \
+                                         below."
+            ),
+            used,
         ),
-        Some(Stage::Ending) => {
-            (format!("{what} is being replaced: the old one goes, as below."), "Then it is done.".to_owned())
-        }
+        Some(Stage::Issued) => (
+            format!("{what} is being rotated. This stage: switch to the new one, as below."),
+            format!("Next, the old one {end}."),
+        ),
+        Some(Stage::Ending) => (
+            format!("{what} is being rotated. This stage: remove the old one, as below."),
+            "Then the rotation is complete.".to_owned(),
+        ),
     };
     format!("{now}\n{then}\n\n")
 }
 
 /// How a rotation ended.
 pub fn rotated(what: Rotatable, old_is_trusted: bool, rewritten: usize) -> String {
-    let more = if rewritten > 0 { format!("; {} written anew", count(rewritten, "Secret")) } else { String::new() };
+    let more = if rewritten > 0 { format!("; {} re-encrypted", count(rewritten, "Secret")) } else { String::new() };
     let old = match (what, old_is_trusted) {
         (_, true) => "; the old one is still trusted",
-        // What stands above it vouches for it still, to whoever is shown it along with what it signed.
+        // The CA above it still vouches for it to a peer that receives it in a chain.
         (Rotatable::SigningCa, false) => ", and nothing uses the old one any more",
         (_, false) => ", and the old one is gone",
     };
-    format!("{what} is new{more}{old}")
+    format!("{what} is rotated{more}{old}")
 }
 
-/// What is left to do for people behind a rotation.
+/// What people have to do after a rotation.
 pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::path::Path) -> Vec<String> {
     let kubeconfig = kubeconfig.display();
     match what {
         Rotatable::ServiceAccount if old_is_trusted => vec![
-            "give programs outside the cluster other tokens: those that they hold are good until the old key goes"
+            "give programs outside the cluster new tokens: their current ones are valid until the old key is removed"
                 .to_owned(),
-            format!("after a day, when pods have got other tokens: hactl certs rotate {what} --finish"),
+            format!("after a day, when all pods have new tokens: hactl certs rotate {what} --finish"),
         ],
         Rotatable::ClusterCa if old_is_trusted => vec![
             format!(
-                "give people other kubeconfigs ({kubeconfig} is new): those that they have are good until the old one goes"
+                "give people new kubeconfigs ({kubeconfig} is new): their current ones are valid until the old CA is \
+                 removed"
             ),
-            format!("when they have them: hactl certs rotate {what} --finish"),
+            format!("when everyone has one: hactl certs rotate {what} --finish"),
         ],
         Rotatable::SigningCa if old_is_trusted => vec![
-            "give those other certificates who had the API sign theirs: what they have is good until the old one goes".to_owned(),
-            format!("when they have them: hactl certs rotate {what} --finish"),
+            "replace certificates that the API signed for others: the current ones are valid until the old CA is \
+             removed"
+                .to_owned(),
+            format!("when all are replaced: hactl certs rotate {what} --finish"),
         ],
         Rotatable::SigningCa => vec![
-            "where its key may be in wrong hands that is not enough, for the cluster's authority vouches for it still: hactl certs rotate cluster-ca"
+            "if its key may be compromised, that is not enough, because the cluster CA still vouches for it: hactl \
+             certs rotate cluster-ca"
                 .to_owned(),
         ],
         Rotatable::ClusterCa => {
-            vec![format!("kubeconfigs from before are refused from now on; the administrator's is new: {kubeconfig}")]
+            vec![format!("earlier kubeconfigs are rejected from now on; the administrator's is new: {kubeconfig}")]
         }
         _ => vec![],
     }
 }
 
-/// How `certs renew` ended well.
+/// The result of `certs renew`.
 pub fn renewed(issued: &[(HostName, usize)], kubeconfig: Option<&std::path::Path>) -> String {
     let certificates: usize = issued.iter().map(|(_, n)| n).sum();
     let mut done = Vec::new();
     if certificates > 0 {
-        done.push(format!("{} issued anew on {}", count(certificates, "certificate"), count(issued.len(), "host")));
+        done.push(format!("{} renewed on {}", count(certificates, "certificate"), count(issued.len(), "host")));
     }
     if let Some(path) = kubeconfig {
         done.push(format!("the administrator's kubeconfig is new: {}", path.display()));

@@ -1,4 +1,4 @@
-//! Named checks as lines, and what they say together.
+//! Named checks as lines, and their overall result.
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
@@ -6,14 +6,14 @@ use super::words::{clean, columns, count, hosts};
 use crate::model::check::{Check, Outcome};
 use serde_json::{Value, json};
 
-/// What all checks say together.
+/// The overall result of all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Everything is as it should be.
+    /// All checks passed.
     Healthy,
-    /// Everything works; something is to be watched. Exit code 0.
+    /// Everything works, with warnings. Exit code 0.
     Watch,
-    /// Something does not work, and the cluster serves. Exit code 4.
+    /// Something does not work, but the cluster serves. Exit code 4.
     Degraded,
     /// The API or quorum is down. Exit code 7.
     Down,
@@ -41,7 +41,8 @@ impl Standing {
     }
 }
 
-/// The checks as lines: what passes for several hosts in one line, what does not each with what it means and what to do.
+/// The checks as lines: one line for a check that passes on several hosts, and one for each failure with its meaning
+/// and what to do.
 pub fn check_lines(checks: &[Check], style: &Style) -> String {
     let mut merged: Vec<(&Check, Vec<String>)> = Vec::new();
     for check in checks {
@@ -97,7 +98,7 @@ pub fn summary(checks: &[Check], style: &Style) -> String {
         _ if checks.is_empty() => (Paint::Warn, "Nothing was checked.".to_owned()),
         Standing::Healthy => (Paint::Good, format!("Healthy: {passed} passed.")),
         Standing::Watch => {
-            (Paint::Warn, format!("Healthy, with {} to watch: {passed} passed.", count(of(Outcome::Warn), "thing")))
+            (Paint::Warn, format!("Healthy, with {}: {passed} passed.", count(of(Outcome::Warn), "warning")))
         }
         Standing::Degraded => (
             Paint::Warn,
@@ -110,7 +111,8 @@ pub fn summary(checks: &[Check], style: &Style) -> String {
     style.paint(paint, &text)
 }
 
-/// A check as JSON: `name`, `host` (or null), `outcome` (`pass`, `skip`, `warn`, `fail`, `down`), `detail`, `hint` (or null).
+/// A check as JSON: `name`, `host` (or null), `outcome` (`pass`, `skip`, `warn`, `fail`, `down`), `detail`, `hint` (or
+/// null).
 pub fn check_json(check: &Check) -> Value {
     json!({
         "name": check.name,

@@ -1,7 +1,7 @@
-//! Questions to the person at the terminal. Only a terminal can agree: a pipe that says `y` is a script, and scripts
-//! have `--yes`.
+//! Questions to the person at the terminal. Only a terminal can agree: a pipe that sends `y` is a script, and scripts
+//! use `--yes`.
 //!
-//! In: a question. Out: agreement, or a refusal. [`agreed`] and [`named`] are the pure core, over any reader and writer.
+//! In: a question. Out: agreement, or a refusal. [`agreed`] and [`named`] are the pure core, for any reader and writer.
 
 use super::harmless::Harmless;
 use crate::model::names::ClusterName;
@@ -9,8 +9,7 @@ use crate::model::refusal::Refusal;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 
-/// Asks a question whose answer is no unless somebody types yes. `what` names what would be disturbed, for the refusal when
-/// there is no terminal.
+/// Asks a question; the default answer is no. `what` names the disruption, for the refusal without a terminal.
 ///
 /// # Errors
 /// [`Refusal::NeedsConsent`] without a terminal, [`Refusal::Declined`] on anything but yes.
@@ -18,7 +17,7 @@ pub fn ask(question: &str, what: &str) -> Result<(), Refusal> {
     with_terminal(what, |input, output| agreed(input, output, question))
 }
 
-/// Asks for the cluster's name to be typed: for what takes a cluster down.
+/// Asks for the cluster's name, before work that takes a cluster down.
 ///
 /// # Errors
 /// As [`ask`].
@@ -31,18 +30,18 @@ fn with_terminal(
     talk: impl FnOnce(&mut BufReader<File>, &mut Harmless<File>) -> io::Result<bool>,
 ) -> Result<(), Refusal> {
     let nobody = || Refusal::NeedsConsent { what: what.to_owned() };
-    // The controlling terminal, not standard input: an inventory may come through that.
+    // The controlling terminal, not standard input, which may carry an inventory.
     let open = || OpenOptions::new().read(true).write(true).open("/dev/tty");
     let (Ok(input), Ok(output)) = (open(), open()) else { return Err(nobody()) };
     match talk(&mut BufReader::new(input), &mut Harmless(output)) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Refusal::Declined),
-        // A terminal that went away in the middle cannot agree.
+        // A terminal that is gone cannot agree.
         Err(_) => Err(nobody()),
     }
 }
 
-/// Asks on `output` until `input` says yes or no. An empty line and the end of input are a no.
+/// Asks on `output` until `input` answers yes or no. An empty line and the end of input mean no.
 ///
 /// # Errors
 /// When reading or writing fails.
@@ -63,17 +62,17 @@ pub fn agreed(input: &mut impl BufRead, output: &mut impl Write, question: &str)
     Ok(false)
 }
 
-/// Asks for the cluster's name. Only the very name agrees; there is one try.
+/// Asks for the cluster's name. Only the exact name agrees, and there is one attempt.
 ///
 /// # Errors
 /// When reading or writing fails.
 pub fn named(input: &mut impl BufRead, output: &mut impl Write, cluster: &ClusterName) -> io::Result<bool> {
-    write!(output, "Type the name of the cluster ({cluster}) to go on: ")?;
+    write!(output, "Type the name of the cluster ({cluster}) to continue: ")?;
     output.flush()?;
     Ok(line(input)?.as_deref() == Some(cluster.as_str()))
 }
 
-/// A line without its end and surrounding blanks; `None` at the end of input.
+/// A line without its end and surrounding whitespace; `None` at the end of input.
 fn line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut text = String::new();
     let read = input.read_line(&mut text)?;

@@ -1,4 +1,4 @@
-//! Copies of recovery bundles in directories of hosts, in words: each once, though several hosts see the same share.
+//! Texts about copies of snapshots in directories of hosts: each copy once, even if several hosts see the same share.
 
 use super::snapshots::{ago, columns, distrusted};
 use super::words::{bytes, clean};
@@ -9,12 +9,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What hosts found, each with its host.
+/// The findings, each with its host.
 fn facts(listed: &CopiesListed) -> impl Iterator<Item = (&HostName, &CopiesFact)> {
     listed.iter().flat_map(|(host, found)| found.iter().flatten().map(move |fact| (host, fact)))
 }
 
-/// Those that were not read: directory and name, the first host that sees it, and its size.
+/// Copies that were not read: the first host that sees each, its directory and name, and its size.
 fn others(listed: &CopiesListed) -> Vec<(CopyAddress, u64)> {
     let mut all: BTreeMap<(&str, &str), (CopyAddress, u64)> = BTreeMap::new();
     for (host, fact) in facts(listed) {
@@ -29,7 +29,7 @@ fn others(listed: &CopiesListed) -> Vec<(CopyAddress, u64)> {
     all
 }
 
-/// Directories in which nobody has anything, each with who looked.
+/// Directories without copies, each with the hosts that read it.
 fn empty(listed: &CopiesListed) -> BTreeMap<&str, Vec<&str>> {
     let mut seen: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();
     for (host, fact) in facts(listed).filter(|(_, fact)| fact.trouble.is_none()) {
@@ -40,7 +40,7 @@ fn empty(listed: &CopiesListed) -> BTreeMap<&str, Vec<&str>> {
     seen.into_iter().filter(|(_, (_, some))| !some).map(|(directory, (hosts, _))| (directory, hosts)).collect()
 }
 
-/// All of them, the newest first, and what is wrong; nothing where no copies go to directories.
+/// All copies, the newest first, and their problems; empty if no copies go to directories.
 pub fn table(listed: &CopiesListed, now_ms: i64) -> String {
     let mut rows = vec![["TAKEN", "BY", "SIGNED BY", "REVISION", "SIZE", "ADDRESS", "ALSO ON"].map(str::to_owned)];
     rows.extend(shared(listed).into_iter().map(|one| {
@@ -81,7 +81,7 @@ pub fn table(listed: &CopiesListed, now_ms: i64) -> String {
     text
 }
 
-/// What is told to programs of one directory.
+/// One directory in the JSON output.
 #[derive(Default, Serialize)]
 struct CopyRow {
     bundles: Vec<Value>,
@@ -89,7 +89,7 @@ struct CopyRow {
     trouble: BTreeMap<HostName, String>,
 }
 
-/// The same for programs, by directory.
+/// The copies for programs, by directory.
 pub fn json(listed: &CopiesListed) -> Value {
     let mut all: BTreeMap<&str, CopyRow> = BTreeMap::new();
     for (host, fact) in facts(listed) {

@@ -1,4 +1,4 @@
-//! Changes of files as people read them: a line with the path and its hosts, then the lines that go and come.
+//! Changes of files as text: a line with the path and its hosts, then the removed and added lines.
 //!
 //! In: [`Difference`]s. Out: text, or JSON with the same.
 
@@ -9,25 +9,25 @@ use crate::model::names::HostName;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-/// Lines around a change that stay, so that it is found.
+/// Lines of context around a change.
 const AROUND: usize = 2;
-/// So many lines of a file are shown unless everything is asked for.
+/// How many lines of a file are shown without -v.
 const MOST: usize = 24;
-/// So many hosts are named.
+/// How many hosts are named.
 const NAMED: usize = 4;
 
-/// The changes, or nothing where there are none.
+/// The changes as text; empty if there are none.
 pub fn differences_text(differences: &[Difference], style: &Style) -> String {
     if differences.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "what changes in files"));
+    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "changes in files"));
     for one in differences {
         let places: Vec<&HostName> = one.hosts.iter().collect();
         let head = format!("{}  {}", one.path, hosts(&places, NAMED));
         text.push_str(&format!("  {}\n", style.paint(Paint::Bold, &head)));
         match &one.shown {
-            Shown::Secret => said(&mut text, "what it holds is secret and not shown", style),
+            Shown::Secret => said(&mut text, "secret content, not shown", style),
             Shown::Removed => said(&mut text, "is removed", style),
             Shown::Texts { before, after } => text.push_str(&lines(before, after, style)),
         }
@@ -70,7 +70,8 @@ fn lines(before: &str, after: &str, style: &Style) -> String {
     text
 }
 
-/// The changes as JSON: `path`, `hosts`, and `change`: `secret`, `removed` or `text`, the last with `before` and `after`.
+/// The changes as JSON: `path`, `hosts`, and `change`: `secret`, `removed` or `text`, the last with `before` and
+/// `after`.
 pub fn differences_json(differences: &[Difference]) -> Value {
     let one = |one: &Difference| match &one.shown {
         Shown::Secret => json!({"path": one.path, "hosts": one.hosts, "change": "secret"}),

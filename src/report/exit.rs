@@ -1,6 +1,7 @@
 //! Exit codes: the one place where each is given its number.
 //!
-//! In: how a command ended, as a word. Out: the process's exit code. README and `docs/verbs.md` have the same table for people.
+//! In: how a command ended, as a word. Out: the process's exit code. README and `docs/verbs.md` have the same table for
+//! people.
 
 use crate::model::check::Outcome;
 

@@ -1,4 +1,4 @@
-//! A failed step, told in full wherever it is told: what, where, why, and the host's last lines.
+//! The text of a failed step: the step, its host, the reason, and the host's last log lines.
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
@@ -6,7 +6,7 @@ use super::words::{clean, columns, time};
 use crate::model::names::HostName;
 use std::time::Duration;
 
-/// Lines of a host's log that are shown.
+/// How many lines of a host's log are shown.
 const TAIL: usize = 20;
 
 /// The failure as text, ending with a line feed.
@@ -34,8 +34,8 @@ pub(super) fn failure(
     }
     let shown = &tail[tail.len().saturating_sub(TAIL)..];
     let heading = match shown.len() {
-        1 => format!("the last line of {place}:"),
-        n => format!("the last {n} lines of {place}:"),
+        1 => format!("the last log line of {place}:"),
+        n => format!("the last {n} log lines of {place}:"),
     };
     text.push_str(&format!("    {}\n", style.paint(Paint::Dim, &heading)));
     let rule = style.paint(Paint::Dim, if style.unicode { "│" } else { "|" });
@@ -45,7 +45,7 @@ pub(super) fn failure(
         if columns(line) + 6 <= style.width {
             text.push_str(&format!("    {rule} {line}\n"));
         } else {
-            // Nothing is cut off: the reason often stands at the end.
+            // Do not cut the line, because the reason is often at its end.
             let wrapped = Flow::of(line, Paint::Plain).lines("", 6, style);
             for (index, part) in wrapped.lines().enumerate() {
                 let indent = if index == 0 { "" } else { "  " };

@@ -1,43 +1,43 @@
-//! The rows of the table of verdicts that are about fetching and carrying bundles.
+//! The part of the verdict table for fetching, exporting and importing bundles.
 //!
-//! In: a kind. Out: its word for programs, its exit code, and what to do about it.
+//! In: a kind. Out: its code for programs, its exit code, and hints.
 
 use super::exit::Exit;
 
-/// In which way a bundle could not be fetched, exported or imported.
+/// Why a bundle could not be fetched, exported or imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FetchKind {
-    /// Nothing is known to fetch for these versions.
+    /// No sources are known for these versions.
     NoRelease,
-    /// A server's name is not known.
+    /// The name of a server does not resolve.
     Name,
-    /// A server's certificate is not trusted.
+    /// The certificate of a server is not trusted.
     Trust,
-    /// Nobody answers.
+    /// The server does not answer.
     Unreachable,
     /// There is no such file or image.
     NotFound,
-    /// The server asks who we are.
+    /// The server requires authentication.
     Denied,
-    /// The server or the network is not well.
+    /// The server or the network has a problem.
     Unwell,
-    /// The content is not what its checksum says.
+    /// The content does not match its checksum.
     Checksum,
-    /// The publisher says something else than at the first use.
+    /// The publisher reports another digest than at the first use.
     Moved,
-    /// What came is not what it should be.
+    /// The server sent something unexpected.
     NotUnderstood,
     /// The disk is full.
     Full,
     /// Another process fetches into the same store.
     Busy,
-    /// A file is no bundle, or of another format.
+    /// The file is not a bundle, or has another format.
     NotABundle,
-    /// A file ends too early.
+    /// The file is truncated.
     CutShort,
-    /// A file is not what it says.
+    /// The file does not match its own digests.
     Tampered,
-    /// Another bundle of the same version is there.
+    /// The store has another bundle of the same version.
     Different,
 }
 
@@ -71,57 +71,64 @@ impl FetchKind {
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
-        const AGAIN: &str = "run the same command again: it goes on from what is there";
-        const MIRROR: &str = "`--mirror HOST=URL` asks another place; with `--lock FILE` what comes from there must be what the lock says";
+        const AGAIN: &str = "run the same command again: it resumes the download";
+        const MIRROR: &str =
+            "`--mirror HOST=URL` uses another server; with `--lock FILE`, its files must match the lock file";
         match self {
             Self::NoRelease => &["`hactl bundle build --help` shows how versions are chosen"],
-            Self::Name => {
-                &["see that this machine resolves names; where only a proxy does, name it in HTTPS_PROXY", MIRROR]
-            }
+            Self::Name => &["check that this machine resolves names; if only a proxy does, set HTTPS_PROXY", MIRROR],
             Self::Trust => &[
-                "a proxy that looks into TLS shows a certificate of its own: add its authority to this machine's, or name a file with all of them in SSL_CERT_FILE",
+                "a proxy that intercepts TLS presents its own certificate: add its CA to this machine's trust store, \
+                 or name a file with all CAs in SSL_CERT_FILE",
                 MIRROR,
             ],
             Self::Unreachable => &[
-                "see that this machine may reach the server; a proxy is named in HTTPS_PROXY, exceptions in NO_PROXY",
+                "check that this machine can reach the server; HTTPS_PROXY names a proxy, NO_PROXY the exceptions",
                 MIRROR,
             ],
             Self::NotFound => &[
-                "is this version released, and for this architecture? The publisher's list of releases says so; `--kubernetes` and `--with NAME=VERSION` choose another",
-                "a mirror may not have it: leave `--mirror` out to ask the publisher",
+                "check the publisher's list of releases for this version and architecture; `--kubernetes` and `--with \
+                 NAME=VERSION` choose another version",
+                "a mirror may not have it: omit `--mirror` to ask the publisher",
             ],
             Self::Denied => &[
-                "hactl logs in nowhere: put the content where it is given to everybody, and name that place with `--mirror HOST=URL`",
-                "a registry also says so when too much was asked of it: wait an hour",
+                "hactl does not authenticate: put the content on a server without authentication, and name it with \
+                 `--mirror HOST=URL`",
+                "a registry also answers like this when a rate limit is exceeded: wait an hour",
             ],
             Self::Unwell => &[AGAIN, MIRROR],
             Self::Checksum => &[
-                "nothing of it was used; run the same command again, for it may have been damaged on its way",
-                "if it says so again, somebody between here and the publisher changes files: ask from another network, and tell the publisher",
+                "nothing of it was used; run the same command again, because it may have been damaged in transit",
+                "if the result is the same, something between here and the publisher modifies files: try another \
+                 network, and inform the publisher",
             ],
             Self::Moved => &[
-                "find out why before anything else: publishers do not change what they released",
-                "once you know that the new one is right, take this source out of the lock file, and run the same command again",
+                "first find out why: publishers do not change released files",
+                "once you know that the new digest is right, remove this source from the lock file, and run the same \
+                 command again",
             ],
             Self::NotUnderstood => {
-                &["see what the server sends: a proxy or a portal that asks for a login answers in its stead", MIRROR]
+                &["check the server's answer: a proxy or a login portal may have answered instead", MIRROR]
             }
-            Self::Full => &[
-                "make room, or name a store on another disk with --bundles DIR; what came so far is kept, and the same command goes on from there",
-            ],
-            Self::Busy => &["wait for the other one to end: the lock goes with its process"],
+            Self::Full => {
+                &["free some space, or name a store on another disk with --bundles DIR; the same command then resumes \
+                 the download"]
+            }
+            Self::Busy => &["wait for the other process to end: its lock is released when it exits"],
             Self::NotABundle => &[
-                "`hactl bundle export` writes such a file; the hactl that reads it must be as new as the one that wrote it",
+                "`hactl bundle export` writes such a file; import it with a hactl that is at least as new as the one \
+                 that wrote it",
             ],
-            Self::CutShort => &[
-                "copy the file again and run the same command: what was whole is in the store already and is not taken twice",
-            ],
+            Self::CutShort => {
+                &["copy the file again and run the same command: complete files are already in the store and are not \
+                 imported twice"]
+            }
             Self::Tampered => &[
-                "the bundle was not taken; copy the file again from where it was exported",
-                "compare the identity with what `hactl bundle list` shows there; `--expect` does so",
+                "the bundle was not imported; copy the file again from the machine that exported it",
+                "compare the identity with the one that `hactl bundle list` shows there; `--expect` does so",
             ],
             Self::Different => {
-                &["`--replace` takes it in the other's place: hosts get the new bytes at the next `hactl up`"]
+                &["`--replace` replaces the other one: the hosts get the new files at the next `hactl up`"]
             }
         }
     }

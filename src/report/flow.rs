@@ -1,24 +1,24 @@
-//! Text of several looks, wrapped at words with a hanging indent.
+//! Styled text, wrapped at words with a hanging indent.
 
 use super::style::{Paint, Style};
 use super::words::{clean, columns};
 
-/// Words with their looks, waiting for a width.
+/// Words with their styles, not wrapped yet.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Flow(Vec<(String, Paint)>);
 
 impl Flow {
-    /// One text in one look.
+    /// One text in one style.
     pub fn of(text: &str, paint: Paint) -> Self {
         Self::default().and(text, paint)
     }
-    /// And another after it.
+    /// Appends another text.
     pub fn and(mut self, text: &str, paint: Paint) -> Self {
         self.0.extend(clean(text).split_whitespace().map(|word| (word.to_owned(), paint)));
         self
     }
-    /// The lines. The first starts after `lead`, which is written as it is and takes `lead_columns`; the others are
-    /// indented by as much. A word longer than a line stays whole: paths and URLs are for copying.
+    /// The lines. The first starts after `lead`, which is written unchanged and takes `lead_columns`; the others are
+    /// indented by `lead_columns`. A word longer than a line stays whole, so that paths and URLs can be copied.
     pub fn lines(&self, lead: &str, lead_columns: usize, style: &Style) -> String {
         let mut text = lead.to_owned();
         let mut at = lead_columns;
@@ -64,8 +64,8 @@ fn flush(text: &mut String, run: &mut Option<(String, Paint)>, style: &Style) {
     }
 }
 
-/// Text that may be a picture, such as the line of an inventory with a mark below: its line breaks are meant, and only a line
-/// that is too long is broken. `lead` stands before the first line; the others are two columns in.
+/// Preformatted text, such as a line of an inventory with a marker below: line breaks are kept, and only a line that is
+/// too long is wrapped. `lead` precedes the first line; the others are indented by two columns.
 pub fn pictured(text: &str, lead: &str, style: &Style) -> String {
     let mut out = String::new();
     for (index, line) in text.lines().enumerate() {

@@ -1,4 +1,4 @@
-//! Many steps as few phrases: `deliver 21 parts: etcd, containerd, kubelet ...` instead of 21 lines.
+//! Summarises many steps in few phrases: `deliver 21 parts: etcd, containerd, kubelet ...` instead of 21 lines.
 //!
 //! In: steps of one host and stage. Out: phrases with their reasons, for plans and for progress alike.
 
@@ -7,10 +7,10 @@ use crate::model::facts::Members;
 use crate::model::plan::{Action, HowToRun, Impact, InitialClusterState, Precondition, Step};
 use crate::model::target::FileSet;
 
-/// Names in a phrase before it says how many more there are.
+/// How many names a phrase lists before it counts the rest.
 const MOST: usize = 6;
 
-/// A phrase for steps of one kind, and why they are there.
+/// A phrase for steps of one kind, with their reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
     /// What is done.
@@ -19,8 +19,8 @@ pub struct Row {
     pub why: String,
 }
 
-/// Whether a step is one to be told of by itself: a change of membership, a restart of something that serves, a loss,
-/// or a part of such a story.
+/// Whether a step gets its own line: a change of membership, a restart of something that serves, a loss of data, or a
+/// step that belongs to one of these.
 pub fn stands_out(step: &Step, members: Option<&Members>) -> bool {
     let story = matches!(step.action, Action::StartMember { .. } | Action::MoveLeader { .. }) && members.is_some();
     story || step.action.profile().impact > Impact::None || matches!(step.precondition, Precondition::Tolerates { .. })
@@ -57,7 +57,7 @@ fn row(steps: &[&Step]) -> Row {
     Row { what: phrase(&actions), why }
 }
 
-/// A reason given for one thing, said of several.
+/// Turns a reason for one thing into one for several.
 fn plural(why: &str, things: usize) -> String {
     if things == 1 {
         return why.to_owned();
@@ -71,7 +71,7 @@ fn plural(why: &str, things: usize) -> String {
     why.strip_suffix(" it").map(|head| format!("{head} them")).unwrap_or(why)
 }
 
-/// Whether two actions belong into one phrase.
+/// Whether two actions belong in one phrase.
 fn alike(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::RunUnit { how: a, .. }, Action::RunUnit { how: b, .. }) => a == b,
@@ -82,7 +82,7 @@ fn alike(a: &Action, b: &Action) -> bool {
     }
 }
 
-/// One phrase for actions that are alike. A single action is told in its own words.
+/// One phrase for similar actions. A single action keeps its own text.
 pub fn phrase(actions: &[&Action]) -> String {
     let Some(first) = actions.first() else { return String::new() };
     let names = |name: fn(&Action) -> Option<String>| actions.iter().filter_map(|a| name(a)).collect::<Vec<_>>();
@@ -118,9 +118,9 @@ pub fn phrase(actions: &[&Action]) -> String {
             format!("{verb} {}", list(&units, MOST))
         }
         Action::StartMember { state: InitialClusterState::New { initial_members, .. }, .. } => {
-            format!("start etcd as one of {} founding members", initial_members.len())
+            format!("start etcd as one of {} initial members", initial_members.len())
         }
-        Action::Seal { .. } => "seal etcd, so that a later start can only join".to_owned(),
+        Action::Seal { .. } => "mark etcd as bootstrapped, so that a later start can only join".to_owned(),
         Action::Apply { objects, .. } if actions.len() == 1 && objects.len() <= 1 => first.to_string(),
         Action::Apply { .. } => {
             let addons = names(|a| if let Action::Apply { addon, .. } = a { Some(addon.clone()) } else { None });
@@ -141,7 +141,7 @@ pub fn phrase(actions: &[&Action]) -> String {
     }
 }
 
-/// Phrases without their lists of names, for a line of progress; in the words for what is done when it is.
+/// Phrases without their lists of names, for a line of progress; `done` selects the wording for finished steps.
 pub fn brief(actions: &[&Action], done: bool) -> String {
     let mut kinds: Vec<Vec<&Action>> = Vec::new();
     for action in actions {
@@ -154,7 +154,7 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
     let phrases = kinds.iter().filter_map(|same| {
         let head = || phrase(same).split_once(':').map_or_else(|| phrase(same), |(head, _)| head.to_owned());
         let said = match same.first()? {
-            Action::WriteClusterId { .. } => "stamp it".to_owned(),
+            Action::WriteClusterId { .. } => "write the cluster's identity".to_owned(),
             Action::Prepare { .. } => "prepare it".to_owned(),
             Action::Deliver { .. } | Action::Import { .. } | Action::Configure { .. } | Action::Apply { .. }
                 if same.len() > 1 =>
@@ -163,7 +163,7 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
             }
             Action::Configure { set, .. } => format!("{} {set}", written(same.first()?)),
             Action::StartMember { .. } => "start etcd".to_owned(),
-            Action::Seal { .. } => "seal etcd".to_owned(),
+            Action::Seal { .. } => "mark etcd as bootstrapped".to_owned(),
             Action::ProveQuorum if done => "a quorum answers".to_owned(),
             Action::AwaitServing { .. } if done => "API server ready".to_owned(),
             Action::AwaitApi if done => "an API server ready".to_owned(),
@@ -176,12 +176,12 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
     phrases.collect::<Vec<_>>().join(", ")
 }
 
-/// What becomes of a set's files: those of a role that a host has no more go.
+/// The verb for a set of files: the files of a role that the host lost are removed.
 fn written(action: &Action) -> &'static str {
     if matches!(action, Action::Configure { set, .. } if set.is_former()) { "remove" } else { "write" }
 }
 
-/// In brief all files that are written are one kind, and so are all that go.
+/// For brief phrases, all written files are one kind, and all removed files are another.
 fn alike_in_brief(a: &Action, b: &Action) -> bool {
     match (a, b) {
         (Action::Configure { .. }, Action::Configure { .. }) => written(a) == written(b),
@@ -189,17 +189,17 @@ fn alike_in_brief(a: &Action, b: &Action) -> bool {
     }
 }
 
-/// `registry.k8s.io/coredns/coredns:v1.14.6` is `coredns:v1.14.6` to people.
+/// Shortens `registry.k8s.io/coredns/coredns:v1.14.6` to `coredns:v1.14.6`.
 fn image(reference: &str) -> String {
     reference.rsplit('/').next().unwrap_or(reference).to_owned()
 }
 
-/// `kubelet.service` is `kubelet` to people; other kinds of units keep their suffix.
+/// Shortens `kubelet.service` to `kubelet`; other kinds of units keep their suffix.
 fn short(unit: &str) -> String {
     unit.strip_suffix(".service").unwrap_or(unit).to_owned()
 }
 
-/// etcd's members in one phrase: `3 voters, quorum 2, 3 healthy, tolerates 1 failure`.
+/// The etcd members in one phrase: `3 voters, quorum 2, 3 healthy, tolerates 1 failure`.
 pub fn quorum(members: &Members) -> String {
     let learners = members.0.len() - members.voters();
     let mut text = count(members.voters(), "voter");

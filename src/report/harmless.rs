@@ -1,20 +1,20 @@
-//! The way out of every word: what is shown can be seen, stays in its place and reads in its order.
+//! All output passes through here, so that text of others is visible, stays in place and reads in order.
 //!
-//! In: text that may hold anything, for hosts, shares, registries and pods had a part in it. Out: the same without what a terminal would act
-//! on and without what a person cannot see, but for the few looks that hactl itself gives ([`Style`](super::Style)); as JSON, with those
-//! characters escaped. All that writes to standard output or standard error does it here, so that no field can be forgotten: a test looks
-//! for those who do not.
+//! In: text with arbitrary content, because hosts, shares, registries and pods contribute to it. Out: the same text
+//! without terminal control sequences and invisible characters, except the styles of hactl itself
+//! ([`Style`](super::Style)); in JSON, such characters are escaped. All output to standard output and standard error
+//! goes through this file, so that no field can be forgotten; a test enforces it.
 
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// The looks that hactl gives text; whatever else begins with an escape is not ours.
+/// The styles that hactl uses; any other escape sequence is foreign.
 pub(super) const LOOKS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[1;31m"];
 
-/// Whether a character does something instead of being seen: controls (C0, DEL, C1), what turns the direction of writing, what takes no room,
-/// what breaks lines, and blanks that look like nothing.
+/// Whether a character is invisible or has an effect: controls (C0, DEL, C1), bidirectional controls, zero-width
+/// characters, line separators, and invisible fillers.
 pub const fn unseen(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -23,7 +23,8 @@ pub const fn unseen(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Text for people: line feeds and hactl's own looks stay, tabs become blanks, whatever else is unseen is gone.
+/// Text for people: line feeds and hactl's own styles stay, tabs become spaces, all other unseen characters are
+/// removed.
 pub fn text(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| unseen(c) && c != '\n') {
         return Cow::Borrowed(text);
@@ -47,7 +48,8 @@ pub fn text(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// An object for programs, on one line: what is unseen is escaped, for such a line is read on terminals as well.
+/// An object for programs, on one line. Unseen characters are escaped, because people read such lines on terminals,
+/// too.
 pub fn json(value: &Value) -> String {
     let plain = value.to_string();
     if !plain.chars().any(unseen) {
@@ -56,7 +58,7 @@ pub fn json(value: &Value) -> String {
     let mut safe = String::with_capacity(plain.len() + 16);
     for c in plain.chars() {
         if unseen(c) {
-            // They stand in strings only. Writing into a String cannot fail.
+            // They occur in strings only. Writing into a String cannot fail.
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(safe, "\\u{unit:04x}");
             }
@@ -67,7 +69,7 @@ pub fn json(value: &Value) -> String {
     safe
 }
 
-/// A writer that lets through what [`text`] does.
+/// A writer that filters through [`text`].
 #[derive(Debug)]
 pub struct Harmless<W>(pub W);
 
@@ -91,22 +93,22 @@ pub fn stderr() -> Harmless<io::Stderr> {
     Harmless(io::stderr())
 }
 
-/// Prints text. A reader that went away (a closed pipe) is no failure of ours.
+/// Prints text. A closed pipe is not a failure.
 pub fn print(words: &str) {
     let _ = stdout().write_all(words.as_bytes());
 }
 
-/// Prints an object for programs, on a line of its own.
+/// Prints an object for programs on its own line.
 pub fn print_json(value: &Value) {
     print(&format!("{}\n", json(value)));
 }
 
-/// Prints text where it is not taken for what was asked for.
+/// Prints text on standard error, where it does not mix with the result.
 pub fn tell(words: &str) {
     let _ = stderr().write_all(words.as_bytes());
 }
 
-/// Empties the terminal behind standard output.
+/// Clears the terminal.
 pub fn clear() {
     let _ = io::stdout().write_all(b"\x1b[H\x1b[2J");
 }

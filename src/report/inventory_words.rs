@@ -1,20 +1,20 @@
-//! The words of an error about an inventory, taken apart for a verdict.
+//! Splits the text of an inventory error for a verdict.
 //!
-//! In: the error's text, which may be of many lines. Out: a headline, what stands below it, and what to do.
+//! In: the error's text, often several lines. Out: a headline, details, and what to do.
 
-/// The words of an error about an inventory, which are of more than one line: `what`, perhaps more, perhaps `  do: ...`; or
-/// a report of broken rules, each with a picture of its line.
+/// The parts of an inventory error: `what`, perhaps details, perhaps `  do: ...`; or a report of violated rules, each
+/// with its line of the inventory.
 pub(super) struct InventoryWords {
     /// The first sentence.
     pub(super) headline: String,
-    /// What stands below it.
+    /// The details.
     pub(super) more: Option<String>,
-    /// What its own last line says to do.
+    /// The hint in its last line.
     pub(super) to_do: Option<String>,
 }
 
 impl InventoryWords {
-    /// Takes the words apart.
+    /// Splits the text.
     pub(super) fn of(text: String) -> Self {
         let (what, to_do) = match text.rsplit_once("\n  do: ") {
             Some((what, to_do)) => (what, Some(to_do.to_owned())),

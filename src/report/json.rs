@@ -1,4 +1,4 @@
-//! Events as JSON, one object per line, for `-o json` and for the run log.
+//! Events as JSON, one object per line, for `-o json` and the run log.
 //!
 //! Each object has `event` and `at_ms` (since the start of the run). `planned` carries the plan in the shape of
 //! [`plan_json`](super::plan_json); the last object is the verdict.
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Progress of one step is told at most this often.
+/// Minimum interval between two progress lines of one step.
 const OFTEN: Duration = Duration::from_millis(250);
 
 /// Turns events into lines.
@@ -22,7 +22,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The event as a line without its line feed; `None` for progress that comes too soon after the last.
+    /// The event as a line without its line feed; `None` for progress too soon after the last.
     pub fn on(&mut self, at: Duration, event: &Event) -> Option<String> {
         if let Event::Moved { step, done, total } = event {
             let soon = self.last_moved.get(step).is_some_and(|last| at.saturating_sub(*last) < OFTEN);
@@ -57,8 +57,8 @@ fn shape(event: &Event) -> Value {
             "bytes_sent": bytes_sent,
             "execs": execs,
         }),
-        // Every other event is made of text and numbers, for which serde_json has no error; should one ever not be, the
-        // stream says so rather than losing it.
+        // All other events consist of text and numbers, which serde_json always serializes. If one ever fails, the
+        // stream reports it instead of losing it.
         plain => serde_json::to_value(plain).unwrap_or_else(|e| json!({"event": "unprintable", "why": e.to_string()})),
     }
 }

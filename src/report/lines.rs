@@ -1,7 +1,7 @@
-//! What stays on the screen or in the log: a line per finished group of steps, not three hundred.
+//! The permanent output of a run: a line per finished group of steps, instead of hundreds of lines.
 //!
-//! In: events with their times. Out: text to be written and kept. The reader for logs writes all of it; the reader for
-//! terminals leaves the groups out, because its live lines show them.
+//! In: events with their times. Out: text to write. The reader for logs writes all of it; the reader for terminals
+//! omits the groups, because its live lines show them.
 
 use super::checks::check_lines;
 use super::failure::failure;
@@ -19,49 +19,49 @@ use crate::model::plan::{Action, Stage};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// With more hosts than this, a group is a stage of all hosts.
+/// With more hosts than this, a group is a stage on all hosts.
 const MANY: usize = 10;
 
-/// Tells from events what is worth keeping.
+/// Turns events into permanent output.
 #[derive(Debug)]
 pub struct Reporter {
     style: Style,
     /// Whether finished groups get a line.
     groups: bool,
-    /// What the run has done so far.
+    /// The progress of the run.
     pub board: ProgressView,
     checks: Vec<Check>,
     told: BTreeSet<Group>,
-    /// Whether the last text kept ended with an empty line, or there was none.
+    /// Whether the last text ended with an empty line, or there was no text yet.
     gap: bool,
 }
 
-/// What gets one line: a stage on a host, or on all of many.
+/// A stage on one host, or on all hosts if there are many.
 type Group = (Option<HostName>, Stage);
 
 impl Reporter {
-    /// One that knows nothing yet. With `groups` every finished group gets a line.
+    /// A new reporter. With `groups`, every finished group gets a line.
     pub fn new(style: Style, groups: bool) -> Self {
         Self { style, groups, board: ProgressView::default(), checks: Vec::new(), told: BTreeSet::new(), gap: true }
     }
 
-    /// The style it writes in.
+    /// The style of the output.
     pub fn style(&self) -> &Style {
         &self.style
     }
 
-    /// Follows a terminal that has another width now.
+    /// Adapts to the current width of the terminal.
     pub fn resize(&mut self, columns: usize) {
         self.style.width = columns.clamp(40, 120);
     }
 
-    /// Takes in an event; gives the text to keep, often none.
+    /// Takes an event and returns the text to write, often none.
     pub fn on(&mut self, at: Duration, event: &Event) -> String {
         let text = self.told_of(at, event);
         self.spaced(&text)
     }
 
-    /// A text with at most one empty line before it: a line feed at its start asks for one.
+    /// The text with at most one empty line before it; a line feed at its start requests one.
     pub fn spaced(&mut self, text: &str) -> String {
         if text.is_empty() {
             return String::new();
@@ -129,7 +129,7 @@ impl Reporter {
         text
     }
 
-    /// Whatever is still to be told when a run ends or pauses.
+    /// The output that is still pending when a run ends or pauses.
     pub fn flush(&mut self, at: Duration) -> String {
         let mut text = self.finish_phase(at);
         text.push_str(&self.flush_checks());
@@ -152,7 +152,7 @@ impl Reporter {
         format!("{}\n", self.style.paint(Paint::Dim, &text))
     }
 
-    /// A step is done: a line for itself, or for its group if it was the last of it.
+    /// A step is done: its own line, or the line of its group if the group is finished.
     fn done(&mut self, step: usize) -> String {
         let Some(slot) = self.board.slots.get(&step) else { return String::new() };
         if self.style.verbosity > 0 || slot.stands_out {
@@ -170,7 +170,7 @@ impl Reporter {
         text
     }
 
-    /// Groups that were begun and did not come to their end.
+    /// Groups that were begun but not finished.
     fn unfinished(&mut self) -> String {
         if !self.groups || self.style.verbosity > 0 {
             return String::new();

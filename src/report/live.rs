@@ -1,7 +1,7 @@
-//! The lines at the bottom of a terminal that are drawn anew: erased exactly, whatever its size has become meanwhile.
+//! Redraws the lines at the bottom of a terminal and erases them exactly, even if its size has changed.
 //!
-//! Pure: gives escape sequences, writes nothing. A terminal that becomes narrower breaks the lines that are on it; what is
-//! erased is therefore counted by the width of today, from the columns that each line took when it was drawn.
+//! Pure: returns escape sequences and writes nothing. A terminal that becomes narrower wraps the lines on it. The
+//! number of rows to erase is therefore computed from the current width and the columns of each line when it was drawn.
 
 use super::harmless;
 use std::fmt::Write as _;
@@ -15,15 +15,15 @@ pub(super) struct Line {
     pub columns: usize,
 }
 
-/// What is drawn at the moment.
+/// The lines that are currently drawn.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     drawn: Vec<usize>,
 }
 
 impl Live {
-    /// Replaces what is drawn, on a terminal that has `columns` now, by `kept`, which stays, and `lines` below it. One
-    /// write, so that a terminal shows it at once. Nothing to do gives nothing to write.
+    /// Replaces the drawn lines by `kept`, which stays, and `lines` below it, on a terminal that now has `columns`. The
+    /// result is one write, so that a terminal shows it at once. It is empty if there is nothing to do.
     pub fn draw(&mut self, kept: &str, lines: &[Line], columns: usize) -> String {
         let columns = columns.max(1);
         let rows: usize = self.drawn.iter().map(|&width| width.div_ceil(columns).max(1)).sum();
@@ -35,7 +35,7 @@ impl Live {
         if rows > 1 {
             let _ = write!(text, "\x1b[{}A", rows - 1);
         }
-        // Lines are overwritten and their rests erased; only then what is below. Erasing first would flicker, and some
+        // Overwrite each line and erase its rest, then erase everything below. Erasing first would flicker, and some
         // terminals keep a screen that is erased from its top in their history.
         text.push_str(&harmless::text(kept).replace('\n', "\x1b[K\n"));
         for (index, line) in lines.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! Readers of the event stream, and every word a person reads: plans, status, failures, times, questions.
+//! Readers of the event stream, and all text for people: plans, status, failures, times, questions.
 //!
-//! In: events, plans, facts, checks, refusals. Out: text on a terminal or in a log, JSON lines, an exit code.
-//! Work never prints; only what is here does, all of it through [`harmless`]. The exit codes, headlines and hints live in one table, [`verdict`].
+//! In: events, plans, facts, checks, refusals. Out: text on a terminal or in a log, JSON lines, an exit code. Workflows
+//! never print; only this folder does, always through [`harmless`]. Exit codes, headlines and hints are in one table,
+//! [`verdict`].
 
-// Text for people: one allocation more is nothing, and `write!` into a String has an error that cannot happen.
+// Text for people is rare, so extra allocations do not matter, and `write!` into a String adds an impossible error.
 #![allow(clippy::format_push_string)]
 
 mod bars;

@@ -1,8 +1,8 @@
-//! A password from the person at the terminal, without showing it.
+//! Asks the person at the terminal for a password, without echo.
 //!
-//! In: a question. Out: a [`Secret`], or why there is none. Only the controlling terminal is asked: a password from a pipe would be in
-//! somebody's script. While it is typed the terminal shows nothing, and keys that interrupt are taken as such only once it
-//! shows again: a shell must not be left deaf.
+//! In: a question. Out: a [`Secret`], or why there is none. Only the controlling terminal is used, because a password
+//! from a pipe would be stored in a script. While echo is off, interrupt keys are handled here, so that the terminal
+//! always gets its settings back.
 
 use crate::model::secret::Secret;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
@@ -13,21 +13,21 @@ use zeroize::{Zeroize, Zeroizing};
 /// Why there is no password.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPassword {
-    /// Nobody can be asked.
+    /// There is no terminal.
     #[error("there is no terminal to ask for the password on")]
     NoTerminal,
-    /// The person would not say.
+    /// The user declined.
     #[error("no password was given")]
     Declined,
     /// The terminal failed.
     #[error("the password could not be read")]
     Terminal(#[source] io::Error),
-    /// What was typed is none.
-    #[error("this is no password that sudo takes: {0}")]
+    /// The input is not a usable password.
+    #[error("sudo cannot use this password: {0}")]
     Unusable(String),
 }
 
-/// A terminal that shows nothing of what is typed, until this is dropped.
+/// A terminal without echo, until this is dropped.
 struct Hushed {
     terminal: File,
     before: Termios,
@@ -49,7 +49,7 @@ impl Hushed {
 
 impl Drop for Hushed {
     fn drop(&mut self) {
-        // A terminal that is gone shows nothing anyway.
+        // A terminal that is gone needs no reset.
         let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
     }
 }
@@ -69,7 +69,7 @@ pub fn ask_password(question: &str) -> Result<Secret<String>, NoPassword> {
     crate::transport::usable_password(&line).map_err(NoPassword::Unusable)
 }
 
-/// What was typed up to the end of the line, with the editing keys that people use blindly.
+/// Reads a line, with the usual editing keys.
 fn typed(mut from: impl Read) -> Result<Zeroizing<String>, NoPassword> {
     const INTERRUPT: u8 = 0x03;
     const END: u8 = 0x04;
@@ -77,7 +77,7 @@ fn typed(mut from: impl Read) -> Result<Zeroizing<String>, NoPassword> {
     const KILL: u8 = 0x15;
     const QUIT: u8 = 0x1c;
     const DELETE: u8 = 0x7f;
-    // Never grown: growing would leave copies behind.
+    // Never grows, because growing would leave copies in memory.
     let mut line = Zeroizing::new(Vec::with_capacity(4096));
     let mut one = [0];
     loop {

@@ -1,7 +1,7 @@
-//! A plan as people read it before they agree to it.
+//! A plan as text, as people read it before they agree to it.
 //!
-//! What disturbs comes first and step by step, with the quorum after each; the rest is told in few lines, the same line
-//! for all hosts it is the same for. `-v` lists every step.
+//! Disruptive steps come first, one by one, with the quorum after each. The rest follows in few lines, with one line
+//! for all hosts that have the same steps. `-v` lists every step.
 
 use super::flow::Flow;
 use super::group::{Row, quorum, rows, stands_out};
@@ -32,7 +32,7 @@ pub fn plan_text(plan: &Plan, style: &Style) -> String {
     if let Some(horizon) = &plan.horizon {
         text.push('\n');
         let flow = Flow::of("The plan ends here for now:", Paint::Bold)
-            .and(&format!("{horizon}. Then hactl looks again and plans on."), Paint::Plain);
+            .and(&format!("{horizon}. Then hactl observes the hosts again and plans the rest."), Paint::Plain);
         text.push_str(&flow.lines("", 0, style));
     }
     text
@@ -44,7 +44,7 @@ fn headline(plan: &Plan) -> String {
         return if plan.warnings.is_empty() {
             "Nothing to do: everything is as the inventory asks for.".to_owned()
         } else {
-            "Nothing to do, but read this:".to_owned()
+            "Nothing to do, but note:".to_owned()
         };
     }
     let mut places: Vec<&HostName> = plan.steps.iter().filter_map(|s| s.action.host()).collect();
@@ -76,7 +76,7 @@ pub fn disturbance(plan: &Plan) -> String {
         parts.push(format!("the control plane of {} is stopped", count(halted, "host")));
     }
     if restored > 0 {
-        parts.push(format!("the data of {} is restored, what was there is moved aside", count(restored, "member")));
+        parts.push(format!("the data of {} is restored, and the current data moved aside", count(restored, "member")));
     }
     match pruned.sum::<usize>() {
         0 => {}
@@ -85,7 +85,7 @@ pub fn disturbance(plan: &Plan) -> String {
     }
     if nodes > 0 {
         let is = if nodes == 1 { "is" } else { "are" };
-        parts.push(format!("{} that the inventory does not ask for {is} deleted", count(nodes, "Node")));
+        parts.push(format!("{} not in the inventory {is} deleted", count(nodes, "Node")));
     }
     if wiped > 0 {
         parts.push(format!("the data of {} is DELETED", count(wiped, "host")));
@@ -98,7 +98,8 @@ pub fn disturbance(plan: &Plan) -> String {
     }
     if cleared > 0 {
         let is = if cleared == 1 { "is" } else { "are" };
-        parts.push(format!("{} {is} no Node any more, data of its pods moved aside", count(cleared, "host")));
+        parts
+            .push(format!("{} {is} no longer a Node, and the data of its pods is moved aside", count(cleared, "host")));
     }
     if aside > 0 {
         parts.push(format!("stale data of {} is moved aside", count(aside, "member")));
@@ -107,7 +108,7 @@ pub fn disturbance(plan: &Plan) -> String {
         parts.push(format!("{} of etcd's members", count(of(Impact::Membership), "change")));
     }
     if rewired > 0 {
-        parts.push(format!("pods with a network of their own are killed on {}", count(rewired, "host")));
+        parts.push(format!("pods that do not use the host network are killed on {}", count(rewired, "host")));
     }
     if of(Impact::Restart) > rewired {
         parts.push(format!("{}, one host at a time", count(of(Impact::Restart) - rewired, "restart")));
@@ -127,7 +128,7 @@ fn members(plan: &Plan, index: usize) -> Option<&Members> {
     plan.forecast.get(index).and_then(Option::as_ref)
 }
 
-/// The steps that stand out, one by one, in their order.
+/// The disruptive steps, one by one, in their order.
 fn disturbing(plan: &Plan, style: &Style) -> String {
     let steps: Vec<usize> = (0..plan.steps.len()).filter(|&i| stands_out(&plan.steps[i], members(plan, i))).collect();
     if steps.is_empty() {
@@ -157,23 +158,23 @@ fn disturbing(plan: &Plan, style: &Style) -> String {
     text
 }
 
-/// Whether the quorum afterwards is worth a line.
+/// Whether the quorum after this step deserves a line.
 fn about_etcd(step: &Step) -> bool {
     let member = matches!(&step.action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
     member || step.precondition != Precondition::None || step.action.profile().impact == Impact::Membership
 }
 
-/// Which host a member is on, as far as the plan knows: a person thinks of hosts, not of URLs.
+/// The host of each member, as far as the plan knows it, because people think of hosts and not of URLs.
 fn peer_names(plan: &Plan) -> BTreeMap<&PeerUrl, &str> {
     let mut names = BTreeMap::new();
     for step in &plan.steps {
         if let Action::StartMember { state: InitialClusterState::Existing { members }, .. } = &step.action {
-            // What etcd is told of a member that has no name of its own yet, or one that is a host's, is nobody's name.
+            // Skip the placeholder names that etcd gets for members without a name.
             let named = |(name, _): &&(String, PeerUrl)| !name.is_empty() && !name.starts_with(STAND_IN);
             names.extend(members.iter().filter(named).map(|(name, peer)| (peer, name.as_str())));
         }
     }
-    // What a member is called in the list itself goes before that.
+    // The names in the member list take precedence.
     for members in plan.forecast.iter().flatten() {
         names.extend(members.0.iter().filter(|(_, m)| !m.name.is_empty()).map(|(peer, m)| (peer, m.name.as_str())));
     }
@@ -194,7 +195,7 @@ fn deed(what: &str, why: &str, style: &Style) -> Flow {
     if why.is_empty() { flow } else { flow.and(&format!("{} {why}", style.dash()), Paint::Dim) }
 }
 
-/// Everything else: by stage, the same row once for all hosts it is the same for.
+/// All other steps by stage, with one row for all hosts that have the same one.
 fn calm(plan: &Plan, style: &Style) -> String {
     let mut text = String::new();
     for stage in STAGES {
@@ -219,7 +220,7 @@ fn label(places: &[&HostName]) -> String {
     if places.is_empty() { "cluster".to_owned() } else { hosts(places, 4) }
 }
 
-/// Rows of a stage, each with the hosts it is for.
+/// The rows of a stage, each with its hosts.
 fn merged(plan: &Plan, stage: Stage) -> Vec<(Vec<&HostName>, Row)> {
     type Numbered<'a> = Vec<(usize, &'a Step)>;
     let mut by_host: Vec<(Option<&HostName>, Numbered)> = Vec::new();
@@ -274,10 +275,10 @@ fn every_step(plan: &Plan, style: &Style) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`; `hactl plan` adds `files`, see
-/// [`super::differences_json`]. A step has `step` (its
-/// index), `host` (or null), `stage`, `what`, `why`, `impact`, `after` (indices), and `etcd` with `voters`, `learners`,
-/// `healthy`, `quorum` and `tolerates` (null: no quorum) once the step is done, or null while there is no cluster.
+/// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`; `hactl plan` adds
+/// `files`, see [`super::differences_json`]. A step has `step` (its index), `host` (or null), `stage`, `what`, `why`,
+/// `impact`, `after` (indices), and `etcd` with `voters`, `learners`, `healthy`, `quorum` and `tolerates` (null: no
+/// quorum) after the step, or null while there is no cluster.
 pub fn plan_json(plan: &Plan) -> Value {
     let steps = plan.steps.iter().enumerate().map(|(index, step)| {
         let profile = step.action.profile();

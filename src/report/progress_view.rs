@@ -1,6 +1,6 @@
-//! What a run has done so far: the state that both text readers tell from.
+//! The progress of a run: the state behind both text readers.
 //!
-//! In: events with the time they came. Out: slots (one per step), per host what goes on now, how fast bytes move.
+//! In: events with their times. Out: slots (one per step), the current step of each host, and transfer rates.
 
 use super::group::{brief, stands_out};
 use crate::model::event::Event;
@@ -12,57 +12,57 @@ use std::time::Duration;
 /// How far a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its needs do not hold yet.
+    /// Not started.
     Ahead,
-    /// It runs.
+    /// Running.
     Running,
-    /// It is done.
+    /// Done.
     Done,
-    /// It failed.
+    /// Failed.
     Failed,
 }
 
 /// One step of the run.
 #[derive(Debug, Clone)]
 pub struct Slot {
-    /// Where it happens, when on one host.
+    /// Its host, if it runs on one host.
     pub host: Option<HostName>,
-    /// What it does, in few words.
+    /// A short description.
     pub what: String,
-    /// Its action, when there is a plan.
+    /// Its action, if there is a plan.
     pub action: Option<Action>,
-    /// Its stage, when there is a plan.
+    /// Its stage, if there is a plan.
     pub stage: Option<Stage>,
-    /// Whether it is told of by itself.
+    /// Whether it gets its own line.
     pub stands_out: bool,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// When it started.
     pub begun: Duration,
     /// How long it took, or zero.
     pub took: Duration,
-    /// Bytes moved and to be moved.
+    /// Bytes transferred, and in total.
     pub moved: (u64, u64),
-    /// What it waits for.
+    /// The condition that it waits for.
     pub waiting: Option<String>,
 }
 
-/// What a run has done so far.
+/// The progress of a run.
 #[derive(Debug, Default)]
 pub struct ProgressView {
     /// The steps by their index in the plan.
     pub slots: BTreeMap<usize, Slot>,
-    /// What is done outside of a plan, and since when.
+    /// The current work outside of a plan, and when it started.
     pub phase: Option<(String, Duration)>,
     /// When the first step started.
     pub begun: Option<Duration>,
-    /// Names of hosts in the order of the plan.
+    /// The hosts in the order of the plan.
     pub hosts: Vec<HostName>,
     traffic: BTreeMap<HostName, VecDeque<(Duration, u64)>>,
 }
 
 impl ProgressView {
-    /// Takes in one event.
+    /// Applies one event.
     pub fn apply(&mut self, at: Duration, event: &Event) {
         match event {
             Event::Phase { doing } => self.phase = Some((doing.clone(), at)),
@@ -103,7 +103,7 @@ impl ProgressView {
         }
     }
 
-    /// A new plan: what was before is forgotten.
+    /// Starts with a new plan and discards the previous progress.
     fn lay_out(&mut self, plan: &Plan) {
         *self = Self::default();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -129,7 +129,7 @@ impl ProgressView {
         }
     }
 
-    /// The slot of a step; made up when there was no plan.
+    /// The slot of a step; created if there is no plan.
     fn slot(&mut self, step: usize, what: &str, host: Option<&HostName>) -> &mut Slot {
         if let Some(name) = host
             && !self.hosts.contains(name)
@@ -166,7 +166,7 @@ impl ProgressView {
         }
     }
 
-    /// Bytes per second to a host lately; `None` before there is anything to tell.
+    /// Recent bytes per second to a host; `None` while there are too few samples.
     pub fn rate(&self, host: &HostName) -> Option<u64> {
         let traffic = self.traffic.get(host)?;
         let ((from, before), (to, now)) = (traffic.front()?, traffic.back()?);
@@ -174,15 +174,15 @@ impl ProgressView {
         Some(now.saturating_sub(*before).saturating_mul(1000) / ms)
     }
 
-    /// Steps done.
+    /// The number of finished steps.
     pub fn done(&self) -> usize {
         self.slots.values().filter(|s| s.state == State::Done).count()
     }
-    /// Whether anything runs.
+    /// Whether a step is running.
     pub fn is_running(&self) -> bool {
         self.slots.values().any(|s| s.state == State::Running)
     }
-    /// The slots of a host, or of no host.
+    /// The slots of a host, or those without a host.
     pub fn of<'a>(&'a self, host: Option<&'a HostName>) -> impl Iterator<Item = &'a Slot> {
         self.slots.values().filter(move |s| s.host.as_ref() == host)
     }

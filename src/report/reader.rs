@@ -1,7 +1,7 @@
 //! The three readers of one stream: live bars on a terminal, plain lines elsewhere, JSON lines on request.
 //!
-//! In: events, from any task. Out: standard output (what stays), standard error (what went wrong). A reader never
-//! blocks work for longer than a write takes, and an output that is gone (a closed pipe) never stops work.
+//! In: events, from any task. Out: results on standard output, failures on standard error. A reader never blocks work
+//! longer than a write takes, and a closed pipe never stops work.
 
 use super::bars::picture;
 use super::exit::Exit;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Where a reader writes to.
 pub type Output = Box<dyn Write + Send>;
 
-/// How a person or program wants to read.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputKind {
     /// Bars on a terminal, else plain lines.
@@ -33,12 +33,11 @@ pub enum OutputKind {
     Json,
 }
 
-/// A sink that shows what it takes.
+/// A sink that shows events.
 pub trait Reader: Sink {
-    /// Takes whatever is drawn live off the screen until the next event, and writes what was held back. Called before a
-    /// question is asked.
+    /// Erases the live display until the next event, and writes pending output. Called before a question is asked.
     fn pause(&self);
-    /// The end of the run: pauses, and tells the verdict.
+    /// Ends the run: pauses, then shows the verdict.
     fn end(&self, verdict: &Verdict);
 }
 
@@ -58,16 +57,16 @@ pub fn reader(kind: OutputKind, verbosity: u8) -> Arc<dyn Reader> {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Readers hold text only; what a panicking thread left is at worst a line too few.
+    // Readers hold text only, so a panicking thread loses at most one line.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes what can be written, and nothing that could do harm. An output that is gone is no reason to stop work on hosts half-way.
+/// Writes filtered text. A closed output is no reason to stop work on hosts half-way.
 fn put(out: &mut dyn Write, text: &str) {
     raw(out, &harmless::text(text));
 }
 
-/// Writes it as it is: what moves the cursor is in it.
+/// Writes unfiltered text, which contains cursor movements.
 fn raw(out: &mut dyn Write, text: &str) {
     if !text.is_empty() && out.write_all(text.as_bytes()).is_ok() {
         out.flush().ok();
@@ -78,7 +77,7 @@ fn raw(out: &mut dyn Write, text: &str) {
 pub struct Tee(Vec<Arc<dyn Reader>>);
 
 impl Tee {
-    /// All of these read.
+    /// Sends every event to all of these readers.
     pub fn new(readers: Vec<Arc<dyn Reader>>) -> Arc<Self> {
         Arc::new(Self(readers))
     }
@@ -145,7 +144,7 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Writes to `out`, and a verdict on a failure to `err`.
+    /// Writes to `out`, and the verdict on a failure to `err`.
     pub fn new(out: Output, err: Output, style: Style) -> Self {
         Self { since: Instant::now(), inner: Mutex::new((Reporter::new(style, true), out, err)) }
     }
@@ -175,11 +174,11 @@ impl Reader for LineReader {
     }
 }
 
-/// Live bars, with what stays above them.
+/// Live bars, with the permanent output above them.
 pub struct BarReader {
     since: Instant,
     screen: Arc<Mutex<Screen>>,
-    /// Dropped to end the thread that redraws.
+    /// Dropped to end the redrawing thread.
     stop: Mutex<Option<Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -204,7 +203,7 @@ impl Screen {
 }
 
 impl BarReader {
-    /// Draws on `out`, a terminal whose columns and rows `size` tells.
+    /// Draws on the terminal `out`; `size` returns its columns and rows.
     pub fn new(out: Output, size: Size, style: Style) -> Self {
         let since = Instant::now();
         let screen = Screen { teller: Reporter::new(style, false), live: Live::default(), out, size, paused: true };
@@ -220,7 +219,7 @@ impl BarReader {
                 }
             }
         };
-        // Without the thread the picture still follows every event; only spinners stand still.
+        // Without the thread, the display still follows every event; only the spinners stop.
         let thread = std::thread::Builder::new().name("bars".to_owned()).spawn(redraw).ok();
         Self { since, screen, stop: Mutex::new(Some(stop)), thread: Mutex::new(thread) }
     }
@@ -234,7 +233,8 @@ impl Sink for BarReader {
         let starts = matches!(event, Event::Phase { .. } | Event::Started { .. });
         let resumes = screen.paused && starts;
         screen.paused &= !starts;
-        // What stays is shown at once; the picture waits for its next tick, for a hundred hosts start much at once.
+        // Permanent output is written at once. The display waits for its next tick, because a hundred hosts start many
+        // steps at once.
         if !kept.is_empty() || resumes {
             screen.show(at, &kept);
         }

@@ -1,4 +1,4 @@
-//! What a recovery would do, as a person reads it before agreeing to it, and what it did.
+//! Texts about a recovery: the proposal, which people read before they agree to it, and the result.
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
@@ -16,11 +16,12 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         text.push_str(&Flow::of(&words, Paint::Plain).lines(&lead, lead.len(), style));
     };
     if proposal.begun {
-        say("begun", format!("recovery {} was agreed to and not finished: it goes on as it was begun", recovery.id));
+        say("begun", format!("recovery {} was agreed to but not finished: it is resumed as agreed", recovery.id));
     }
     if let Some(other) = &proposal.gives_up {
         let words = format!(
-            "recovery {} from {} was agreed to and not finished: it is given up, and what it restored is moved aside",
+            "recovery {} from {} was agreed to but not finished: it is abandoned, and the data that it restored is \
+             moved aside",
             other.id,
             clean(&other.source.to_string())
         );
@@ -28,15 +29,15 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
     }
     for source in &proposal.sources {
         let why = if proposal.begun {
-            "it was begun with that"
+            "the recovery was begun with it"
         } else if proposal.passed_over.is_some() {
-            "of the data that members have it goes furthest"
+            "the newest data of a member"
         } else if proposal.sources.first() == Some(source) {
-            "of all that can be read it goes furthest"
+            "the newest readable data"
         } else {
-            "you chose it"
+            "your choice"
         };
-        let chosen = if source.origin() == recovery.source { format!(", and is taken: {why}") } else { String::new() };
+        let chosen = if source.origin() == recovery.source { format!("; used: {why}") } else { String::new() };
         say("source", described(source, &chosen));
     }
     if let Some(further) = &proposal.passed_over {
@@ -46,95 +47,97 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         say(
             "empty",
             format!(
-                "{}: a member ran there, and its data is gone. If a volume is not mounted, mount it instead and run `hactl up`: \
-                 then nothing is lost",
+                "{}: a member ran there, and its data is gone. If a volume is not mounted, mount it and run `hactl up` \
+                 instead: then nothing is lost",
                 names(proposal.empty.iter())
             ),
         );
     }
     for (host, revision) in &proposal.beyond {
         let words = format!(
-            "{host} says that revision {revision} was given out, to which no cluster comes from here: it is not believed, find out why it says so"
+            "{host} reports that revision {revision} was reached, which is implausibly high: hactl ignores it. Find \
+             out why it reports that"
         );
         say("doubt", words);
     }
     say("loss", loss(proposal));
     let members = names(recovery.members.iter().map(|(name, _)| name));
     let fault = match recovery.tolerates() {
-        0 => "none of them may fail until more have joined".to_owned(),
-        n => format!("{n} of them may fail"),
+        0 => "it tolerates no failure until more members have joined".to_owned(),
+        1 => "it tolerates 1 failure".to_owned(),
+        n => format!("it tolerates {n} failures"),
     };
-    say("members", format!("{members}: a new cluster, all from that one snapshot; {fault}"));
+    say("members", format!("{members} form a new cluster, all from the same snapshot; {fault}"));
     say(
         "revision",
         format!(
-            "goes on above {}: every watch breaks and is begun anew, and no resourceVersion comes twice",
+            "continues above {}: all watches are cancelled and restarted, and no resourceVersion is used twice",
             recovery.base
         ),
     );
     let there = match recovery.members.len() {
-        _ if none_in_place(proposal) => "whatever lies where the data belongs",
-        1 => "the data that is there now",
-        _ => "the data that the members have now",
+        _ if none_in_place(proposal) => "anything in the data directories",
+        1 => "the current data of the member",
+        _ => "the current data of the members",
     };
     say("aside", format!("{there} is moved aside, not deleted"));
     if matches!(recovery.source, Origin::Bundle(_)) {
         say(
             "nodes",
-            "those of hosts that the inventory does not name any more are deleted with their pods, once their kubelets are silent: keep \
-             such hosts off, or name them"
+            "Nodes of hosts that are no longer in the inventory are deleted with their pods once their kubelets stop \
+             reporting: keep such hosts off, or add them to the inventory"
                 .to_owned(),
         );
     }
     if proposal.dark.len() > proposal.voters / 2 {
         say(
-            "dark",
+            "no answer",
             format!(
-                "{} not answer. Together they would go on as the old cluster: keep their power off until this is \
-                 done; from then on their etcd stays down by itself until `hactl up` takes them in",
+                "{} not answer. Together they have a quorum and would continue the old cluster: keep them powered off \
+                 until the recovery is done. After that, their etcd does not start until `hactl up` adds them again",
                 dark(&proposal.dark)
             ),
         );
     } else if !proposal.dark.is_empty() {
-        say("dark", format!("{} not answer: no quorum without the others", dark(&proposal.dark)));
+        say("no answer", format!("{} not answer, and cannot form a quorum on their own", dark(&proposal.dark)));
     }
     if !proposal.later.is_empty() {
-        say("later", format!("`hactl up` takes {} in again, one at a time", names(proposal.later.iter())));
+        say("later", format!("`hactl up` adds {} again, one at a time", names(proposal.later.iter())));
     }
     let headline = if proposal.begun {
         "etcd is being recovered.".to_owned()
     } else if matches!(proposal.loss, Loss::Undone { .. }) {
-        format!("etcd ({}) would go back to what was there before:", count(proposal.voters, "voter"))
+        format!("etcd ({}) would go back to its data before the last recovery:", count(proposal.voters, "voter"))
     } else if none_in_place(proposal) {
         let voters = count(proposal.voters, "voter");
-        format!("No host that answers has the data of a member of etcd ({voters}). This would bring it back:")
+        format!("No reachable host has the data of an etcd member ({voters}). This recovery would restore it:")
     } else {
-        format!("etcd has lost its majority ({}). This would bring it back:", count(proposal.voters, "voter"))
+        format!("etcd has lost its majority ({}). This recovery would restore it:", count(proposal.voters, "voter"))
     };
     format!("\n{}{text}", Flow::of(&headline, Paint::Bold).lines("", 0, style))
 }
 
-/// Whether nobody has data to go on with: all of it is lost, or was taken down.
+/// Whether no member has its data in place: all of it was lost or taken down.
 fn none_in_place(proposal: &Proposal) -> bool {
     let undone = matches!(proposal.loss, Loss::Undone { .. });
     !undone && !proposal.sources.iter().any(|source| source.bundle.is_none() && source.aside.is_none())
 }
 
-/// Why a bundle is not taken that says that it goes further, and how it would be.
+/// Why a snapshot that claims to be newer is not used, and how to use it.
 fn passed_over(proposal: &Proposal, further: &Source) -> String {
     let name = further.bundle.as_deref().map(clean).unwrap_or_default();
     let here = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
     let than = here.map_or_else(String::new, |here| {
         let (term, entry) = here.reach;
         format!(
-            ", and the data of {} goes to term {term}, entry {entry}, revision {} or later",
+            ", while the data of {} ends at term {term}, entry {entry}, revision {} or later",
             here.host, here.revision
         )
     });
     let (term, entry) = further.reach;
     format!(
-        "{name} says that it goes to term {term}, entry {entry}, revision {}{than}. A member's own data is taken before any file; if you know that the \
-         file is right, `hactl recover --from {name}`",
+        "{name} claims to end at term {term}, entry {entry}, revision {}{than}. hactl prefers the data of members to \
+         any file; if you know that the file is right, use `hactl recover --from {name}`",
         further.revision
     )
 }
@@ -190,11 +193,11 @@ fn loss(proposal: &Proposal) -> String {
     let age = proposal.sources.iter().find(|s| s.origin() == proposal.recovery.source).map(|s| millis(s.age_ms));
     let age = age.unwrap_or_else(|| "an unknown time".to_owned());
     match proposal.loss {
-        Loss::Nothing => "none: every write that was ever acknowledged is in that data".to_owned(),
+        Loss::Nothing => "none: that data contains every acknowledged write".to_owned(),
         Loss::CannotBeKnown => format!(
-            "cannot be known: a majority is missing, and only it could tell what it agreed on after that data's last entry, \
+            "cannot be known: only the missing majority knows what it committed after the last entry of that data, \
              {age} ago{}",
-            if proposal.passed_over.is_some() { "" } else { ". Nothing that can be read is newer" }
+            if proposal.passed_over.is_some() { "" } else { ". There is no newer readable data" }
         ),
         Loss::Since { ms, revisions } => {
             let least = match revisions {
@@ -203,22 +206,20 @@ fn loss(proposal: &Proposal) -> String {
             };
             match &proposal.recovery.source {
                 Origin::Bundle(_) => {
-                    format!("everything that was written since that bundle was taken, {}{least}", ago(ms))
+                    format!("everything that was written since that snapshot was taken, {}{least}", ago(ms))
                 }
-                _ => format!("everything that was written since that data was last written to, {}{least}", ago(ms)),
+                _ => format!("everything that was written since the last write to that data, {}{least}", ago(ms)),
             }
         }
-        Loss::Abandoned => {
-            "everything that the cluster took which came after it: you chose data of BEFORE a recovery".to_owned()
-        }
+        Loss::Abandoned => "everything that was written after that recovery: you chose data from BEFORE it".to_owned(),
         Loss::Chosen { entries, revisions, ms } => {
             let most = match entries {
-                0 => "what a newer source has of a later term".to_owned(),
-                some => format!("at least {some} entries that a newer source has"),
+                0 => "the entries of a later term in a newer source".to_owned(),
+                some => format!("at least {some} entries of a newer source"),
             };
             let known = if revisions > 0 { format!(", about {}", count_revisions(revisions)) } else { String::new() };
             let stretch = if ms > 0 { format!(", written within {}", millis(ms)) } else { String::new() };
-            format!("{most}{known}{stretch}: you chose an OLDER one")
+            format!("{most}{known}{stretch}: you chose an OLDER source")
         }
         Loss::Undone { revisions } => {
             format!("everything that was written since then, {age} ago: about {}", count_revisions(revisions))
@@ -226,19 +227,19 @@ fn loss(proposal: &Proposal) -> String {
     }
 }
 
-/// What was done, in one sentence.
+/// The result of a recovery, in one sentence.
 pub fn recovered(proposal: &Proposal, quorum: Duration, endpoint: Option<Duration>) -> String {
     let loss = match proposal.loss {
         Loss::Nothing => "no acknowledged write is lost".to_owned(),
-        Loss::CannotBeKnown => "what only the lost members knew cannot be known".to_owned(),
+        Loss::CannotBeKnown => "writes that only the lost members had are lost; how many cannot be known".to_owned(),
         Loss::Since { ms, .. } => match &proposal.recovery.source {
-            Origin::Bundle(_) => format!("what was written since the bundle was taken, {}, is lost", ago(ms)),
-            _ => format!("what was written since that data was last written to, {}, is lost", ago(ms)),
+            Origin::Bundle(_) => format!("all writes since the snapshot was taken, {}, are lost", ago(ms)),
+            _ => format!("all writes since the last write to that data, {}, are lost", ago(ms)),
         },
-        Loss::Abandoned => "what the cluster took that came after it is lost, as you chose".to_owned(),
-        Loss::Chosen { .. } => "what only the newer source had is lost, as you chose".to_owned(),
+        Loss::Abandoned => "the writes after that recovery are lost, as you chose".to_owned(),
+        Loss::Chosen { .. } => "the entries that only the newer source had are lost, as you chose".to_owned(),
         Loss::Undone { revisions } => {
-            format!("about {} since are undone, and their data lies aside", count_revisions(revisions))
+            format!("about {} are undone, and their data was moved aside", count_revisions(revisions))
         }
     };
     let served = endpoint
@@ -250,7 +251,7 @@ fn count_revisions(revisions: u64) -> String {
     count(usize::try_from(revisions).unwrap_or(usize::MAX), "revision")
 }
 
-/// How full members are.
+/// The database size of each member, and its quota.
 pub fn fullness(members: &[Fullness]) -> String {
     let one = |f: &Fullness| match f.quota_bytes {
         0 => format!("{} {}", f.host, bytes(f.db_bytes)),
@@ -259,18 +260,19 @@ pub fn fullness(members: &[Fullness]) -> String {
     members.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What making room came to.
+/// The result of freeing space in a full database.
 pub fn roomy(before: &[Fullness], after: &[Fullness]) -> String {
     format!(
-        "etcd takes writes again, and nothing was lost: {}, before that {}. Find out what fills it, or give it more by `etcd.quotaGiB`",
+        "etcd takes writes again, and nothing was lost: {}, previously {}. Find out what fills it, or raise \
+         `etcd.quotaGiB`",
         fullness(after),
         fullness(before)
     )
 }
 
-/// What replacing members came to.
+/// The result of replacing diverged members.
 pub fn replaced(odd: &[HostName]) -> String {
-    format!("{} joined anew with the keys of the others; the data of before lies aside", names(odd.iter()))
+    format!("{} joined again with the keys of the others; the previous data was moved aside", names(odd.iter()))
 }
 
 /// Why nothing is to be recovered.
@@ -281,23 +283,25 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
         }
         Diagnosis::Serves { healthy, voters } => {
             format!(
-                "nothing to recover: {healthy} of {voters} members of etcd are a quorum; `hactl up` heals the others"
+                "nothing to recover: {healthy} of {voters} members of etcd form a quorum; `hactl up` heals the others"
             )
         }
         Diagnosis::Uninitialized => {
-            "nothing to recover: there is no cluster; `hactl up` founds one, and `--from BUNDLE` brings back one that was taken down".to_owned()
-        },
+            "nothing to recover: there is no cluster; `hactl up` bootstraps one, and `--from SNAPSHOT` restores one \
+             that was taken down"
+                .to_owned()
+        }
         Diagnosis::Asleep => {
             "nothing is lost: members have their data and only have to be started, without a restore".to_owned()
         }
         Diagnosis::Full(full) => format!(
-            "nothing is lost: etcd has reached its quota and takes no writes ({}). Without --dry-run its history is forgotten, its members \
-             write their stores anew, one after the other, and the alarm is taken off",
+            "nothing is lost: etcd has reached its quota and takes no writes ({}). Without --dry-run, hactl compacts \
+             it, defragments its members one after the other, and disarms the alarm",
             fullness(full)
         ),
         Diagnosis::Odd { odd, agree } => format!(
-            "nothing is lost: {} agree, and {} with other keys. Without --dry-run it is taken out, one at a time, and joins \
-             anew with the others' keys; its data is moved aside",
+            "nothing is lost: {} agree, and {} with other keys. Without --dry-run, hactl removes such members one at \
+             a time, and they join again with the keys of the others; their data is moved aside",
             count(*agree, "member"),
             match odd.as_slice() {
                 [one] => format!("{one} answers"),
@@ -305,8 +309,8 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
             }
         ),
         Diagnosis::Unfinished => {
-            "etcd is recovered already, and what hangs on it may not be finished: without --dry-run that is done, as by `hactl up`, and \
-             nothing else is restored or undone"
+            "etcd is already recovered, but the steps after that may not be finished: without --dry-run, hactl \
+             finishes them, as `hactl up` would, and restores or undoes nothing else"
                 .to_owned()
         }
         Diagnosis::Lost(_) => "a majority is lost".to_owned(),

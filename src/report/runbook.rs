@@ -1,7 +1,8 @@
-//! The disaster-recovery runbook of one cluster, as Markdown: read on paper, on the day when nothing else works.
+//! The disaster-recovery runbook of one cluster, as Markdown, to be read on paper when nothing else works.
 //!
-//! In: the desired state, what the hosts said, and where things lie on the administrator's machine. Out: text. Times are absolute, for it
-//! is read later than it is printed. What hosts said stands in table cells only, never in a command.
+//! In: the desired state, the reports of the hosts, and paths on the administrator's machine. Out: text. Times are
+//! absolute, because it is read later than it is printed. Reports of hosts appear in table cells only, never in a
+//! command.
 
 use super::words::{bytes, clean, millis};
 use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget};
@@ -18,10 +19,10 @@ use time::macros::format_description;
 
 const TEMPLATE: &str = include_str!("../../templates/runbook/runbook.md");
 
-/// What the hosts said, or why one said nothing.
+/// The facts of each host, or why it did not answer.
 pub type Answers = BTreeMap<HostName, Result<HostFacts, String>>;
 
-/// Where things lie on the administrator's machine, and when this is.
+/// Paths on the administrator's machine, and the current time.
 #[derive(Debug)]
 pub struct About {
     /// The inventory.
@@ -86,7 +87,7 @@ struct Taken {
 /// The runbook.
 ///
 /// # Errors
-/// A value that cannot stand where the template has it, such as a path with a line break.
+/// If a value does not fit into the template, such as a path with a line break.
 pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<String, RenderError> {
     let facts = |host: &Host| answers.get(&host.name).and_then(|answer| answer.as_ref().ok());
     let row = |host: &Host| Row {
@@ -107,7 +108,7 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
     };
     let holds = |address: IpAddr| {
         let has = |host: &&Host| facts(host).is_some_and(|f| f.addresses.iter().any(|a| a.address == address));
-        desired.hosts.iter().find(has).map_or_else(|| "nobody that answered".to_owned(), |host| host.name.to_string())
+        desired.hosts.iter().find(has).map_or_else(|| "no host that answered".to_owned(), |host| host.name.to_string())
     };
     let reach = |host: &&Host| {
         let etcd = facts(host).and_then(|f| f.etcd.as_ref());
@@ -175,7 +176,7 @@ fn taken(host: &Host, bundle: &BundleFact) -> Taken {
     }
 }
 
-/// What is known of a host's member.
+/// The state of the member on a host.
 fn member(host: &Host, answers: &Answers) -> String {
     if !host.is(Role::Etcd) {
         return "-".to_owned();
@@ -195,7 +196,7 @@ fn member(host: &Host, answers: &Answers) -> String {
     }
 }
 
-/// What keeps its row together.
+/// Text that fits into one table cell.
 fn cell(text: &str) -> String {
     clean(text).replace('\n', " ").replace('|', "/").replace('`', "'")
 }
@@ -206,7 +207,7 @@ fn utc(ms: i64) -> String {
     at.ok().and_then(|at| at.format(format).ok()).unwrap_or_else(|| "at an unknown time".to_owned())
 }
 
-/// One word of a shell command.
+/// Quotes a text as one word of a shell command.
 fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -216,7 +217,7 @@ fn shell(word: &str) -> String {
     }
 }
 
-/// The command that runs another on a host as root.
+/// The start of a command that runs another command on a host as root.
 fn ssh(target: &SshTarget) -> String {
     let mut words = vec!["ssh".to_owned(), "-p".to_owned(), target.port.to_string()];
     let mut option = |name: &str, value: &str| {
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The blocks that a person would paste.
+    /// The shell blocks of the runbook.
     fn blocks(text: &str) -> Vec<&str> {
         text.split("\n```sh").skip(1).filter_map(|rest| Some(rest.split_once('\n')?.1.split_once("\n```")?.0)).collect()
     }
@@ -274,7 +275,7 @@ mod tests {
         let text = runbook(&sample(3), &answers, &about()).expect("it can be filled in");
         assert!(text.contains("one every 15 min (`/var/lib/hactl/snapshots`)"), "{text}");
         assert!(text.contains("did not answer: no route / to host |"), "{text}");
-        assert!(text.contains("No host that answered has one") && text.contains("held by nobody that answered"));
+        assert!(text.contains("No host that answered has one") && text.contains("held by no host that answered"));
         assert!(text.contains("recover --dry-run -i '/home/me/my labs/hactl.yaml'"));
         assert!(!text.contains("{{") && !text.contains("{%"));
     }

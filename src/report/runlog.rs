@@ -1,4 +1,4 @@
-//! The run log: every event of every run as JSON lines in a file of its own, always.
+//! The run log: every event of a run as JSON lines, in one file per run.
 
 use super::json::{Lines, stamped};
 use super::reader::Reader;
@@ -16,9 +16,9 @@ use std::time::Instant;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the run log {path}")]
 pub struct RunLogError {
-    /// Where it was to be.
+    /// The path of the log.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -41,7 +41,7 @@ impl RunLog {
     /// Opens the file for appending, 0600 when it is new.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, RunLogError> {
         let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
         let file = opened.map_err(|source| RunLogError { path: path.to_owned(), source })?;
@@ -49,24 +49,24 @@ impl RunLog {
         Ok(Self { path: path.to_owned(), since: Instant::now(), inner: Mutex::new(inner) })
     }
 
-    /// Where it is.
+    /// The path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes an object of the caller's, such as the command line and the version at the start.
+    /// Writes an object of the caller, such as the command line and the version at the start.
     pub fn record(&self, object: Value) {
         let at = self.since.elapsed();
         self.with(|inner| inner.append(&stamped(at, object)));
     }
 
-    /// What kept events from being written, if anything did: a full disk must not stop a recovery, but it is told.
+    /// The first write error, if any: a full disk must not stop a recovery, but it is reported.
     pub fn trouble(&self) -> Option<String> {
         self.with(|inner| inner.trouble.as_ref().map(ToString::to_string))
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
-        // A thread that panicked while it held the lock left at worst half a line behind.
+        // A thread that panicked while it held the lock left at most half a line behind.
         work(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

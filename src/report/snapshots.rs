@@ -1,4 +1,4 @@
-//! Recovery bundles in words: the table of what lies where, and one line for what was done.
+//! Texts about snapshots: the table of all snapshots, and one line for each result.
 
 use super::words::{bytes, clean, count, millis, time};
 use crate::model::authentic::Authenticity;
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What every place in object storage has, or why that is not known.
+/// The snapshots in each bucket, or why they are unknown.
 pub type AwayListed = BTreeMap<BucketUrl, Result<Vec<Stored>, BucketError>>;
 
-/// How far apart two clocks are that nobody calls different, milliseconds.
+/// Tolerated difference between two clocks, milliseconds.
 const CLOCK_MS: i64 = 2_000;
 
-/// How long ago, by clocks that may differ a little; what is dated in the future is told to be.
+/// How long ago, for clocks that may differ a little; a date in the future is reported as such.
 pub fn ago(taken_ms: i64, now_ms: i64) -> String {
     let ahead = taken_ms.saturating_sub(now_ms);
     if ahead > CLOCK_MS {
@@ -29,13 +29,13 @@ pub fn ago(taken_ms: i64, now_ms: i64) -> String {
     }
 }
 
-/// All of them, the newest first, and what is wrong.
+/// All snapshots, the newest first, and their problems.
 pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
     let mut all: Vec<(&HostName, &BundleFact)> =
         listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |b| (host, b))).collect();
     all.sort_by(|(_, a), (_, b)| b.taken_ms.cmp(&a.taken_ms).then_with(|| a.name.cmp(&b.name)));
     let mut rows =
-        vec![["HOST", "TAKEN", "SIGNED BY", "REVISION", "KEYS", "SIZE", "RESTORES IN", "BUNDLE"].map(str::to_owned)];
+        vec![["HOST", "TAKEN", "SIGNED BY", "REVISION", "KEYS", "SIZE", "RESTORES IN", "SNAPSHOT"].map(str::to_owned)];
     rows.extend(all.into_iter().map(|(host, bundle)| {
         [
             host.to_string(),
@@ -63,13 +63,16 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
             let (when, bundle) = (ago(*at_ms, now_ms), clean(bundle));
             text.push_str(&match showed {
                 Showed::Restored(proof) => {
-                    format!("{host}: restored {bundle} {when} by itself, in {}\n", millis(proof.restored_ms))
+                    format!("{host}: drill of {bundle} passed {when}, restored in {}\n", millis(proof.restored_ms))
                 }
                 Showed::SealedBefore => {
-                    format!("{host}: {bundle} is of before it had an identity for drills; the next one opens\n")
+                    format!(
+                        "{host}: {bundle} is older than the host's identity for drills; the next snapshot can be \
+                             restored\n"
+                    )
                 }
                 Showed::Failed { what, .. } => {
-                    format!("{host}: its own drill of {bundle} failed {when}: {}\n", clean(what))
+                    format!("{host}: drill of {bundle} failed {when}: {}\n", clean(what))
                 }
             });
         }
@@ -77,31 +80,34 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
     text
 }
 
-/// What keeps a bundle from being taken by itself, as a line; nothing where nothing does.
+/// Why a snapshot is not used automatically, as a line; empty if it is.
 pub(super) fn distrusted(at: &str, authenticity: &Authenticity) -> String {
     match authenticity {
         Authenticity::Forged(why) => format!("{at} is FORGED: {}\n", clean(why)),
         Authenticity::Unsigned => {
-            format!("{at} is not signed (made by an earlier hactl): taken only with --accept-unsigned\n")
+            format!("{at} is not signed (made by an earlier hactl): used only with --accept-unsigned\n")
         }
         Authenticity::Signed(_) | Authenticity::Unchecked => String::new(),
     }
 }
 
-/// Who signed a bundle that was verified, as a line.
+/// The signer of a verified snapshot, as a line.
 pub fn signed(authenticity: &Authenticity, known: bool) -> String {
     let words = match authenticity {
-        Authenticity::Signed(host) if known => format!("by {host}, for whose key the cluster's CA vouches"),
+        Authenticity::Signed(host) if known => format!("by {host}, whose key is certified by the cluster's CA"),
         Authenticity::Signed(host) => {
-            format!("by {host}, for whose key the CA in the bundle vouches: there is no state to compare that CA with")
+            format!(
+                "by {host}, whose key is certified by the CA in the snapshot; there is no state to compare that \
+                     CA with"
+            )
         }
-        Authenticity::Unsigned => "by nobody: an earlier hactl made it, or somebody took the signature off".to_owned(),
+        Authenticity::Unsigned => "no: an earlier hactl made it, or the signature was removed".to_owned(),
         Authenticity::Unchecked | Authenticity::Forged(_) => authenticity.to_string(),
     };
     format!("  {:<9} {words}\n", "signed")
 }
 
-/// Those in object storage, the newest first, and what is wrong; nothing where the inventory names none.
+/// The snapshots in object storage, the newest first, and their problems; empty if the inventory names none.
 pub fn away(listed: &AwayListed, now_ms: i64) -> String {
     let mut text = String::new();
     for (place, found) in listed {
@@ -124,7 +130,7 @@ pub fn away(listed: &AwayListed, now_ms: i64) -> String {
     text
 }
 
-/// The same for programs.
+/// The snapshots in object storage for programs.
 pub fn away_json(listed: &AwayListed) -> serde_json::Value {
     let one = |stored: &Stored| {
         let by = by_name(&stored.name);
@@ -143,7 +149,7 @@ pub fn away_json(listed: &AwayListed) -> serde_json::Value {
     listed.iter().map(|(url, found)| (url.to_string(), place(found))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// Rows as columns, the first row above the others.
+/// Rows in aligned columns.
 pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
     let mut text = String::new();
@@ -155,11 +161,11 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// What a drill showed.
+/// The result of a drill.
 pub fn drilled(manifest: &Manifest, host: &HostName, proof: &Proof, took: Duration, now_ms: i64) -> String {
     format!(
-        "a recovery from the bundle of {}, taken {}, works: fetched, opened and restored on {host} in {}, of it {} the restore; {}, \
-         all as they were taken. Nothing live was touched",
+        "a recovery from the snapshot of {}, taken {}, works: fetched, decrypted and restored on {host} in {}, of \
+         which the restore took {}; {}, identical to when it was taken. The running cluster was not touched",
         manifest.host,
         ago(manifest.taken_ms, now_ms),
         time(took),
@@ -168,20 +174,20 @@ pub fn drilled(manifest: &Manifest, host: &HostName, proof: &Proof, took: Durati
     )
 }
 
-/// How many there are and how old the newest is.
+/// The number of snapshots, and the age of the newest.
 pub fn listed(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
     let all: Vec<i64> = listed.values().flat_map(|fact| &fact.bundles).map(|bundle| bundle.taken_ms).collect();
     match all.iter().max() {
-        Some(newest) => format!("{}, the newest taken {}", count(all.len(), "recovery bundle"), ago(*newest, now_ms)),
-        None => "no etcd host that answers has a recovery bundle yet".to_owned(),
+        Some(newest) => format!("{}, the newest taken {}", count(all.len(), "snapshot"), ago(*newest, now_ms)),
+        None => "no reachable etcd host has a snapshot yet".to_owned(),
     }
 }
 
 fn proven(proof: &Proof) -> String {
-    format!("restored for proof in {}", millis(proof.restored_ms))
+    format!("test-restored in {}", millis(proof.restored_ms))
 }
 
-/// What was taken, and where it lies.
+/// The snapshot that was taken, and where it is stored.
 pub fn taken(host: &HostName, bundle: &BundleFact, fetched: Option<&Path>) -> String {
     let keys = bundle.proof.keys;
     let what =
@@ -192,11 +198,11 @@ pub fn taken(host: &HostName, bundle: &BundleFact, fetched: Option<&Path>) -> St
     }
 }
 
-/// What a bundle says of itself.
+/// The manifest of a snapshot.
 pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
     let point = &manifest.point;
     let lines = [
-        ("cluster", format!("{} (authority {})", manifest.cluster, manifest.authority.short())),
+        ("cluster", format!("{} (CA {})", manifest.cluster, manifest.authority.short())),
         ("taken", format!("{} on {}", ago(manifest.taken_ms, now_ms), manifest.host)),
         (
             "etcd",
@@ -208,7 +214,7 @@ pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
                 point.index
             ),
         ),
-        ("revision", format!("{}; the highest known then was {}", point.revision, point.high_water)),
+        ("revision", format!("{}; the highest known at that time was {}", point.revision, point.high_water)),
         ("keys", format!("{} with all their revisions, hash {:08x}", manifest.proof.keys, manifest.proof.hash)),
         ("snapshot", bytes(manifest.snapshot.size)),
         ("proof", proven(&manifest.proof)),
@@ -220,20 +226,20 @@ pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
     text
 }
 
-/// What was found out.
+/// The result of a verification.
 pub fn verified(path: &Path, restored: Option<&(HostName, Proof)>) -> String {
     let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-    let whole = format!("{} is whole, and opens", clean(&name));
+    let whole = format!("{} is intact and decrypts", clean(&name));
     match restored {
         Some((host, proof)) => {
             let took = super::words::time(Duration::from_millis(proof.restored_ms));
-            format!("{whole}; restored on {host} it answers after {took} with {} keys", proof.keys)
+            format!("{whole}; restored on {host}, it answers after {took} with {} keys", proof.keys)
         }
         None => format!("{whole}; --deep restores it as well"),
     }
 }
 
-/// What was dropped, a line each.
+/// The snapshots that were removed, one line each.
 pub fn removed(removed: &BTreeMap<HostName, Vec<String>>) -> String {
     let lines = removed.iter().flat_map(|(host, names)| names.iter().map(move |n| format!("{host}: {}\n", clean(n))));
     lines.collect()

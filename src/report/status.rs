@@ -1,6 +1,7 @@
-//! The status of a cluster as a page of text: what each host says, what that makes together, what to do.
+//! The status of a cluster as text: the report of each host, the resulting state, and what to do.
 //!
-//! In: the desired state, facts, named checks. Out: text. Works with quorum lost, hosts silent and certificates expired.
+//! In: the desired state, facts, named checks. Out: text. Works without quorum, with unreachable hosts and with expired
+//! certificates.
 
 use super::checks::{check_lines, summary};
 use super::flow::Flow;
@@ -64,7 +65,7 @@ fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
     text
 }
 
-/// What a host's own member says of itself.
+/// What the member on a host reports about itself.
 pub(super) fn view<'a>(
     desired: &Desired,
     facts: &'a Facts,
@@ -75,7 +76,7 @@ pub(super) fn view<'a>(
     Some((host.name.clone(), view))
 }
 
-/// Who leads, as told by a member that a quorum stands behind.
+/// The leader, as reported by a member that has a quorum behind it.
 pub(super) fn leader(facts: &Facts) -> Option<u64> {
     let views = facts.hosts.values().filter_map(|f| f.as_ref().ok()).filter_map(|f| f.etcd.as_ref()?.view.as_ref());
     views.filter(|v| v.linearizable && v.leader != 0).max_by_key(|v| v.term).map(|v| v.leader)
@@ -84,22 +85,22 @@ pub(super) fn leader(facts: &Facts) -> Option<u64> {
 fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
     match &facts.etcd {
         Etcd::Uninitialized => {
-            format!("{}no cluster was born on these hosts yet: `hactl up` founds it\n", heading("ETCD", style))
+            format!("{}there is no cluster on these hosts yet: `hactl up` bootstraps it\n", heading("ETCD", style))
         }
         Etcd::Bootstrapping { .. } => {
-            format!("{}a founding was begun and not proven: `hactl up` goes on with it\n", heading("ETCD", style))
+            format!("{}the bootstrap was begun but not completed: `hactl up` resumes it\n", heading("ETCD", style))
         }
         Etcd::HasQuorum(list) => {
             let title = format!("{}  {}", style.paint(Paint::Bold, "ETCD"), quorum(list));
             format!("\n{title}\n{}", members(desired, facts, list, style))
         }
         Etcd::NoQuorum(evidence) => lost(
-            ("NO QUORUM", "nobody can write, and what is read may be old"),
+            ("NO QUORUM", "no writes are possible, and reads may be stale"),
             &survivors(facts, evidence, style),
             style,
         ),
         Etcd::Disputed(evidence) => lost(
-            ("DISPUTED", "some members claim a quorum, and no majority of them says the same"),
+            ("DISPUTED", "some members claim a quorum, but no majority of them agrees"),
             &survivors(facts, evidence, style),
             style,
         ),
@@ -110,7 +111,7 @@ fn lost((title, why): (&str, &str), hosts: &str, style: &Style) -> String {
     format!("\n{}  {}: {why}\n{hosts}", style.paint(Paint::Bold, "ETCD"), style.paint(Paint::Bad, title))
 }
 
-/// How far the data on each host goes, what it says besides, and which is the newest.
+/// The position of the data on each host, its flaws, and which host has the newest.
 fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
     let disk = |host: &HostName| facts.host(host)?.etcd.as_ref()?.disk.as_ref();
     let newest = newest(evidence.iter().filter_map(|e| facts.host(&e.host))).map(DiskFact::reach);
@@ -144,7 +145,7 @@ fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
     }
     let mut text = table(&["HOST", "ANSWERS", "DATA", "TERM", "ENTRY", "REVISION", "WRITTEN", ""], &rows, style);
     if newest.is_some() && evidence.iter().any(|e| !e.reachable) {
-        text.push_str("newest: of the hosts that answer; a silent one may hold newer data\n");
+        text.push_str("newest: among the hosts that answer; an unreachable host may hold newer data\n");
     }
     for found in evidence.iter().filter(|e| e.reachable) {
         let etcd = facts.host(&found.host).and_then(|f| f.etcd.as_ref());
@@ -240,7 +241,7 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
     text
 }
 
-/// The API facts to tell Nodes and leases by: of a host whose own API server answers.
+/// The API facts for Nodes and leases: those of a host whose own API server answers.
 pub(super) fn best(facts: &Facts) -> Option<&ApiFact> {
     let apis = || facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
     apis().find(|a| a.own_trouble.is_none() && !a.nodes.is_empty()).or_else(|| apis().find(|a| !a.nodes.is_empty()))

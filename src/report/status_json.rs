@@ -1,22 +1,22 @@
-//! The status of a cluster for programs, in a shape that stays: `schema` is `hactl.status/1`.
+//! The status of a cluster for programs, in a stable format: `schema` is `hactl.status/1`.
 //!
-//! Fields are added, never renamed or removed, within one schema. Unknown is null, never a guess; member ids and the like
-//! are text, because JSON numbers end at 2^53.
+//! Within one schema, fields are added, never renamed or removed. Unknown values are null. Member IDs are text, because
+//! JSON numbers are exact only up to 2^53.
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `cluster`, `kubernetes`, `endpoint` | as the inventory asks for |
+//! | `cluster`, `kubernetes`, `endpoint` | from the inventory |
 //! | `standing` | `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7) |
 //! | `hosts[]` | `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`, `architecture` |
 //! | `etcd.state` | `never-bootstrapped`, `founding`, `speaks`, `unreachable` |
-//! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null unless it speaks |
-//! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`, and of its own mouth `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
-//! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: what each host said while no quorum answers |
-//! | `etcd.evidence[].disk` | how far its data goes by its files, or null: `term` and `entry` of the log's end, `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that answer), `flaws[]` |
+//! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null without a quorum |
+//! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`; as reported by the member: `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
+//! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: the report of each host while no quorum answers |
+//! | `etcd.evidence[].disk` | the position of its data, read from files, or null: `term` and `entry` of the log's end, `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that answer), `flaws[]` |
 //! | `apiServers[]` | `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy` |
 //! | `leases[]` | `name`, `holder`, `ageMs`, `durationMs` |
 //! | `nodes[]` | `name`, `ready`, `cordoned`, `version`, `message` |
-//! | `drills[]` | recovery bundles that were restored for a drill, the last of each kind on each host: `host`, `heldBy` (`owners`: with the identity that opens the CA keys as well; `host`: with the host's own), `atMs`, `outcome` (`restored`, `sealed-before`, `failed`), `why` when it failed, `bundle` and `takenMs` (null: not noted), `keys` and `restoredMs` when it restored |
+//! | `drills[]` | the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also decrypts the CA keys; `host`: with the identity of the host), `atMs`, `outcome` (`restored`, `sealed-before`, `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored |
 //! | `checks[]` | `name`, `host`, `outcome`, `detail`, `hint` |
 
 use super::checks::{Standing, check_json};
@@ -89,7 +89,7 @@ fn hosts(desired: &Desired, facts: &Facts) -> Vec<Value> {
     desired.hosts.iter().map(one).collect()
 }
 
-/// The drill with the owners' identity that a host restored for, and the one that it held by itself.
+/// The last drill with the owners' identity on a host, and the last one that the host ran automatically.
 fn drills(host: &HostName, facts: &Facts) -> Vec<Value> {
     let Some(found) = facts.host(host).and_then(|f| f.bundles.as_ref()) else { return Vec::new() };
     let by_owners = found.drill.map(|drill| {

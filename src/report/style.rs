@@ -1,41 +1,41 @@
-//! How text may look where it is going: colour, characters, width. Asked once, then carried as a value.
+//! The capabilities of an output: colour, characters, width. Determined once, then passed on as a value.
 //!
-//! In: the environment and the stream. Out: a [`Style`] that every other file of `report/` writes by.
+//! In: the environment and the stream. Out: a [`Style`] that all other files of `report/` use.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-/// How text may look.
+/// The style of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Whether escape sequences for colour are welcome.
+    /// Whether to use escape sequences for colour.
     pub colour: bool,
-    /// Whether characters beyond ASCII are shown rightly.
+    /// Whether characters beyond ASCII are displayed correctly.
     pub unicode: bool,
-    /// Columns to keep within.
+    /// Maximum width in columns.
     pub width: usize,
     /// How often `-v` was given.
     pub verbosity: u8,
 }
 
-/// What a piece of text is, from which its looks follow.
+/// The role of a piece of text, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// Ordinary text.
     Plain,
     /// A name or a heading.
     Bold,
-    /// What may be skipped when reading.
+    /// Less important text.
     Dim,
-    /// As it should be.
+    /// Success.
     Good,
-    /// To be watched.
+    /// Warning.
     Warn,
-    /// Failed.
+    /// Failure.
     Bad,
 }
 
-/// Columns of a text that nobody shows on a terminal: wide enough for a table, narrow enough for a mail.
+/// Columns of text that does not go to a terminal: wide enough for a table, narrow enough for a mail.
 pub const PLAIN_WIDTH: usize = 100;
 
 impl Style {
@@ -58,7 +58,7 @@ impl Style {
         })
     }
 
-    /// The style for a stream, by the environment that `var` looks into.
+    /// The style for a stream; `var` reads the environment.
     pub fn of(terminal: bool, columns: Option<usize>, verbosity: u8, var: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| var(name).filter(|value| !value.is_empty());
         let dumb = var("TERM").is_some_and(|term| term == "dumb");
@@ -71,7 +71,7 @@ impl Style {
         Self { colour, unicode, width, verbosity }
     }
 
-    /// The text as it should look.
+    /// The text with its escape sequences.
     pub fn paint(&self, paint: Paint, text: &str) -> String {
         let code = match paint {
             _ if !self.colour => None,
@@ -93,34 +93,34 @@ impl Style {
         painted
     }
 
-    /// The mark of something that is as it should be.
+    /// The symbol of success.
     pub fn good(&self) -> String {
         self.paint(Paint::Good, if self.unicode { "✓" } else { "ok" })
     }
-    /// The mark of something to be watched.
+    /// The symbol of a warning.
     pub fn warn(&self) -> String {
         self.paint(Paint::Warn, "!")
     }
-    /// The mark of something that failed.
+    /// The symbol of a failure.
     pub fn bad(&self) -> String {
         self.paint(Paint::Bad, if self.unicode { "✗" } else { "x" })
     }
-    /// How many columns the widest mark takes.
+    /// The columns of the widest symbol.
     pub const fn mark_width(&self) -> usize {
         if self.unicode { 1 } else { 2 }
     }
-    /// What stands between a deed and its reason.
+    /// The dash between an action and its reason.
     pub const fn dash(&self) -> &'static str {
         if self.unicode { "—" } else { "--" }
     }
 }
 
-/// The columns of the terminal behind a stream, when it is one that tells.
+/// The columns of the terminal behind a stream, if it reports them.
 pub(super) fn columns(stream: impl std::os::fd::AsFd) -> Option<usize> {
     size(stream).map(|(columns, _)| columns)
 }
 
-/// Columns and rows of the terminal behind a stream, when it is one that tells.
+/// Columns and rows of the terminal behind a stream, if it reports them.
 pub(super) fn size(stream: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))

@@ -1,6 +1,6 @@
 //! Rows in columns.
 //!
-//! In: heads and cells, each with its looks. Out: lines whose columns are as wide as they need to be.
+//! In: heads and styled cells. Out: lines with aligned columns.
 
 use super::style::{Paint, Style};
 use super::words::{columns, cut};
@@ -13,13 +13,13 @@ pub(super) fn plain(text: impl Into<String>) -> Cell {
     (Paint::Plain, text.into())
 }
 
-/// Rows below their heads; the last column ends where the line does.
+/// Rows below their heads; the last column is cut at the end of the line.
 pub(super) fn table(heads: &[&str], rows: &[Vec<Cell>], style: &Style) -> String {
     let widths = widths(heads, rows.iter());
     head(heads, &widths, style) + &lines(rows, &widths, style)
 }
 
-/// How wide each column has to be for its head and all these rows, in columns of text.
+/// The width of each column for its head and all these rows.
 pub(super) fn widths<'a>(heads: &[&str], rows: impl Iterator<Item = &'a Vec<Cell>>) -> Vec<usize> {
     let mut widths: Vec<usize> = heads.iter().map(|head| columns(head)).collect();
     for row in rows {
@@ -30,13 +30,13 @@ pub(super) fn widths<'a>(heads: &[&str], rows: impl Iterator<Item = &'a Vec<Cell
     widths
 }
 
-/// The line of the heads.
+/// The line with the heads.
 pub(super) fn head(heads: &[&str], widths: &[usize], style: &Style) -> String {
     let head: Vec<Cell> = heads.iter().map(|head| (Paint::Dim, (*head).to_owned())).collect();
     line(&head, widths, style)
 }
 
-/// Rows, a line each.
+/// The rows, one line each.
 pub(super) fn lines(rows: &[Vec<Cell>], widths: &[usize], style: &Style) -> String {
     rows.iter().map(|row| line(row, widths, style)).collect()
 }

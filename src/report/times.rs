@@ -1,4 +1,4 @@
-//! How long each stage took, at the end of a run, and what to do next.
+//! The duration of each stage, at the end of a run, and the next steps.
 
 use super::style::{Paint, Style};
 use super::words::{bytes, columns, count, millis};
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Columns of the longest bar.
 const BAR: u64 = 32;
 
-/// The times per stage as bars, and the total. Stages overlap, so they do not add up to the total.
+/// The duration of each stage as bars, and the total. Stages overlap, so they do not add up to the total.
 pub fn times_text(stages: &[(Stage, u64)], total_ms: u64, bytes_sent: u64, execs: u64, style: &Style) -> String {
     let longest = stages.iter().map(|(_, ms)| *ms).max().unwrap_or(0).max(1);
     let mut text = String::new();
@@ -28,7 +28,7 @@ pub fn times_text(stages: &[(Stage, u64)], total_ms: u64, bytes_sent: u64, execs
     text
 }
 
-/// A bar of eighths, so that short stages differ too.
+/// A bar in steps of an eighth, so that short stages differ, too.
 fn bar(ms: u64, longest: u64, style: &Style) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let room = u64::try_from(style.width.saturating_sub(29)).unwrap_or(BAR).min(BAR);
@@ -42,7 +42,7 @@ fn bar(ms: u64, longest: u64, style: &Style) -> String {
     style.paint(Paint::Good, &text)
 }
 
-/// What to do with a cluster that is up; `inventory` is how it was named, where that must be said again.
+/// The next steps with a running cluster; `inventory` is the path that further commands must name, if any.
 pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) -> String {
     let export = format!("export KUBECONFIG={}", quoted(&kubeconfig.display().to_string()));
     let named = inventory.map(|path| format!(" -i {}", quoted(&path.display().to_string()))).unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) ->
     let lines = [
         (export.as_str(), ""),
         ("kubectl get nodes", ""),
-        (status.as_str(), "how the cluster is, from every host's own mouth"),
+        (status.as_str(), "the state of the cluster, as reported by every host"),
     ];
     let widest = lines.iter().filter(|(_, why)| !why.is_empty()).map(|(l, _)| columns(l)).max().unwrap_or(0);
     let mut text = format!("{}\n", style.paint(Paint::Bold, "Next"));
@@ -62,7 +62,7 @@ pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) ->
     text
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | '@' | ':' | ',');
     if !path.is_empty() && path.chars().all(plain) {

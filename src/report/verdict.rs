@@ -1,7 +1,7 @@
-//! The one table from what went wrong to an exit code, a headline, the causes and what to do.
+//! The one table that maps a failure to its exit code, headline, causes and hints.
 //!
 //! In: a [`FailureKind`], or a refusal, and the error behind it. Out: a [`Verdict`], as text for people and as the
-//! last object of `-o json`. Nowhere else, but for refusals (`refused`), is an exit code chosen or a hint worded.
+//! last object of `-o json`. Only this file and `refused` choose exit codes and word hints.
 
 use super::exit::Exit;
 use super::fetch_kind::FetchKind;
@@ -14,7 +14,7 @@ use crate::model::refusal::Refusal;
 use serde_json::{Value, json};
 use std::error::Error;
 
-/// How a run ended, for the person who started it and for the program that did.
+/// How a run ended, for people and for programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// The process's exit code.
@@ -23,46 +23,46 @@ pub struct Verdict {
     pub code: &'static str,
     /// What happened, in one sentence.
     pub headline: String,
-    /// Why, from the nearest cause to the deepest; or what each host said.
+    /// Why, from the nearest cause to the deepest; or the report of each host.
     pub causes: Vec<String>,
-    /// What to do, the likeliest first.
+    /// What to do, the most likely fix first.
     pub hints: Vec<String>,
 }
 
-/// What went wrong, as far as words and exit codes need to know.
+/// The kind of a failure, as far as messages and exit codes depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
     /// The command line is wrong.
     Usage,
-    /// The inventory cannot be read or asks for something impossible.
+    /// The inventory cannot be read, or asks for something impossible.
     Inventory,
-    /// Going on would not be safe.
+    /// To continue would not be safe.
     Refused(Refusal),
     /// A host could not be reached, or the connection was lost.
     Connect {
         /// Which host.
         host: HostName,
-        /// In which way.
+        /// How it failed.
         kind: ConnectKind,
     },
-    /// A step of a plan failed. Its host's last lines were shown when it did.
+    /// A step of a plan failed. The last log lines of its host were shown when it did.
     Step {
-        /// Where.
+        /// The host of the step.
         host: Option<HostName>,
-        /// What it tried.
+        /// What the step does.
         what: String,
         /// How many steps failed in all.
         failed: usize,
         /// How many steps were done before.
         done: usize,
-        /// Whether what ran there before runs again by its earlier files.
-        put_back: bool,
+        /// Whether the host was rolled back.
+        rolled_back: bool,
     },
-    /// The components could not be found, or are not what they should be.
+    /// The components could not be found, or are damaged.
     Bundle,
     /// A bundle could not be fetched, exported or imported.
     Fetch(FetchKind),
-    /// What the administrator keeps could not be read or written.
+    /// The state directory could not be read or written.
     State,
     /// Stopped by a signal.
     Interrupted,
@@ -70,51 +70,51 @@ pub enum FailureKind {
     Other,
 }
 
-/// In which way a host could not be reached.
+/// How a connection to a host failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectKind {
-    /// No route, nobody listens, or no answer in time.
+    /// No route, connection refused, or timeout.
     Unreachable,
-    /// Its host key is not known.
+    /// The host key is unknown.
     UnknownKey,
-    /// Its host key is another than the known one.
+    /// The host key differs from the known one.
     ChangedKey,
-    /// Its host key was revoked.
+    /// The host key is revoked.
     RevokedKey,
-    /// No key of ours was accepted.
+    /// The host accepted none of the user's keys.
     Login,
-    /// The user may not become root without a password.
+    /// The user cannot become root.
     Root,
-    /// The connection was lost while we worked.
+    /// The connection was lost during the work.
     Lost,
-    /// The host's side could not be started there, or does not speak our language.
+    /// The agent could not be started, or speaks another version of the protocol.
     Helper,
 }
 
 impl Verdict {
-    /// All went well.
+    /// Success.
     pub fn ok(headline: impl Into<String>) -> Self {
         Self { exit: Exit::Done, code: "ok", headline: headline.into(), causes: Vec::new(), hints: Vec::new() }
     }
 
-    /// The verdict on a failure. `error` is the error behind it, if there is one: it gives headline and causes where the
-    /// kind alone does not say enough. A step's reason was told by [`Event::Failed`](crate::model::event::Event) already:
-    /// give no error for it unless nobody read that.
+    /// The verdict on a failure. `error` is the error behind it, if there is one: it provides headline and causes where
+    /// the kind alone does not say enough. [`Event::Failed`](crate::model::event::Event) has already shown the reason
+    /// of a failed step, so pass no error for a step unless that event was not shown.
     pub fn of(kind: &FailureKind, error: Option<&dyn Error>) -> Self {
         let mut causes = chain(error);
-        // Where the error's own sentence makes the headline, only what is behind it is a cause.
+        // If the error's own sentence becomes the headline, only its sources are causes.
         let mut or = |other: &str| if causes.is_empty() { other.to_owned() } else { causes.remove(0) };
         let mut own = Vec::new();
         let (exit, code, headline) = match kind {
             FailureKind::Refused(refusal) => return Self::from(refusal),
-            FailureKind::Usage => (Exit::Usage, "usage", or("the command line is not understood")),
+            FailureKind::Usage => (Exit::Usage, "usage", or("invalid command line")),
             FailureKind::Inventory => {
                 let told = InventoryWords::of(or("the inventory cannot be used"));
                 causes.splice(0..0, told.more);
                 own.extend(told.to_do);
                 (Exit::Usage, "inventory", told.headline)
             }
-            // Somebody else's machine is no failure to try again.
+            // This may be another machine, so a retry is not safe.
             FailureKind::Connect { host, kind: kind @ (ConnectKind::ChangedKey | ConnectKind::RevokedKey) } => {
                 (Exit::Refused, kind.code(), kind.headline(host))
             }
@@ -125,21 +125,21 @@ impl Verdict {
                     if *failed > 1 { format!(", and {}", count(failed - 1, "other step")) } else { String::new() };
                 (Exit::Failed, "step", format!("{place}could not {what}{others}"))
             }
-            FailureKind::Bundle => (Exit::Failed, "bundle", or("the components cannot be used")),
-            FailureKind::Fetch(kind) => (kind.exit(), kind.code(), or("the components cannot be fetched")),
-            FailureKind::State => (Exit::Failed, "state", or("the state cannot be read or written")),
-            FailureKind::Interrupted => (Exit::Failed, "interrupted", "stopped on request".to_owned()),
+            FailureKind::Bundle => (Exit::Failed, "bundle", or("the component bundle cannot be used")),
+            FailureKind::Fetch(kind) => (kind.exit(), kind.code(), or("the component bundle cannot be fetched")),
+            FailureKind::State => (Exit::Failed, "state", or("the state directory cannot be read or written")),
+            FailureKind::Interrupted => (Exit::Failed, "interrupted", "interrupted".to_owned()),
             FailureKind::Other => (Exit::Failed, "failed", or("something failed")),
         };
         let hints = if own.is_empty() { hints(kind) } else { own };
         Self { exit, code, headline, causes, hints }
     }
 
-    /// The same after a run that had done steps already: it must not say that nothing was changed.
+    /// The same verdict after a run that completed steps: it must not claim that nothing was changed.
     #[must_use]
     pub fn after_work(mut self) -> Self {
         for cause in self.causes.iter_mut().filter(|cause| *cause == UNTOUCHED) {
-            "What was done before this stays done; nothing more was begun.".clone_into(cause);
+            "Completed steps stay done; no further step was started.".clone_into(cause);
         }
         self.headline = self.headline.replace("nothing was changed", "nothing more was changed");
         self
@@ -154,7 +154,7 @@ impl Verdict {
         let lead = format!("{} ", style.bad());
         let mut text = Flow::of(&clean(&self.headline), Paint::Bold).lines(&lead, 2, style);
         for cause in &self.causes {
-            // A cause may be a picture, such as the line of an inventory with a mark below: its line breaks are meant.
+            // A cause may be preformatted, such as a line of the inventory with a marker below: keep its line breaks.
             text.push_str(&pictured(&clean(cause), "  ", style));
         }
         if !self.hints.is_empty() {
@@ -198,40 +198,46 @@ impl ConnectKind {
     fn headline(self, host: &HostName) -> String {
         match self {
             Self::Unreachable => format!("{host} cannot be reached by SSH"),
-            Self::UnknownKey => format!("{host} shows a host key that nobody has vouched for"),
-            Self::ChangedKey => format!("{host} shows another host key than the one on record: full stop"),
-            Self::RevokedKey => format!("{host} shows a host key that was revoked: full stop"),
-            Self::Login => format!("{host} accepts none of our keys"),
-            Self::Root => format!("{host}: the login works, but it may not become root"),
+            Self::UnknownKey => format!("{host}: unknown host key: refusing to connect"),
+            Self::ChangedKey => format!("{host}: host key mismatch: refusing to connect"),
+            Self::RevokedKey => format!("{host}: revoked host key: refusing to connect"),
+            Self::Login => format!("{host} accepts none of your SSH keys"),
+            Self::Root => format!("{host}: the login works, but the user cannot become root"),
             Self::Lost => format!("the connection to {host} was lost"),
-            Self::Helper => format!("hactl's side on {host} cannot be started"),
+            Self::Helper => format!("the hactl agent on {host} cannot be started"),
         }
     }
     fn hints(self, host: &HostName) -> Vec<String> {
         let hints: &[&str] = match self {
             Self::Unreachable => &[
-                "see that the host is up, and that `ssh` in the inventory names the right address, port, user and jump host",
-                "see that its sshd is reached from here: a firewall between is the usual cause",
+                "check that the host is up, and that `ssh` in the inventory has the right address, port, user and jump \
+                 host",
+                "check that this machine can reach its sshd; the usual cause is a firewall in between",
             ],
             Self::UnknownKey => &[
-                "compare the fingerprint with the one on the host's console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then put it into the inventory or known_hosts",
-                "`--trust-first-use` takes it as it is and records it: only on a network that you trust",
+                "compare the fingerprint with the one on the host's console (ssh-keygen -lf \
+                 /etc/ssh/ssh_host_ed25519_key.pub), then put it into the inventory or known_hosts",
+                "`--trust-first-use` accepts and records the key: only on a network that you trust",
             ],
             Self::ChangedKey => &[
-                "find out why before anything else: a host that was installed anew has a new key, and so has a host that somebody put in between",
-                "if it was installed anew, remove the old line (ssh-keygen -R) or change the fingerprint in the inventory, then run the same command again",
+                "first find out why: a reinstalled host has a new key, and so has a man in the middle",
+                "if the host was reinstalled, remove the old key (ssh-keygen -R) or change the fingerprint in the \
+                 inventory, then run the same command again",
             ],
-            Self::RevokedKey => &[
-                "whoever marked the key as revoked had a reason: give the host a new one (ssh-keygen -A after removing /etc/ssh/ssh_host_*), then record that",
-            ],
+            Self::RevokedKey => {
+                &["the key was marked as revoked for a reason: generate a new one on the host (ssh-keygen -A after \
+                 removing /etc/ssh/ssh_host_*), then record that"]
+            }
             Self::Login => &[
-                "name the user and the identity file under `ssh` in the inventory, or load the key into your agent (ssh-add -l shows what it holds)",
+                "name the user and the identity file under `ssh` in the inventory, or load the key into your SSH agent \
+                 (ssh-add -l lists its keys)",
             ],
-            Self::Root => &["let the user run sudo, with or without a password, or log in as root"],
-            Self::Lost => &["run the same command again: it goes on from what is there"],
-            Self::Helper => &[
-                "see that /var/lib/hactl can be written on the host, that it is not mounted noexec, and that the host runs Linux on this machine's architecture",
-            ],
+            Self::Root => &["allow the user to run sudo, with or without a password, or log in as root"],
+            Self::Lost => &["run the same command again: it continues from the current state"],
+            Self::Helper => {
+                &["check that /var/lib/hactl on the host is writable and not mounted noexec, and that the host runs \
+                 Linux on the architecture of this machine"]
+            }
         };
         hints.iter().map(|hint| hint.replace("HOST", host.as_str())).collect()
     }
@@ -241,12 +247,15 @@ fn hints(kind: &FailureKind) -> Vec<String> {
     let hints: &[&str] = match kind {
         FailureKind::Connect { host, kind } => return kind.hints(host),
         FailureKind::Refused(refusal) => return Verdict::from(refusal).hints,
-        FailureKind::Step { host: Some(host), put_back: true, .. } => {
+        FailureKind::Step { host: Some(host), rolled_back: true, .. } => {
             return vec![
                 format!(
-                    "mend what the inventory asks for: the last lines of {host} say why; `hactl plan` shows the change, then `hactl up`"
+                    "fix the setting in the inventory: the last log lines of {host} show why it failed. Check the \
+                     change with `hactl plan`, then run `hactl up`"
                 ),
-                format!("{host} has what it had, and no host after it was touched: `hactl status` shows it"),
+                format!(
+                    "{host} was rolled back, and the hosts after it were not changed: `hactl status` shows the state"
+                ),
             ];
         }
         FailureKind::Step { host, done, .. } => {
@@ -254,18 +263,19 @@ fn hints(kind: &FailureKind) -> Vec<String> {
             let kept =
                 if *done > 0 { format!(": {} done and will not be repeated", steps_are(*done)) } else { String::new() };
             return vec![
-                format!("put right {place}, then run the same command again{kept}"),
-                "`hactl status` shows how the cluster is now".to_owned(),
+                format!("fix {place}, then run the same command again{kept}"),
+                "`hactl status` shows the current state of the cluster".to_owned(),
             ];
         }
         FailureKind::Usage => &["`hactl --help` lists the commands, `hactl COMMAND --help` shows examples"],
-        FailureKind::Inventory => &["`hactl inventory check` reads the inventory alone, without touching a host"],
-        FailureKind::Bundle => &["`hactl bundle verify` names what is missing or changed"],
+        FailureKind::Inventory => &["`hactl inventory check` validates the inventory without contacting any host"],
+        FailureKind::Bundle => &["`hactl bundle verify` lists missing and damaged files"],
         FailureKind::Fetch(kind) => kind.hints(),
-        FailureKind::State => &[
-            "the state lies beside the inventory in .hactl/, unless --state names another place: see that it can be read and written by you",
-        ],
-        FailureKind::Interrupted => &["run the same command again: it goes on from what is there"],
+        FailureKind::State => {
+            &["check that you can read and write the state directory: .hactl/CLUSTER beside the inventory, unless \
+             --state names another one"]
+        }
+        FailureKind::Interrupted => &["run the same command again: it continues from the current state"],
         FailureKind::Other => &[],
     };
     hints.iter().map(|&hint| hint.to_owned()).collect()

@@ -1,11 +1,11 @@
-//! Small words: sizes, times, counts, lists, errors; and text from hosts made harmless.
+//! Formats sizes, durations, counts, lists and errors, and sanitizes text from hosts.
 
 use super::harmless::unseen;
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Bytes as people say them: `512 B`, `4.2 MB`, `212 MB`.
+/// Bytes for people: `512 B`, `4.2 MB`, `212 MB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let (mut scale, mut unit) = (1u64, 0);
@@ -21,7 +21,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A duration as people say it: `0.4 s`, `12 s`, `2 min 5 s`, `1 h 4 min`.
+/// A duration for people: `0.4 s`, `12 s`, `2 min 5 s`, `1 h 4 min`.
 pub fn time(duration: Duration) -> String {
     let tenths = (duration.as_millis() + 50) / 100;
     let seconds = (tenths + 5) / 10;
@@ -36,12 +36,12 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// The same, from milliseconds.
+/// A duration in milliseconds for people.
 pub fn millis(ms: u64) -> String {
     time(Duration::from_millis(ms))
 }
 
-/// An error and what is behind it, without an inner sentence that the outer one repeats already.
+/// An error and its sources, without inner messages that an outer one already repeats.
 pub fn chain(error: Option<&dyn Error>) -> Vec<String> {
     let mut sentences: Vec<String> = Vec::new();
     let mut next = error;
@@ -71,7 +71,7 @@ pub fn list<T: Display>(items: &[T], most: usize) -> String {
     text
 }
 
-/// Hosts in one column: `cp1 cp2 cp3`, or the first few and how many more.
+/// Hosts in one cell: `cp1 cp2 cp3`, or the first few and how many more.
 pub fn hosts<T: Display>(items: &[T], most: usize) -> String {
     let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
     let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -81,12 +81,12 @@ pub fn hosts<T: Display>(items: &[T], most: usize) -> String {
     text
 }
 
-/// Columns that a text takes.
+/// The columns of a text.
 pub fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// The text in at most `most` columns, its end cut off when it is longer.
+/// The text in at most `most` columns; a longer text is cut at its end.
 pub fn cut(text: &str, most: usize, unicode: bool) -> String {
     if columns(text) <= most {
         return text.to_owned();
@@ -98,8 +98,8 @@ pub fn cut(text: &str, most: usize, unicode: bool) -> String {
     short
 }
 
-/// Text from a host as words: escape sequences are gone as a whole, and so is what is [`unseen`]. Line feeds stay. What is forgotten here is
-/// still harmless where it goes out ([`harmless`](super::harmless)), and takes other columns than were counted.
+/// Text from a host without escape sequences and [`unseen`] characters. Line feeds stay. Output that skips this
+/// function is still filtered by [`harmless`](super::harmless), but its columns are counted wrongly.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -129,7 +129,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars>) {
     }
 }
 
-/// The same on one line.
+/// [`clean`] text on one line.
 pub fn one_line(text: &str) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
-//! Object storage that keeps copies of recovery bundles: S3, by whoever serves it.
+//! Object storage for copies of snapshots: S3 of any provider.
 //!
-//! In: what it takes to reach it, a place in it. Out: bundles put, listed, fetched and removed, or a [`BucketError`] in words that need no
-//! manual of the protocol. Nothing is held in memory beyond some pieces. A bundle is there as a whole or not at all: object storage shows
-//! a key only once all of it has arrived.
+//! In: the access settings, and a bucket with a prefix. Out: snapshots uploaded, listed, fetched and deleted, or a
+//! [`BucketError`] that is understandable without a manual of the protocol. Only some pieces are held in memory. A
+//! snapshot is complete or absent: object storage shows a key only once all of it has arrived.
 
 use super::file::{BundleError, MOST_END, claims_of};
 use crate::model::bucket::{BucketUrl, SCHEME, Storage};
@@ -19,50 +19,50 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of one request. Object storage takes none below 5 MiB but the last.
+/// Bytes of one request. Object storage accepts none below 5 MiB but the last.
 const PIECE: usize = 8 << 20;
-/// How many of them are on their way at once.
+/// How many of them are uploaded concurrently.
 const AT_ONCE: usize = 2;
 /// How long a connection may take, and one request with all its bytes.
 const CONNECT: Duration = Duration::from_secs(5);
 const REQUEST: Duration = Duration::from_secs(120);
-/// How often a request is tried again, and for how long.
+/// How often a request is retried, and for how long.
 const AGAIN: usize = 3;
 const AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// More names than this in one place are not ours alone.
+/// More names than this in one prefix are not ours alone.
 const MOST: usize = 100_000;
 
-/// What kind of trouble it was.
+/// The kind of the failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketTrouble {
-    /// Nobody answers there.
+    /// Unreachable.
     Dark,
-    /// Our key is not taken, or may not do this.
+    /// The access key is rejected, or its permissions do not suffice.
     Refused,
-    /// No such bucket, or no such bundle in it.
+    /// No such bucket, or no such snapshot in it.
     Missing,
-    /// It takes no more.
+    /// It has no free space.
     Full,
     /// Something else.
     Other,
 }
 
-/// Why object storage did not do as it was asked.
+/// Why object storage did not perform a request.
 #[derive(Debug, thiserror::Error)]
 #[error("{at} {why}")]
 pub struct BucketError {
-    /// Where.
+    /// The bucket.
     pub at: String,
-    /// Of what kind.
+    /// The kind.
     pub trouble: BucketTrouble,
     /// The rest of the sentence.
     pub why: String,
 }
 
-/// A bundle in object storage, by its name alone.
+/// A snapshot in object storage, by its name alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
-    /// Where it lies.
+    /// The bucket and prefix.
     pub place: BucketUrl,
     /// Its name.
     pub name: String,
@@ -77,17 +77,17 @@ impl Stored {
     }
 }
 
-/// A place in object storage that can be reached, as far as that can be told without asking.
+/// A bucket and prefix, prepared for access.
 pub struct Bucket {
     store: AmazonS3,
     at: BucketUrl,
 }
 
 impl Bucket {
-    /// Makes ready to ask.
+    /// Prepares the access.
     ///
     /// # Errors
-    /// Authorities or an address that make no sense.
+    /// Invalid CAs or an invalid address.
     pub fn open(storage: &Storage, at: BucketUrl) -> Result<Self, BucketError> {
         let odd = |why: String| BucketError { at: at.to_string(), trouble: BucketTrouble::Other, why };
         let mut client = ClientOptions::new()
@@ -98,8 +98,8 @@ impl Bucket {
         if let Some(pem) = &storage.ca {
             let authorities = Certificate::from_pem_bundle(pem.as_bytes());
             let authorities =
-                authorities.map_err(|e| odd(format!("cannot be reached: its authority is unreadable: {e}")))?;
-            // Whoever names an authority trusts no other.
+                authorities.map_err(|e| odd(format!("cannot be reached: its CA cannot be parsed: {e}")))?;
+            // With CAs of its own it trusts no other.
             client = authorities.into_iter().fold(client, ClientOptions::with_root_certificate);
             client = client.with_no_system_certificates(true);
         }
@@ -111,11 +111,11 @@ impl Bucket {
             .with_region(&storage.region)
             .with_access_key_id(&storage.key_id)
             .with_secret_access_key(storage.key.reveal())
-            // What is under a legal hold is not taken without one.
+            // Buckets with a legal hold require a checksum.
             .with_checksum_algorithm(Checksum::SHA256)
-            // Of several at once it would not be told as what it is that one may not be removed.
+            // A bulk deletion would not report which object may not be deleted.
             .with_disable_bulk_delete(true)
-            // Servers other than Amazon's have no name for each bucket.
+            // Servers other than Amazon's have no host name for each bucket.
             .with_virtual_hosted_style_request(storage.endpoint.is_none() && !at.bucket.contains('.'))
             .with_client_options(client)
             .with_retry(RetryConfig {
@@ -130,7 +130,7 @@ impl Bucket {
         Ok(Self { store, at })
     }
 
-    /// Which place it is.
+    /// The bucket and prefix.
     pub fn place(&self) -> &BucketUrl {
         &self.at
     }
@@ -148,14 +148,14 @@ impl Bucket {
         BucketError { at, trouble, why }
     }
 
-    /// Puts a file there under a name, and looks whether all of it has arrived.
+    /// Uploads a file under a name, and verifies that all of it has arrived.
     ///
     /// # Errors
     /// See [`BucketError`].
     pub async fn put(&self, name: &str, from: &Path) -> Result<(), BucketError> {
         let error = |error: object_store::Error| self.error(None, &error);
         let read =
-            |error: std::io::Error| self.here(&format!("got nothing: {} cannot be read: {error}", from.display()));
+            |error: std::io::Error| self.here(&format!("received nothing: {} cannot be read: {error}", from.display()));
         let mut file = File::open(from).map_err(read)?;
         let bytes = file.metadata().map_err(read)?.len();
         let key = self.key(name);
@@ -175,7 +175,8 @@ impl Bucket {
                 writer.wait_for_capacity(0).await.map_err(error)
             };
             if let Err(failed) = sent.await {
-                // What arrived is paid for until it is forgotten; that it could not be is no worse than the failure itself.
+                // Uploaded pieces cost money until they are deleted; a failure to do so is no worse than the original
+                // failure.
                 let _ = writer.abort().await;
                 return Err(failed);
             }
@@ -185,14 +186,14 @@ impl Bucket {
         if arrived == bytes {
             return Ok(());
         }
-        Err(self.here(&format!("has {arrived} bytes of {name}, which is {bytes} long")))
+        Err(self.here(&format!("has {arrived} bytes of {name}, which has {bytes} bytes")))
     }
 
     fn here(&self, why: &str) -> BucketError {
         BucketError { at: self.at.to_string(), trouble: BucketTrouble::Other, why: why.to_owned() }
     }
 
-    /// Every bundle in this place and below it, by name.
+    /// Every snapshot below this prefix, by name.
     ///
     /// # Errors
     /// See [`BucketError`].
@@ -206,7 +207,7 @@ impl Bucket {
                 continue;
             }
             if found.len() == MOST {
-                return Err(self.here("has more bundles than anybody could want; name a narrower place"));
+                return Err(self.here("has too many snapshots; use a longer prefix"));
             }
             let place = BucketUrl { bucket: self.at.bucket.clone(), prefix: place.to_owned() };
             found.push(Stored { place, name: name.to_owned(), bytes: one.size });
@@ -214,26 +215,26 @@ impl Bucket {
         Ok(found)
     }
 
-    /// What a bundle says of itself, without fetching the rest of it.
+    /// The manifest of a snapshot, without fetching the rest of it.
     ///
     /// # Errors
-    /// [`BucketError`]; a bundle that is not whole is trouble of the other kind.
+    /// [`BucketError`]; an incomplete snapshot is of the kind `Other`.
     pub async fn claims(&self, name: &str) -> Result<(Claimed, u64), BucketError> {
         let (key, error) = (self.key(name), |error: object_store::Error| self.error(Some(name), &error));
         let length = self.store.head(&key).await.map_err(error)?.size;
         let end = match length {
-            // Of nothing no part can be asked for.
+            // An empty object has no range.
             0 => Bytes::new(),
             _ => self.store.get_range(&key, length.saturating_sub(MOST_END)..length).await.map_err(error)?,
         };
         let claimed = claims_of(&end, length, Path::new(name)).map_err(|error| match error {
-            BundleError::Other(_) => self.here(&format!("has a {name} that is no recovery bundle of hactl's")),
-            other => self.here(&format!("has a bundle that cannot be used: {other}")),
+            BundleError::Other(_) => self.here(&format!("has a {name} that is not a snapshot of hactl")),
+            other => self.here(&format!("has a snapshot that cannot be used: {other}")),
         })?;
         Ok((claimed, length))
     }
 
-    /// Fetches so many bytes into a file: as many as a bundle's manifest allows.
+    /// Fetches so many bytes into a file: as many as the manifest of the snapshot allows.
     ///
     /// # Errors
     /// See [`BucketError`].
@@ -243,13 +244,13 @@ impl Bucket {
         while from < length {
             let until = length.min(from + PIECE as u64);
             let piece = self.store.get_range(&key, from..until).await.map_err(error)?;
-            to.write_all(&piece).map_err(|e| self.here(&format!("has {name}, which cannot be kept here: {e}")))?;
+            to.write_all(&piece).map_err(|e| self.here(&format!("has {name}, which cannot be written here: {e}")))?;
             from = until;
         }
         Ok(())
     }
 
-    /// Removes a bundle.
+    /// Deletes a snapshot.
     ///
     /// # Errors
     /// See [`BucketError`].
@@ -265,7 +266,8 @@ fn piece(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(piece)
 }
 
-/// Names as the host itself resolves them. hactl is linked without a libc that could load the host's modules for that.
+/// Resolves names as the host itself does. hactl is linked without a libc that could load the name service modules of
+/// the host.
 #[derive(Debug)]
 struct HostsOwn;
 
@@ -277,7 +279,7 @@ impl DnsResolver for HostsOwn {
                 tokio::process::Command::new("getent").args(["ahosts", "--", &name]).kill_on_drop(true).output();
             let said = asked.await.map_err(|e| format!("getent cannot be run to find {name}: {e}"))?;
             let found = addresses(&String::from_utf8_lossy(&said.stdout));
-            if found.is_empty() { Err(format!("the name {name} is not known here").into()) } else { Ok(found) }
+            if found.is_empty() { Err(format!("the name {name} cannot be resolved here").into()) } else { Ok(found) }
         })
     }
 }
@@ -298,11 +300,11 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Option<&'a str> {
     rest.split_once(to).map(|(inside, _)| inside)
 }
 
-/// Codes by which servers say that there is no more room: Amazon's own, `MinIO`'s, Ceph's and `Versity`'s.
+/// Codes of servers without free space: Amazon's own, `MinIO`'s, Ceph's and `Versity`'s.
 const FULL: [&str; 5] =
     ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientCapacity", "TooMuchData"];
 
-/// What an error means. Servers answer in XML, with a code and a sentence.
+/// Explains an error. Servers answer in XML, with a code and a sentence.
 fn words(error: &object_store::Error, one: bool) -> (BucketTrouble, String) {
     use object_store::Error;
     let text = error.to_string();
@@ -318,14 +320,16 @@ fn words(error: &object_store::Error, one: bool) -> (BucketTrouble, String) {
     match error {
         _ if code.as_deref() == Some("RequestTimeTooSkewed") => (
             BucketTrouble::Refused,
-            "does not take our key: the clock here is more than 15 min off, or theirs is".to_owned(),
+            "rejects the access key: its clock and the local clock differ by more than 15 min".to_owned(),
         ),
-        _ if no_room => (BucketTrouble::Full, format!("has no room left{said}")),
-        Error::PermissionDenied { .. } => (BucketTrouble::Refused, format!("does not let our key do this: 403{said}")),
-        Error::Unauthenticated { .. } => (BucketTrouble::Refused, format!("does not take our key: 401{said}")),
+        _ if no_room => (BucketTrouble::Full, format!("has no space left{said}")),
+        Error::PermissionDenied { .. } => {
+            (BucketTrouble::Refused, format!("denies the access key this operation: 403{said}"))
+        }
+        Error::Unauthenticated { .. } => (BucketTrouble::Refused, format!("rejects the access key: 401{said}")),
         Error::NotFound { .. } => match code.as_deref() {
-            Some("NoSuchBucket") => (BucketTrouble::Missing, format!("is not there: no such bucket{said}")),
-            None | Some("NoSuchKey") if one => (BucketTrouble::Missing, "is not there".to_owned()),
+            Some("NoSuchBucket") => (BucketTrouble::Missing, format!("does not exist: no such bucket{said}")),
+            None | Some("NoSuchKey") if one => (BucketTrouble::Missing, "does not exist".to_owned()),
             _ => (BucketTrouble::Other, format!("answers 404{said}")),
         },
         _ => match status {
@@ -336,7 +340,7 @@ fn words(error: &object_store::Error, one: bool) -> (BucketTrouble, String) {
     }
 }
 
-/// Whether nobody answered at all, or not in time.
+/// Whether there was no answer at all, or not in time.
 fn silent(error: &object_store::Error) -> bool {
     let mut inner: Option<&dyn std::error::Error> = Some(error);
     while let Some(one) = inner {
@@ -348,7 +352,7 @@ fn silent(error: &object_store::Error) -> bool {
     false
 }
 
-/// The innermost reason: what is around it is the way of the library that asked.
+/// The innermost cause, without the wrapping of the library.
 fn root(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
@@ -357,7 +361,7 @@ fn root(error: &dyn std::error::Error) -> String {
     inner.to_string()
 }
 
-/// What a server said, as one line that a terminal can show.
+/// The answer of a server, as one line that is safe for a terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect::<String>().trim().to_owned()
 }
@@ -378,7 +382,7 @@ mod tests {
         };
         let (trouble, why) = words(&denied, false);
         assert_eq!(trouble, BucketTrouble::Refused);
-        assert_eq!(why, "does not let our key do this: 403 (SignatureDoesNotMatch: wrong  key)");
+        assert_eq!(why, "denies the access key this operation: 403 (SignatureDoesNotMatch: wrong  key)");
         let skewed = generic("status code: 403 : <Code>RequestTimeTooSkewed</Code>");
         assert!(words(&skewed, false).1.contains("clock"), "{}", words(&skewed, false).1);
         for text in ["status code: 507 Insufficient Storage: ", "status code: 400 : <Code>QuotaExceeded</Code>"] {

@@ -1,6 +1,7 @@
-//! The file of a bundle: written in one go, read piece by piece.
+//! The file of a snapshot: written in one pass, read piece by piece.
 //!
-//! In: streams. Out: a [`Bundle`] whose manifest fits its file, or a [`BundleError`] that says what to do about it.
+//! In: streams. Out: a [`Bundle`] whose manifest matches its file, or a [`BundleError`] that says what to do about
+//! it.
 
 use super::authentic::Signer;
 use super::gentle::Gentle;
@@ -19,77 +20,77 @@ use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What every bundle begins with.
+/// The beginning of every snapshot file.
 pub const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
 /// Length and digest of the manifest.
 const END: u64 = 4 + 32;
-/// No manifest comes near this.
+/// Larger than any manifest.
 const LARGEST_MANIFEST: u64 = 64 << 10;
 /// A signature and a certificate: far less.
 const LARGEST_SEAL: u64 = 16 << 10;
-/// The most that has to be read of a bundle's end to have its manifest.
+/// The most that has to be read of the end of a file to have its manifest.
 pub(super) const MOST_END: u64 = LARGEST_SEAL + LARGEST_MANIFEST + END;
 /// Keys, an inventory and their encryption: far less.
 pub const LARGEST_STATE: u64 = 8 << 20;
-/// The largest file: of the largest snapshot, which age makes larger by 16 bytes in 64 KiB.
+/// The largest file: of the largest snapshot, which age enlarges by 16 bytes in 64 KiB.
 pub const LARGEST_BUNDLE: u64 = sealed_at_most(LARGEST_SENT) + LARGEST_STATE + MOST_END + MAGIC.len() as u64;
 const WINDOW: usize = 256 << 10;
 
-/// The most that so many bytes become when they are sealed: each of many recipients takes some hundred bytes.
+/// The maximum size of so many bytes after encryption: each of many recipients takes some hundred bytes.
 const fn sealed_at_most(bytes: u64) -> u64 {
     bytes + bytes / 2048 + (1 << 20)
 }
 
-/// Why a file is no bundle, or cannot be opened.
+/// Why a file is not a snapshot, or cannot be decrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// The file system said no.
+    /// An error of the file system.
     #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Something else.
-    #[error("{} is no recovery bundle of hactl's", .0.display())]
+    /// Another kind of file.
+    #[error("{} is not a snapshot of hactl", .0.display())]
     Other(PathBuf),
-    /// Its end is missing or not what the manifest says.
-    #[error("{} is not whole: it was cut short, or has changed since it was written", .0.display())]
+    /// Its end is missing or does not match the manifest.
+    #[error("{} is not complete: it was cut short, or has changed since it was written", .0.display())]
     NotWhole(PathBuf),
-    /// A later form of bundles.
-    #[error("{} is of a later form ({schema}) than this hactl knows ({SCHEMA}): use the hactl that wrote it, or a newer one", .path.display())]
+    /// A later format.
+    #[error("{} has a later format ({schema}) than this hactl supports ({SCHEMA}): use the hactl that wrote it, or a newer one", .path.display())]
     TooNew {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Its form.
+        /// Its format.
         schema: u32,
     },
-    /// A piece is not what the manifest says.
+    /// A piece does not match the manifest.
     #[error("{}: {what} has changed since it was written", .path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What of it.
+        /// The piece.
         what: &'static str,
     },
-    /// Sealed to others.
-    #[error("{} is not sealed to this identity", .0.display())]
+    /// Encrypted for others.
+    #[error("{} is not encrypted for this identity", .0.display())]
     WrongIdentity(PathBuf),
-    /// age could not open it.
-    #[error("{} cannot be opened: {why}", .path.display())]
+    /// age could not decrypt it.
+    #[error("{} cannot be decrypted: {why}", .path.display())]
     Sealed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// In age's words.
+        /// The error of age.
         why: String,
     },
 }
 
 impl BundleError {
-    /// Whether the file itself is of no use: no other key and no other hactl opens it.
+    /// Whether the file itself is damaged: no other key and no other hactl can read it.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Other(_) | Self::NotWhole(_) | Self::Damaged { .. })
     }
@@ -100,27 +101,28 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Bundl
     move |source| BundleError::Io { doing, path, source }
 }
 
-/// A bundle being written: what is written into it is sealed. The manifest comes last, for only then is all known that stands in it.
+/// A snapshot file being written: everything written into it is encrypted. The manifest comes last, because its
+/// content is known only then.
 pub struct Writer {
     sealing: StreamWriter<Digester<Gentle>>,
 }
 
 impl Writer {
-    /// Begins a bundle in an empty file.
+    /// Begins a snapshot in an empty file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn begin(to: File, recipients: &Recipients) -> io::Result<Self> {
         let mut to = Gentle::new(to);
         to.write_all(MAGIC)?;
         Ok(Self { sealing: recipients.writer(Digester::new(to))? })
     }
 
-    /// Ends it with the sealed state and what `manifest` makes of the two pieces, signed where there is somebody to sign; on disk when this
-    /// returns.
+    /// Ends it with the encrypted state and the manifest that `manifest` makes of the two pieces, signed if there is
+    /// a signer; on disk when this returns.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn end(
         self,
         state: &str,
@@ -155,13 +157,13 @@ impl Write for Writer {
     }
 }
 
-/// A bundle that is there as a whole, as far as its lengths and its manifest go.
+/// A snapshot file that is complete, as far as its lengths and its manifest show.
 #[derive(Debug)]
 pub struct Bundle {
     path: PathBuf,
     /// Its length.
     pub bytes: u64,
-    /// What it says of itself: `authentic` tells whether to believe it.
+    /// Its manifest: `authentic` decides whether to trust it.
     pub claimed: Claimed,
 }
 
@@ -169,16 +171,16 @@ impl Bundle {
     /// Reads the manifest of a file.
     ///
     /// # Errors
-    /// What is no bundle, or not a whole one.
+    /// Not a snapshot, or an incomplete one.
     pub fn open(path: &Path) -> Result<Self, BundleError> {
-        // A pipe would be waited for.
+        // A pipe would block.
         if !std::fs::metadata(path).map_err(io_error("open", path))?.is_file() {
             return Err(BundleError::Other(path.to_owned()));
         }
         Self::read(File::open(path).map_err(io_error("open", path))?, path)
     }
 
-    /// Reads the manifest of a file that is open: no more of it than its two ends. `path` is where it lies.
+    /// Reads the manifest of an open file: only its two ends. `path` is its path.
     ///
     /// # Errors
     /// As for [`Bundle::open`].
@@ -196,7 +198,7 @@ impl Bundle {
         Ok(Self { path: path.to_owned(), bytes: length, claimed })
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -207,7 +209,7 @@ impl Bundle {
         Ok(file.take(piece.bytes))
     }
 
-    /// Whether every byte is as it was written. Needs nobody's key.
+    /// Whether every byte is as it was written. Requires no key.
     ///
     /// # Errors
     /// [`BundleError::Damaged`].
@@ -224,7 +226,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// The state that was sealed into it: what `up` left on the host that took it.
+    /// The state that was encrypted into it: the one that `up` left on the host that took it.
     ///
     /// # Errors
     /// Another identity, or damage.
@@ -241,15 +243,15 @@ impl Bundle {
     /// Writes the snapshot, compressed, as it can be delivered: [`Manifest::snapshot`] is its part.
     ///
     /// # Errors
-    /// Another identity, or damage; what was written by then is worth nothing.
+    /// Another identity, or damage; the output is then useless.
     pub fn snapshot(&self, identities: &Identities, to: impl Write) -> Result<(), BundleError> {
         let part = &self.claimed.manifest.snapshot;
         let sealed = io::BufReader::with_capacity(WINDOW, self.piece(0, self.claimed.manifest.sealed)?);
         let opened = identities.reader(sealed).map_err(|error| self.unsealed(error))?;
         let mut sum = Digester::new(to);
-        // One more than announced shows; all that follows is not even read.
+        // One byte more than announced is detected; the rest is not even read.
         io::copy(&mut opened.take(part.sent_size.saturating_add(1)), &mut sum)
-            .map_err(io_error("open what is sealed in", &self.path))?;
+            .map_err(io_error("decrypt the snapshot in", &self.path))?;
         let (mut to, found, bytes) = sum.finish();
         to.flush().map_err(io_error("write the snapshot of", &self.path))?;
         if (found, bytes) != (part.sent_digest, part.sent_size) {
@@ -258,7 +260,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// The snapshot as a host is fed with it, opened while it is sent.
+    /// The snapshot in the form that is sent to a host, decrypted while it is sent.
     pub fn feed(&self, identities: Arc<Identities>) -> Sealed {
         let part = (MAGIC.len() as u64, self.claimed.manifest.sealed.bytes);
         Sealed::new(self.path.clone(), part, identities, self.claimed.manifest.snapshot.sent_size)
@@ -272,10 +274,11 @@ impl Bundle {
     }
 }
 
-/// What the last [`MOST_END`] bytes of a bundle claim, or all of them where it is shorter; `length` is the whole bundle's.
+/// The manifest in the last [`MOST_END`] bytes of a file, or in all of them if it is shorter; `length` is that of the
+/// whole file.
 ///
 /// # Errors
-/// What is not the end of a whole bundle of that length. `path` is for its words.
+/// Not the end of a complete snapshot of that length. `path` is for the message.
 pub(super) fn claims_of(end: &[u8], length: u64, path: &Path) -> Result<Claimed, BundleError> {
     let not_whole = || BundleError::NotWhole(path.to_owned());
     let (text, sum) = end.split_last_chunk::<32>().ok_or_else(not_whole)?;
@@ -290,9 +293,9 @@ pub(super) fn claims_of(end: &[u8], length: u64, path: &Path) -> Result<Claimed,
     }
     let manifest = parse(text, path)?;
     let pieces = manifest.sealed.bytes.checked_add(manifest.state.bytes).and_then(|p| p.checked_add(begun));
-    // What lies between the pieces and the manifest is its seal.
+    // Between the pieces and the manifest is its signature.
     let sealed = pieces.and_then(|pieces| at.checked_sub(pieces)).ok_or_else(not_whole)?;
-    // What is announced fits what is there, so that a file of a kilobyte has nobody make room for a terabyte.
+    // The announced size must match the file, so that a file of a kilobyte does not allocate space for a terabyte.
     let fits = manifest.snapshot.sent_size <= manifest.sealed.bytes
         && manifest.sealed.bytes <= sealed_at_most(manifest.snapshot.sent_size);
     if !fits || manifest.state.bytes > LARGEST_STATE || sealed > LARGEST_SEAL {
@@ -307,13 +310,13 @@ pub(super) fn claims_of(end: &[u8], length: u64, path: &Path) -> Result<Claimed,
     Ok(Claimed { manifest, signed: Some(Signed { manifest: text, seal }) })
 }
 
-/// The last so many bytes, and what is before them.
+/// The last so many bytes, and those before them.
 fn last(bytes: &[u8], size: u64) -> Option<(&[u8], &[u8])> {
     let from = bytes.len().checked_sub(usize::try_from(size).ok()?)?;
     Some(bytes.split_at(from))
 }
 
-/// A form that is not known is told before anything else is looked at.
+/// An unknown format is reported before anything else is parsed.
 pub(super) fn parse(text: &[u8], path: &Path) -> Result<Manifest, BundleError> {
     #[derive(serde::Deserialize)]
     struct Form {

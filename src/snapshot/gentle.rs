@@ -1,22 +1,22 @@
-//! Large files written without making others wait: in steps, each of which is on the disk before the next begins.
+//! Writes large files without delaying others: in steps, each of which is on the disk before the next begins.
 //!
-//! A member of etcd on the same file system syncs its log many times a second, and each of its syncs waits for whatever the disk has been
-//! given before: a gigabyte that is left to the end is a gigabyte that it waits for.
+//! An etcd member on the same file system syncs its log many times a second, and each sync waits for all earlier
+//! writes of the disk: it would wait for a gigabyte that is synced at the end.
 
 use std::fs::File;
 use std::io::{self, Write};
 
-/// Bytes of a step: some milliseconds of a disk that is fit for etcd.
+/// Bytes of a step: some milliseconds of a disk that is fast enough for etcd.
 const STEP: u64 = 2 << 20;
 
-/// A file that is written so.
+/// A file written in steps.
 pub struct Gentle {
     file: File,
     unsynced: u64,
 }
 
 impl Gentle {
-    /// Nothing of it is written yet.
+    /// An empty file.
     pub fn new(file: File) -> Self {
         Self { file, unsynced: 0 }
     }
@@ -24,7 +24,7 @@ impl Gentle {
     /// Ends it: all of it is on the disk then.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub fn end(self) -> io::Result<()> {
         self.file.sync_all()
     }

@@ -1,13 +1,13 @@
-//! Recovery bundles: one file from which a lost cluster can be rebuilt with nothing but its owner's age identity.
+//! Snapshots: one file from which a lost cluster can be rebuilt with nothing but the age identity of its owner.
 //!
-//! In: a snapshot of etcd, the sealed state, a manifest. Out: a file that is whole or not there; read back piece by piece, each checked
-//! against the manifest before it is believed. Whoever reads one takes it for hostile: lengths are compared with the file before
-//! anything is read, and nothing is unpacked beyond what the manifest announces.
+//! In: a snapshot of etcd, the encrypted state, a manifest. Out: a file that is complete or absent; read piece by
+//! piece, each verified against the manifest before it is used. A file is treated as hostile: lengths are compared
+//! with the file before anything is read, and nothing is unpacked beyond the announced size.
 //!
-//! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the manifest's seal (JSON), the manifest (JSON), its length (4
-//! bytes, big endian), its SHA-256. What was cut short has no end, and shows at once. The seal is the manifest's signature with the
-//! signer's certificate; it is missing where an earlier hactl wrote the file. A manifest is believed only after [`Trust`] has judged it:
-//! whoever can write a file can claim anything.
+//! The file: [`file::MAGIC`], the encrypted snapshot, the encrypted state, the signature of the manifest (JSON), the
+//! manifest (JSON), its length (4 bytes, big endian), its SHA-256. A truncated file has no end, which is detected at
+//! once. The signature comes with the certificate of the signer; it is missing in files of earlier versions of hactl.
+//! A manifest is trusted only after [`Trust`] has verified it: any process that can write a file can claim anything.
 
 mod authentic;
 mod bucket;

@@ -1,12 +1,12 @@
-//! Whether a file system has room for what somebody claims to send: asked before the first byte is written.
+//! Whether a file system has space for an announced file: checked before the first byte is written.
 
 use std::io;
 use std::path::Path;
 
-/// What must be left, bytes.
+/// The reserve, bytes.
 const RESERVE: u64 = 64 << 20;
 
-/// Fails unless so many bytes more fit beside what is there. A file system that does not say how much is free is asked by writing.
+/// Fails unless so many more bytes fit. A file system that does not report its free space is tried by writing.
 ///
 /// # Errors
 /// [`io::ErrorKind::StorageFull`], with both numbers.
@@ -18,7 +18,7 @@ pub fn check_room(at: &Path, bytes: u64) -> io::Result<()> {
     let needed = bytes.saturating_add(RESERVE);
     match free {
         Some(free) if free < needed => {
-            let what = format!("{} MiB are needed there and {} MiB are free", needed.div_ceil(1 << 20), free >> 20);
+            let what = format!("{} MiB are required there, but {} MiB are free", needed.div_ceil(1 << 20), free >> 20);
             Err(io::Error::new(io::ErrorKind::StorageFull, what))
         }
         _ => Ok(()),

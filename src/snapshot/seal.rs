@@ -1,7 +1,9 @@
-//! Encryption to the owners of a cluster, in the age format (age-encryption.org/v1), so that `age` itself can open what hactl sealed.
+//! Encryption for the owners of a cluster, in the age format (age-encryption.org/v1), so that `age` itself can
+//! decrypt the files of hactl.
 //!
-//! In: public keys (`age1...`) to seal to, or an identity file (`AGE-SECRET-KEY-1...`) to open with. Out: streams; a text form for what
-//! travels in text files. Only X25519 keys: no passphrase to ask for at three in the morning, no program to run.
+//! In: public keys (`age1...`) of the recipients, or an identity file (`AGE-SECRET-KEY-1...`) for the decryption.
+//! Out: streams; an armored form for text files. Only X25519 keys: no passphrase to ask for at three in the morning,
+//! no program to run.
 
 use crate::model::secret::Secret;
 use age::armor::{ArmoredReader, ArmoredWriter, Format};
@@ -11,44 +13,44 @@ use age::x25519::{Identity, Recipient};
 use age::{DecryptError, Decryptor, Encryptor};
 use std::io::{self, Read, Write};
 
-/// Text that is no key.
+/// Text that is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
-    /// A public key that cannot be read.
+    /// An invalid public key.
     #[error("{0:?} is not an age public key (age1...)")]
     Public(String),
-    /// A line of an identity file that is none.
+    /// An invalid line of an identity file.
     #[error("line {0} is not an age secret key (AGE-SECRET-KEY-1...)")]
     Secret(usize),
-    /// Nobody to seal to, or nothing to open with.
-    #[error("there is no key in it")]
+    /// No recipient, or no identity.
+    #[error("it contains no key")]
     None,
 }
 
-/// Whom to seal to.
+/// The recipients of the encryption.
 pub struct Recipients(Vec<Recipient>);
 
 impl Recipients {
-    /// Reads public keys; there must be one.
+    /// Parses public keys; there must be one.
     ///
     /// # Errors
-    /// Text that is no key.
+    /// Text that is not a key.
     pub fn parse(keys: &[String]) -> Result<Self, BadKey> {
         let one = |key: &String| key.parse().map_err(|_| BadKey::Public(key.chars().take(80).collect()));
         let keys: Vec<Recipient> = keys.iter().map(one).collect::<Result<_, _>>()?;
         if keys.is_empty() { Err(BadKey::None) } else { Ok(Self(keys)) }
     }
 
-    /// What is written goes encrypted into `to`; it must be finished, or nobody can open it.
+    /// Encrypts the written data into `to`; it must be finished, or it cannot be decrypted.
     ///
     /// # Errors
-    /// The writer's.
+    /// Those of the writer.
     pub fn writer<W: Write>(&self, to: W) -> io::Result<StreamWriter<W>> {
         let encryptor = Encryptor::with_recipients(self.0.iter().map(|r| r as &dyn age::Recipient));
         encryptor.map_err(io::Error::other)?.wrap_output(to)
     }
 
-    /// A secret text, sealed, as text.
+    /// A secret text, encrypted, as text.
     ///
     /// # Errors
     /// None that is known: it is written to memory.
@@ -61,22 +63,22 @@ impl Recipients {
     }
 }
 
-/// What seals what is written into it; it must be finished, or nobody can open it.
+/// Encrypts the data written into it; it must be finished, or it cannot be decrypted.
 pub type SealedWriter<W> = StreamWriter<W>;
 
-/// Whether an error says that something is sealed to others.
+/// Whether an error says that something is encrypted for other identities.
 pub fn is_other_identity(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
     matches!(error.downcast_ref::<DecryptError>(), Some(DecryptError::NoMatchingKeys))
 }
 
-/// What to open with.
+/// The identities for the decryption.
 pub struct Identities(Vec<Identity>);
 
 impl Identities {
-    /// Reads an identity file: one secret key a line, empty lines and comments aside.
+    /// Parses an identity file: one secret key a line, besides empty lines and comments.
     ///
     /// # Errors
-    /// A line that is no key, or none at all.
+    /// A line that is not a key, or no key at all.
     pub fn parse(text: &Secret<String>) -> Result<Self, BadKey> {
         let lines = text.reveal().lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -85,25 +87,25 @@ impl Identities {
         if keys.is_empty() { Err(BadKey::None) } else { Ok(Self(keys)) }
     }
 
-    /// Opens what was sealed to one of them.
+    /// Decrypts data that was encrypted for one of them.
     ///
     /// # Errors
-    /// See [`DecryptError`]: nothing that age made, or for none of these.
+    /// See [`DecryptError`]: not made by age, or for none of these.
     pub fn reader<R: Read>(&self, from: R) -> Result<StreamReader<R>, DecryptError> {
         Decryptor::new(from)?.decrypt(self.0.iter().map(|i| i as &dyn age::Identity))
     }
 
-    /// Opens a sealed text of at most so many bytes.
+    /// Decrypts a text of at most so many bytes.
     ///
     /// # Errors
-    /// As [`Identities::reader`], and what is longer or no text.
+    /// As [`Identities::reader`], and data that is longer or not text.
     pub fn text(&self, sealed: &[u8], longest: u64) -> Result<Secret<String>, DecryptError> {
         let mut text = String::new();
         let read = self.reader(ArmoredReader::new(sealed))?.take(longest + 1).read_to_string(&mut text);
         let text = Secret::new(text);
         read?;
         if text.reveal().len() as u64 > longest {
-            return Err(io::Error::other("it is longer than it may be").into());
+            return Err(io::Error::other("it is longer than allowed").into());
         }
         Ok(text)
     }

@@ -1,6 +1,7 @@
-//! What is sealed in a file, or in part of one, as it was before: read from any byte on, so that a host is fed from it and nothing lies open.
+//! The plain text of an encrypted file, or part of one: read from any byte on, so that it can be sent to a host
+//! without storing it unencrypted.
 //!
-//! In: where it lies and what opens it. Out: readers. Every piece is authenticated by age before it is given out.
+//! In: the path and the identities. Out: readers. age authenticates every piece before it is returned.
 
 use super::seal::Identities;
 use std::fmt;
@@ -10,14 +11,14 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A piece of age's, encrypted.
+/// A chunk of age, encrypted.
 const WINDOW: usize = 64 << 10;
 
-/// Sealed bytes, and what opens them.
+/// Encrypted bytes, and the identities for them.
 #[derive(Clone)]
 pub struct Sealed {
     path: PathBuf,
-    /// Where in the file they are, and how many.
+    /// Their offset in the file, and their number.
     part: (u64, u64),
     identities: Arc<Identities>,
     opened: u64,
@@ -30,7 +31,7 @@ impl fmt::Debug for Sealed {
 }
 
 impl Sealed {
-    /// So many bytes of a file from one on, which open to so many.
+    /// So many bytes of a file from an offset on, and the size of their plain text.
     pub fn new(path: PathBuf, part: (u64, u64), identities: Arc<Identities>, opened: u64) -> Self {
         Self { path, part, identities, opened }
     }
@@ -38,14 +39,14 @@ impl Sealed {
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// How many bytes it opens to.
+    /// The size of its plain text.
     pub fn opened(&self) -> u64 {
         self.opened
     }
-    /// What is in it, from a byte on.
+    /// Its plain text, from a byte on.
     ///
     /// # Errors
-    /// What the file system says; another identity, or damage.
+    /// Those of the file system; another identity, or damage.
     pub fn read(&self, from: u64) -> io::Result<Box<dyn Read + Send>> {
         let (start, bytes) = self.part;
         let section = Section { file: File::open(&self.path)?, start, bytes, at: 0 };
@@ -61,7 +62,7 @@ impl Sealed {
     }
 }
 
-/// Part of a file as if it were all of it.
+/// Part of a file as if it were the whole file.
 struct Section {
     file: File,
     start: u64,

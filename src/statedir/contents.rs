@@ -6,7 +6,7 @@
 use super::rotations::Rotations;
 use crate::model::names::Digest;
 use crate::model::rotation::{Rotatable, Stage};
-use crate::model::secret::Secret;
+use crate::model::secret::{EncryptionKey, Secret};
 use crate::model::target::CertSpec;
 use rcgen::PublicKeyData as _;
 use serde::Serialize;
@@ -284,15 +284,6 @@ pub struct Material<'a> {
     pub service_account_key_pem: &'a Secret<String>,
     /// Keys for secretbox: the first encrypts, all decrypt.
     pub encryption: Vec<EncryptionKey<'a>>,
-}
-
-/// A key for secretbox.
-#[derive(Clone)]
-pub struct EncryptionKey<'a> {
-    /// The prefix of everything encrypted with it, by which the key is found again; unique to each key.
-    pub name: String,
-    /// 32 bytes in base64.
-    pub key: &'a Secret<String>,
 }
 
 /// PEM text with exactly one line break at its end, so that more can be appended.

@@ -1,7 +1,7 @@
 //! The journal of events that later runs cannot observe: one JSON object a line, synced to disk before it counts.
 //!
 //! In: an [`Entry`]. Out: the lines, oldest first. Only complete lines count: the next append drops an incomplete last
-//! line, because the killed run that wrote it acknowledged it to nobody. Any other damage is an error.
+//! line, because the killed run that wrote it never acknowledged it. Any other damage is an error.
 
 use super::{StateDirError, files, io_error, random_hex};
 use crate::model::names::{ClusterName, Digest};

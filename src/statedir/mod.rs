@@ -15,9 +15,7 @@ mod portable;
 mod rotations;
 mod sealing;
 
-pub use contents::{
-    Authority, BadAuthority, Contents, EncryptionKey, KeyPairPem, Material, PublicAuthority, Publics, Trusted,
-};
+pub use contents::{Authority, BadAuthority, Contents, KeyPairPem, Material, PublicAuthority, Publics, Trusted};
 pub use files::{JOURNAL, RUNS};
 pub use hosts::{Known, Ranges};
 pub use journal::{Entry, Line, Past};

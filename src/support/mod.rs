@@ -1,7 +1,7 @@
-//! The archive of a support bundle: one compressed tar that its owner alone can read, without secrets.
+//! The archive of a support bundle: one compressed tar without secrets that only its owner can read.
 //!
-//! In: pages of text, and the secrets that are known. Out: a `.tar.zst`, complete or not there: it gets its name when all of it is
-//! written. Whoever made a page may have struck out what he knows; here everything passes once more.
+//! In: pages of text, and the known secrets. Out: a `.tar.zst`, complete or not there: it gets its name after
+//! everything is written. The creator of a page may have redacted it already; here every page is redacted once more.
 
 use crate::model::redact::{Known, Redactor};
 use crate::model::support::is_place;
@@ -11,29 +11,29 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
 
-/// zstd's own default: logs shrink to a twentieth at once, and more effort gains little.
+/// zstd's default: logs shrink to a twentieth; more effort gains little.
 const LEVEL: i32 = 3;
 
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
 pub enum SupportError {
-    /// Something is there already.
-    #[error("{} is there already", .0.display())]
+    /// The file exists already.
+    #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     /// It cannot be written.
     #[error("cannot write {}: {source}", .path.display())]
     Write {
         /// The archive.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The secrets cannot be looked for, so nothing may leave.
-    #[error("nothing was written, for secrets could not be struck out: {0}")]
+    /// Secrets cannot be redacted, so nothing may be written.
+    #[error("nothing was written, because secrets could not be redacted: {0}")]
     Blind(String),
 }
 
-/// An archive that is being written. Dropped before its end, it leaves nothing.
+/// An archive in progress. If it is dropped before `finish`, no file is left.
 pub struct Archive {
     tar: tar::Builder<zstd::Encoder<'static, File>>,
     redactor: Redactor,
@@ -45,34 +45,34 @@ pub struct Archive {
     struck: u64,
 }
 
-/// What was written.
+/// The result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Where.
+    /// Path.
     pub path: PathBuf,
-    /// Bytes of the archive.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Pages in it.
+    /// Number of pages.
     pub pages: usize,
-    /// Places that were struck out here and on the hosts.
+    /// How many places were redacted here and on the hosts.
     pub struck: u64,
 }
 
-/// The unfinished file, removed when it is dropped under this name.
+/// The unfinished file, which is removed when this is dropped.
 struct Part(PathBuf);
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // After the end it has another name; else whatever keeps it from being removed was told by the write that failed.
+        // After `finish` the file has another name; a file that cannot be removed was reported by the failed write.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Archive {
-    /// Begins an archive whose pages lie in `folder`.
+    /// Starts an archive whose pages are in `folder`.
     ///
     /// # Errors
-    /// Something of that name is there, it cannot be written, or secrets could not be struck out.
+    /// The file exists, it cannot be written, or secrets could not be redacted.
     pub fn create(path: &Path, folder: &str, known: &Known, now: OffsetDateTime) -> Result<Self, SupportError> {
         let redactor = Redactor::new(known).map_err(SupportError::Blind)?;
         if path.symlink_metadata().is_ok() {
@@ -90,10 +90,10 @@ impl Archive {
         Ok(Self { tar, redactor, path: path.to_owned(), part, folder: folder.to_owned(), now, pages: 0, struck: 0 })
     }
 
-    /// Adds a page; `struck` is what whoever made it struck out already.
+    /// Adds a page; `struck` is how many places its creator redacted already.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The page cannot be written.
     pub fn add(&mut self, name: &str, text: &str, struck: u32) -> Result<(), SupportError> {
         debug_assert!(is_place(name), "{name:?} is no place in an archive");
         let (text, more) = self.redactor.strike(text);
@@ -109,16 +109,16 @@ impl Archive {
         Ok(())
     }
 
-    /// Closes it and gives it its name.
+    /// Completes the archive and gives it its name.
     ///
     /// # Errors
-    /// It cannot be written to its end.
+    /// The archive cannot be completed.
     pub fn finish(self) -> Result<Written, SupportError> {
         let Self { tar, path, part, pages, struck, .. } = self;
         let end = || {
             let file = tar.into_inner()?.finish()?;
             file.sync_all()?;
-            // Unlike a rename, a link never replaces what somebody else put there meanwhile.
+            // Unlike a rename, a link never replaces a file that was created meanwhile.
             std::fs::hard_link(&part.0, &path)?;
             Ok(file.metadata()?.len())
         };

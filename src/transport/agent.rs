@@ -4,6 +4,7 @@
 //! So does the simulated world of the tests, which thereby drives the real executor.
 
 use super::{Forward, HostError, Payload, Traffic, Watch};
+use crate::model::desired::SshTarget;
 use crate::model::names::HostName;
 use crate::protocol::{Op, Reply};
 use futures::future::BoxFuture;
@@ -35,4 +36,14 @@ pub trait Agent: Send + Sync {
     fn holds_lock(&self) -> bool;
     /// Releases the lock and closes the connection in order. Pending calls end as lost.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Reaches hosts: by SSH in the real world.
+pub trait Connect: Send + Sync {
+    /// Enters a host, and starts the agent there.
+    fn connect<'a>(
+        &'a self,
+        host: &'a HostName,
+        target: &'a SshTarget,
+    ) -> BoxFuture<'a, Result<Arc<dyn Agent>, HostError>>;
 }

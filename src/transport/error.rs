@@ -69,7 +69,8 @@ impl fmt::Display for SudoTrouble {
             Self::WrongPassword => f.write_str("sudo rejected the password; hactl tried it once"),
             Self::NotTried { first } => write!(
                 f,
-                "the password was not tried here, because {first} rejected it and a wrong password tried on every host may lock the account"
+                "the password was not tried here, because {first} rejected it and a wrong password tried on every \
+                 host may lock the account"
             ),
             Self::NeedsTerminal => f.write_str("sudo requires a terminal (requiretty)"),
             Self::NotAllowed => f.write_str("the rules of sudo do not allow it"),
@@ -273,7 +274,7 @@ pub enum HostError {
     /// The operation exceeded its timeout.
     #[error("{doing} took longer than {after:?}{}", detail(waiting_on))]
     TimedOut {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// The timeout.
         after: Duration,
@@ -358,7 +359,9 @@ impl HostError {
     /// The next thing to do about it, when there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Unreachable { barrier: Barrier::Refused, .. } => "check that sshd of the host listens on this port (ssh.port)".to_owned(),
+            Self::Unreachable { barrier: Barrier::Refused, .. } => {
+                "check that sshd of the host listens on this port (ssh.port)".to_owned()
+            }
             Self::Unreachable { barrier: Barrier::NoRoute | Barrier::TimedOut, .. } => {
                 "check that the host is powered on and its address is right (hosts[].address, ssh.host)".to_owned()
             }
@@ -367,24 +370,28 @@ impl HostError {
                 "sshd may be starting, overloaded (MaxStartups) or filtering; run the same command again".to_owned()
             }
             Self::UnknownKey { key, file, .. } => format!(
-                "compare it with `ssh-keygen -lf` on the console of the host, then add the key to {}, pin it in the inventory \
-                 (ssh.fingerprint: {}), or accept the key shown now with --trust-first-use",
+                "compare it with `ssh-keygen -lf` on the console of the host, then add the key to {}, pin it in the \
+                 inventory (ssh.fingerprint: {}), or accept the key shown now with --trust-first-use",
                 file.display(),
                 key.rsplit(' ').next().unwrap_or(key)
             ),
             Self::KeyChanged { on_record, .. } => format!(
-                "the host was reinstalled, or somebody intercepts the connection; only if you are certain of the first, \
-                 remove the old key ({on_record}) and run again"
+                "the host was reinstalled, or somebody intercepts the connection; only if you are certain of the \
+                 first, remove the old key ({on_record}) and run again"
             ),
             Self::AuthFailed { tried, .. } if tried.is_empty() => {
                 "name a key in the inventory (ssh.identity) or add one to the SSH agent (ssh-add)".to_owned()
             }
-            Self::AuthFailed { user, .. } => format!("add one of these keys to ~{user}/.ssh/authorized_keys on the host"),
-            Self::AgentUnavailable { .. } => "start an SSH agent, or name a key file in the inventory (ssh.identity)".to_owned(),
+            Self::AuthFailed { user, .. } => {
+                format!("add one of these keys to ~{user}/.ssh/authorized_keys on the host")
+            }
+            Self::AgentUnavailable { .. } => {
+                "start an SSH agent, or name a key file in the inventory (ssh.identity)".to_owned()
+            }
             Self::Jump { source, .. } => return source.hint(),
             Self::JumpForbidsForwarding { jump } => format!(
-                "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or use another jump host (ssh.jump); on other hosts \
-                 hactl does not need it"
+                "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or use another jump host \
+                 (ssh.jump); on other hosts hactl does not need it"
             ),
             Self::NoSudo { user, trouble, .. } => match trouble {
                 SudoTrouble::Queries => format!(
@@ -402,25 +409,28 @@ impl HostError {
                     format!("put this line into /etc/sudoers.d/hactl on the host: Defaults:{user} !requiretty")
                 }
                 SudoTrouble::NotAllowed => format!(
-                    "put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) ALL (with NOPASSWD: before the last ALL sudo \
-                     does not ask for a password); rules for single commands are not enough, because hactl installs itself first"
+                    "put this line into /etc/sudoers.d/hactl on the host: {user} ALL=(root) ALL (with NOPASSWD: \
+                     before the last ALL sudo does not ask for a password); rules for single commands are not \
+                     enough, because hactl installs itself first"
                 ),
                 SudoTrouble::Missing => "install sudo on the host, or log in as root (ssh.user)".to_owned(),
                 SudoTrouble::Other => format!(
-                    "run `sudo true` as {user} on the host; this line in /etc/sudoers.d/hactl allows the commands of hactl: \
-                     {user} ALL=(root) NOPASSWD: ALL"
+                    "run `sudo true` as {user} on the host; this line in /etc/sudoers.d/hactl allows the commands of \
+                     hactl: {user} ALL=(root) NOPASSWD: ALL"
                 ),
             },
-            Self::NoExec { path } => format!("remount the file system of {path} without noexec, or mount another file system there"),
+            Self::NoExec { path } => {
+                format!("remount the file system of {path} without noexec, or mount another file system there")
+            }
             Self::NoSpace { path, .. } => format!("free space on the file system of {path}"),
             Self::WrongArchitecture { host, .. } => format!("provide a hactl built for {host} as well"),
             Self::Garbage { .. } => {
-                "a shell start-up file on the host prints something (without a terminal ~/.bashrc must print nothing), or the account has \
-                 no usable shell"
+                "a shell start-up file on the host prints something (without a terminal ~/.bashrc must print \
+                 nothing), or the account has no usable shell"
                     .to_owned()
             }
-            Self::Locked { .. } => "wait for that run to end and run the same command again; if there is no such run, inspect the host: \
-                                    its agent reports a lock that does not exist"
+            Self::Locked { .. } => "wait for that run to end and run the same command again; if there is no such \
+                                    run, inspect the host: its agent reports a lock that does not exist"
                 .to_owned(),
             Self::NoMoreSessions => "set MaxSessions 10 in sshd_config of the host".to_owned(),
             Self::ForwardingForbidden => "set AllowTcpForwarding local in sshd_config of the host".to_owned(),

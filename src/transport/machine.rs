@@ -5,7 +5,7 @@
 //! ended in order: after a timeout or a cancelled future it is closed, which ends the operation on the host as well.
 
 use super::access::Access;
-use super::agent::{Agent, Asking, Forwarding};
+use super::agent::{Agent, Asking, Connect, Forwarding};
 use super::agent_session::{AgentSession, Greeting, Payload, Progress, Watch};
 use super::counters::{Counters, Traffic};
 use super::error::HostError;
@@ -298,6 +298,19 @@ impl Agent for Machine {
             if let Carrier::Ssh { session, .. } = &*self.carrier {
                 session.close().await;
             }
+        })
+    }
+}
+
+impl Connect for Access {
+    fn connect<'a>(
+        &'a self,
+        host: &'a HostName,
+        target: &'a SshTarget,
+    ) -> BoxFuture<'a, Result<Arc<dyn Agent>, HostError>> {
+        Box::pin(async move {
+            let machine = Machine::connect(host, target, &self.to(host)).await?;
+            Ok(Arc::new(machine) as Arc<dyn Agent>)
         })
     }
 }

@@ -16,7 +16,7 @@ mod transfer;
 mod wire;
 
 pub use access::{AT_ONCE, Access, Binary};
-pub use agent::{Agent, Agents, Asking, Forwarding};
+pub use agent::{Agent, Agents, Asking, Connect, Forwarding};
 pub use agent_session::{Payload, Progress, Watch};
 pub use counters::Traffic;
 pub use error::{Barrier, HostError, SudoTrouble};

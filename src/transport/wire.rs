@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::bytes::{Buf, Bytes};
 
-/// What is kept of stderr.
+/// How much is kept of stderr.
 const LAST_WORDS: usize = 2048;
 
 /// One process on the host.

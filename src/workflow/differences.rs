@@ -15,7 +15,7 @@ use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::look::Round;
+use crate::reconcile::Round;
 
 /// How long a host may take to read some files.
 const PATIENCE: Duration = Duration::from_secs(20);

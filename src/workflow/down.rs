@@ -1,12 +1,12 @@
 //! `hactl down`: stops the cluster on every host that answers; data is moved aside, or deleted with `--wipe`.
 
-use super::converge::{Ask, Choices, Converge};
-use super::look::Round;
 use super::{Failure, Session};
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::observe::Wait;
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices, Run};
 
 /// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
 ///
@@ -19,8 +19,8 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     let session = &*session;
     let state = std::sync::Arc::new(session.state(false).await?);
     let _held = state.hold("down")?;
-    let look = Round::take(session, &state, Wait::ForAll).await?;
-    let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &look.intent(&state)?, delete)?;
+    let look = Round::take(session, &*state, Wait::ForAll).await?;
+    let plan = crate::plan::down(&session.desired, &look.target, &look.facts, &look.intent(&*state)?, delete)?;
     let left: Vec<HostName> =
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
@@ -37,7 +37,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     if !choices.yes {
         ask.name(cluster, &format!("the whole cluster {cluster}: it stops it {loss}"))?;
     }
-    Converge::new(&state).run(session, look, &plan).await?;
+    Run::new(state.clone()).run(session, look, &plan).await?;
     if !left.is_empty() {
         return Err(Failure::StillUp { hosts: left });
     }

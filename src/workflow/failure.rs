@@ -82,7 +82,7 @@ pub enum Failure {
         /// Why it failed.
         why: String,
         /// Whether what ran before runs again by its earlier files.
-        put_back: bool,
+        rolled_back: bool,
     },
     /// The person interrupted.
     #[error("interrupted: {done} steps are done, {left} were not started")]
@@ -125,4 +125,33 @@ pub enum Failure {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl From<crate::reconcile::Failure> for Failure {
+    fn from(failure: crate::reconcile::Failure) -> Self {
+        use crate::reconcile::Failure as Stop;
+        match failure {
+            Stop::Refused(refusal) => Self::Refused(refusal),
+            // It is what the state as authority said.
+            Stop::Authority(error) => match error.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(error) => Self::Local { what: error.to_string(), source: std::io::Error::other(error) },
+            },
+            Stop::Host { host, error } => Self::Host { host, error },
+            Stop::NoHost { hosts } => Self::NoHost { hosts },
+            Stop::Render(error) => Self::Render(error),
+            Stop::Steps { failed, done, host, what, why, rolled_back } => {
+                Self::Steps { failed, done, host, what, why, rolled_back }
+            }
+            Stop::Interrupted { done, left } => Self::Interrupted { done, left },
+            Stop::Manifests { problems } => Self::Manifests { problems },
+            Stop::Api(error) => Self::Api(error),
+        }
+    }
+}
+
+impl From<Failure> for crate::reconcile::Failure {
+    fn from(failure: Failure) -> Self {
+        Self::Authority(Box::new(failure))
+    }
 }

@@ -1,7 +1,7 @@
 //! Credentials for people: the everyday kubeconfig, the break-glass one, and kubectl through SSH.
 
 use super::{Failure, Places, Session, State};
-use crate::execute::{Access, SERVER_NAME, Through};
+use crate::execute::SERVER_NAME;
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
 use std::path::PathBuf;
@@ -13,19 +13,6 @@ pub enum Kind {
     Administrator,
     /// `system:masters`, which no RBAC rule can take away, for 8 hours.
     BreakGlass,
-}
-
-/// A client through the first control-plane host whose API server answers.
-pub(super) async fn client(session: &Session, access: &Access) -> Result<Through, Failure> {
-    let mut last = None;
-    for host in session.desired.with(Role::ControlPlane) {
-        let Some(machine) = session.machines.get(&host.name) else { continue };
-        match access.through(&**machine, host.address, session.desired.api_port).await {
-            Ok(client) => return Ok(client),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.map_or_else(|| Failure::NoHost { hosts: vec![] }, Failure::Api))
 }
 
 /// A kubeconfig for a person.
@@ -56,7 +43,7 @@ fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
 /// No API server answers, or kubectl cannot be run.
 pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Failure> {
     let state = existing(&session.desired, &session.places)?;
-    let access = state.access()?;
+    let access = state.api_access()?;
     let config = state.keep_kubeconfig(&session.desired.url_for_people())?;
     let mut last = Failure::NoHost { hosts: vec![] };
     for host in session.desired.with(Role::ControlPlane) {

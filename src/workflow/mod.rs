@@ -3,20 +3,17 @@
 //! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
 
 mod authentic;
+mod authority;
 mod away;
 mod bundles;
 mod certs;
-mod converge;
 mod copies;
 mod differences;
 mod down;
 mod failure;
 mod heirs;
-mod joining;
 mod kubeconfig;
 mod leaving;
-mod look;
-mod manifests;
 mod named;
 mod preflight;
 mod prove;
@@ -35,16 +32,16 @@ mod status;
 mod support;
 mod up;
 
+pub use crate::reconcile::manifests::collisions;
+pub use crate::reconcile::{Ask, Choices};
 pub use away::list as away_bundles;
 pub use bundles::{Listed, Unusable, list as bundles};
 pub use certs::list as certificates;
-pub use converge::{Ask, Choices};
 pub use copies::list as copied_bundles;
 pub use down::down;
 pub use failure::Failure;
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use leaving::leaving;
-pub use manifests::collisions;
 pub use named::file_named;
 pub use pull::{Pulling, pull as pull_state};
 pub use recover::{Recovered, Recovering, recover};

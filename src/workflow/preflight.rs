@@ -3,7 +3,6 @@
 //! In: a session and a look at the world. Out: warnings as events; hosts that the run goes on without; or one refusal with everything that
 //! stops the run.
 
-use super::look::Round;
 use super::{Choices, Session};
 use crate::model::desired::{EndpointKind, Role};
 use crate::model::event::Event;
@@ -13,6 +12,7 @@ use crate::model::survey::Finding;
 use crate::observe::carries;
 use crate::observe::preflight::{Seen, judge};
 use crate::protocol::{Op, Reply};
+use crate::reconcile::Round;
 use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

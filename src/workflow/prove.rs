@@ -24,7 +24,7 @@ const TOKENS: &str = "tokens of before are good";
 /// No API server could be asked.
 pub(super) async fn prove(session: &Session) -> Result<Vec<Check>, Failure> {
     let state = session.state(false).await?;
-    let client = super::kubeconfig::client(session, &state.access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
     let until = Instant::now() + WITHIN;
     let (secrets, keys) = tokio::join!(
         client.names("/api/v1/secrets", "Secret", until),

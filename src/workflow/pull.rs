@@ -7,7 +7,6 @@
 use super::authentic::now_ms;
 use super::away::{Fetched, local};
 use super::bundles::{ANSWER, Listed, fetch, identities, list, verify};
-use super::converge::{Ask, Choices};
 use super::heirs::{Candidate, choose, judge_shown};
 use super::{Failure, Session, State, Unusable};
 use crate::model::bucket::{SCHEME, folder};
@@ -20,6 +19,7 @@ use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, by_name};
 use crate::model::timestamp::is_ahead;
 use crate::protocol::{Op, Reply};
+use crate::reconcile::{Ask, Choices};
 use crate::snapshot::{Identities, LARGEST_STATE, Stored};
 use crate::statedir::uncarry;
 use crate::transport::Payload;

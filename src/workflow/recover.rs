@@ -6,14 +6,12 @@
 use super::Unusable;
 use super::away::{Fetched, local};
 use super::bundles::{fetch, identities, io_error, ours, scratch, verify};
-use super::converge::{Ask, Choices, Converge};
-use super::look::Round;
 use super::named::Named;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
 use crate::execute::Recoveries;
 use crate::model::check::{Check, Outcome};
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::Role;
 use crate::model::event::Event;
 use crate::model::facts::disbelief;
 use crate::model::names::HostName;
@@ -26,6 +24,8 @@ use crate::observe::{HashCheck, QueryScope, Wait};
 use crate::pki;
 use crate::plan::{Away, RecoveryRequest};
 use crate::protocol::{Op, WaitCondition};
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices, Run};
 use crate::snapshot::{Bundle, BundleError, Identities, check_room};
 use crate::statedir::Entry;
 use crate::transport::{Agent, Payload};
@@ -125,7 +125,7 @@ pub async fn recover(
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
     let (look, copies, away) = tokio::join!(
-        Round::with(session, &state, Wait::ForAll, QueryScope::Disks),
+        Round::with(session, &*state, Wait::ForAll, QueryScope::Disks),
         super::copies::sources(session, authority, bundle),
         super::away::newest(session, authority, bundle)
     );
@@ -152,7 +152,7 @@ pub async fn recover(
     // A quorum that answers ends what was begun, and this run has just noted it or would have.
     let open = if look.facts.living().is_some() { None } else { state.past()?.open };
     // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
-    let recoveries = Recoveries::of(vault.dir());
+    let recoveries = state.recovery_snapshots();
     let fetched = match &open {
         Some(recovery) => recoveries.taken(&recovery.id).map_err(io_error("read", recoveries.path()))?.is_some(),
         None => false,
@@ -172,7 +172,7 @@ pub async fn recover(
     if !asked.dry_run {
         tidied(session, wish.begun.as_ref().map(|recovery| recovery.id.as_str()));
     }
-    let proposal = match look.diagnose(&state, &wish, &session.desired)? {
+    let proposal = match look.diagnose(&*state, &wish, &session.desired)? {
         Diagnosis::Lost(proposal) => proposal,
         Diagnosis::Asleep if !asked.dry_run => {
             drop(held);
@@ -209,7 +209,7 @@ pub async fn recover(
             let replacing = Choices { replace: odd, ..choices.clone() };
             let replaced = Box::pin(up(session, &replacing, ask)).await;
             // While the alarm is on nobody can write, so that not all may be well with the API even though the member is replaced.
-            let look = Round::take(session, &state, Wait::ForAll).await?;
+            let look = Round::take(session, &*state, Wait::ForAll).await?;
             let summary = match (super::room::disarmed(session, &look).await?, replaced) {
                 (true, _) => Box::pin(up(session, choices, ask)).await?,
                 (false, replaced) => replaced?,
@@ -247,7 +247,7 @@ pub async fn recover(
         let text = "Secrets that come back may be encrypted with earlier keys, which API servers are given again: `hactl certs rotate encryption` writes them anew";
         session.sink.emit(Event::Warning { text: text.to_owned() });
     }
-    let plan = look.recovery(&state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
+    let plan = look.recovery(&*state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
     let endpoint = look.queries.served();
@@ -255,7 +255,7 @@ pub async fn recover(
     // The cluster that answers afterwards has another id than the journal's.
     let mut look = look;
     look.queries.known.recovering = true;
-    Converge::new(&state).run(session, look, &plan).await?;
+    Run::new(state.clone()).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
     let starts =
         |step: &Step| matches!(&step.action, Action::RunUnit { unit, .. } if *unit == crate::plan::kubelet_unit());
@@ -434,7 +434,7 @@ struct Given {
 
 /// Snapshots lie here, sealed, until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
 fn tidied(session: &Session, open: Option<&str>) {
-    let recoveries = Recoveries::of(&session.places.state);
+    let recoveries = Recoveries::of(&session.places.state, &session.places.state.join(crate::statedir::IDENTITY));
     if let Err(error) = recoveries.forget(open) {
         let at = recoveries.path().display();
         let text = format!("a snapshot of etcd, sealed to the identity of this state, may be left in {at}: {error}");
@@ -577,25 +577,4 @@ fn consent(session: &Session, proposal: &Proposal, choices: &Choices, ask: &dyn 
     let from = &proposal.recovery.source;
     let lost = if matches!(proposal.loss, Loss::Undone { .. }) { ", and what it took since is lost" } else { "" };
     Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}{lost}"))?)
-}
-
-impl Round {
-    /// What is wrong with etcd, and what would help.
-    ///
-    /// # Errors
-    /// What would not be safe.
-    fn diagnose(&self, state: &State, wish: &RecoveryRequest, desired: &Desired) -> Result<Diagnosis, Failure> {
-        Ok(crate::plan::diagnose(desired, &self.target, &self.facts, &self.intent(state)?, wish)?)
-    }
-
-    /// The steps of a recovery.
-    fn recovery(
-        &self,
-        state: &State,
-        recovery: &Recovery,
-        fetched: bool,
-        desired: &Desired,
-    ) -> Result<crate::model::plan::Plan, Failure> {
-        Ok(crate::plan::recover(desired, &self.target, &self.facts, &self.intent(state)?, recovery, fetched)?)
-    }
 }

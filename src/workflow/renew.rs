@@ -4,8 +4,6 @@
 //! has to read them alone; then components are looked at until they present the new ones. Killed at any moment, the same command does it.
 
 use super::certs::of_hosts;
-use super::converge::{Ask, Choices, Converge};
-use super::look::Round;
 use super::{Failure, Places, Session, State};
 use crate::model::certificate::{Certificate, Presented, Seen, issued_since};
 use crate::model::check::{Check, Outcome};
@@ -17,6 +15,8 @@ use crate::model::plan::{Action, Plan};
 use crate::model::refusal::Refusal;
 use crate::observe::{CERTIFICATES, Wait};
 use crate::pki::{Chosen, Publics};
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices, Run};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn renewal(chosen: &Chosen) -> Renewal {
 pub async fn would_renew(session: &Session, chosen: &Chosen) -> Result<Plan, Failure> {
     let state = kept(session.state(false).await?, &session.places)?;
     let look = Round::take(session, &state, Wait::ForMost).await?;
-    look.renewing(&state, renewal(chosen), &session.desired)
+    Ok(look.renewing(&state, renewal(chosen), &session.desired)?)
 }
 
 fn kept(state: State, places: &Places) -> Result<State, Failure> {
@@ -75,12 +75,12 @@ pub async fn renew(
     let locked = session.lock("certs renew").await?;
     let state = Arc::new(kept(session.state(false).await?, &session.places)?);
     let _held = state.hold("certs renew")?;
-    let mut converge = Converge::new(&state);
+    let mut converge = Run::new(state.clone());
     let mut issued: BTreeMap<HostName, usize> = BTreeMap::new();
     let (mut last, mut rounds): (Option<Plan>, usize) = (None, 0);
     let (rest, unreachable) = loop {
-        let look = Round::take(session, &state, Wait::ForMost).await?;
-        let plan = look.renewing(&state, renewal.clone(), &session.desired)?;
+        let look = Round::take(session, &*state, Wait::ForMost).await?;
+        let plan = look.renewing(&*state, renewal.clone(), &session.desired)?;
         if plan.is_empty() {
             break (plan, unreachable(&look, chosen));
         }

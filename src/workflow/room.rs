@@ -3,8 +3,6 @@
 //! In: who is how full. Out: who is how full afterwards. Nothing that is stored is lost: what goes is what was replaced already.
 
 use super::bundles::{asked, machine};
-use super::converge::{Ask, Choices};
-use super::look::Round;
 use super::{Failure, Session};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -14,6 +12,8 @@ use crate::model::recovery::{Fullness, Room};
 use crate::model::refusal::Refusal;
 use crate::observe::HashCheck;
 use crate::protocol::Op;
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices};
 use crate::transport::Payload;
 use std::time::Duration;
 

@@ -4,8 +4,6 @@
 //! behind comes the next: both are trusted, then the new one signs, then the old one is trusted no more. Killed at any moment, the same
 //! command goes on where it was, and `up` meanwhile does what the stage asks for and no more.
 
-use super::converge::{Ask, Choices};
-use super::look::Round;
 use super::{Failure, Session, State, renew, up};
 use crate::kube::{rewrite, trusted};
 use crate::model::event::Event;
@@ -14,6 +12,8 @@ use crate::model::refusal::Refusal;
 use crate::model::rotation::{NoRotation, Rotatable, Stage};
 use crate::observe::Wait;
 use crate::pki::{self, Chosen, key_id};
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn kept(session: &Session) -> Result<State, Failure> {
 
 async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {
     let look = Round::take(session, state, Wait::ForAll).await?;
-    look.plan(state, &Choices::default(), &session.desired)
+    Ok(look.plan(state, &Choices::default(), &session.desired)?)
 }
 
 /// Replaces one, as far as nobody loses what hactl cannot give anew.
@@ -255,8 +255,8 @@ async fn presented(session: &Session, state: &State) -> Result<(), Failure> {
 }
 
 async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Failure> {
-    let access = state.access()?;
-    let client = super::kubeconfig::client(session, &access).await?;
+    let access = state.api_access()?;
+    let client = crate::reconcile::api_client(session, &access).await?;
     let sink = Arc::clone(&session.sink);
     sink.emit(Event::Phase { doing: "writing all Secrets anew, by the new key".to_owned() });
     let told = |done: usize, of: usize| {
@@ -271,7 +271,7 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
 async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::FrontProxyCa) else { return Ok(()) };
-    let client = super::kubeconfig::client(session, &state.access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
     Ok(trusted::holds(&client, &turn.other.public, Instant::now() + TOLD_WITHIN).await?)
 }
 
@@ -283,7 +283,7 @@ async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<
     if old.is_empty() || matches!(what, Rotatable::EtcdCa | Rotatable::KubeletServingCa) {
         return Ok(());
     }
-    let client = super::kubeconfig::client(session, &state.access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
     Ok(trusted::forget(&client, &old, Instant::now() + TOLD_WITHIN).await?)
 }
 
@@ -292,8 +292,8 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::ServiceAccount) else { return Ok(()) };
     let Some(kid) = key_id(&turn.other.public) else { return Ok(()) };
-    let access = state.access()?;
-    let client = super::kubeconfig::client(session, &access).await?;
+    let access = state.api_access()?;
+    let client = crate::reconcile::api_client(session, &access).await?;
     let until = Instant::now() + PATIENCE;
     for secret in rewrite::tokens(&client, &kid, until).await? {
         rewrite::renew_token(&client, &secret, until).await?;

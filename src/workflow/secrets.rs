@@ -4,7 +4,7 @@
 //! broken must not leak. Hosts have a list of their own, [`crate::model::support::SECRETS`], and strike out what lies there before they answer.
 
 use super::{Session, State};
-use crate::inventory::Attached;
+use crate::model::attached::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::redact::Known;
 use crate::model::secret::Secret;

@@ -3,7 +3,6 @@
 //! In: the state, what `up` has just seen. Out: the state at the next stage of that rotation, which `up` then brings to all hosts: API servers
 //! trust the new CA beside the old one; it signs, and every kubelet gets another certificate; the old one is trusted for kubelets no more.
 
-use super::look::Round;
 use super::{Failure, Session, State};
 use crate::model::desired::Desired;
 use crate::model::event::Event;
@@ -13,6 +12,7 @@ use crate::model::rotation::{Rotatable, Stage};
 use crate::model::target::KUBELET_SERVES_WITH;
 use crate::observe::Wait;
 use crate::pki::rotate;
+use crate::reconcile::Round;
 use std::time::{Duration, Instant};
 
 const WHAT: Rotatable = Rotatable::KubeletServingCa;

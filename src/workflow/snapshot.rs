@@ -81,7 +81,7 @@ fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
         host: Some(host.clone()),
         what: what.to_owned(),
         why: error.to_string(),
-        put_back: false,
+        rolled_back: false,
     }
 }
 

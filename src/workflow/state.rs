@@ -2,7 +2,9 @@
 //! that must leave no trace.
 
 use super::Failure;
-use crate::execute::Access;
+use crate::component::Bundle;
+use crate::execute::{Access, Recoveries};
+use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host, Network, Role};
 use crate::model::facts::{Etcd, Facts};
 use crate::model::names::{ClusterName, HostName};
@@ -14,7 +16,9 @@ use crate::model::target::CertSpec;
 use crate::observe::KnownCluster;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
-use crate::statedir::{Carried, Contents, Entry, Known, Past, Publics, Ranges, StateDir, StateDirError, VaultLock};
+use crate::statedir::{
+    Carried, Contents, Entry, IDENTITY, Known, Past, Publics, Ranges, StateDir, StateDirError, VaultLock,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeSet;
@@ -28,9 +32,24 @@ use zeroize::Zeroizing;
 const NOTED_EVERY_MS: i64 = 3_600_000;
 
 /// Authorities and keys.
+/// What the administrator has beside the state, for which it speaks.
+#[derive(Default)]
+pub(super) struct Given {
+    /// What is in the files that the inventory names.
+    pub attached: Arc<Attached>,
+    /// The inventory as it was read.
+    pub inventory: String,
+    /// The store of bundles.
+    pub bundles: PathBuf,
+    /// Where the snapshots of recoveries are kept: below the state directory.
+    pub recoveries: PathBuf,
+}
+
+/// CAs and keys.
 pub struct State {
     cluster: ClusterName,
     kept: Kept,
+    pub(super) given: Given,
     /// Whether this run may write into the vault.
     held: AtomicBool,
 }
@@ -42,7 +61,21 @@ enum Kept {
 
 impl State {
     fn of(cluster: ClusterName, kept: Kept) -> Self {
-        Self { cluster, kept, held: AtomicBool::new(false) }
+        Self { cluster, kept, given: Given::default(), held: AtomicBool::new(false) }
+    }
+    /// The same, speaking for what the administrator has beside it.
+    #[must_use]
+    pub(super) fn with(mut self, given: Given) -> Self {
+        self.given = given;
+        self
+    }
+    /// The bundle of the wanted Kubernetes version.
+    pub(super) fn bundle(&self, desired: &Desired) -> Result<Bundle, Failure> {
+        Ok(Bundle::open(&self.given.bundles, &desired.versions.kubernetes)?)
+    }
+    /// The snapshots of recoveries on this side.
+    pub(super) fn recovery_snapshots(&self) -> Recoveries {
+        Recoveries::of(&self.given.recoveries, &self.given.recoveries.join(IDENTITY))
     }
     /// The state in a folder; `None` when there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
@@ -140,7 +173,7 @@ impl State {
     }
 
     /// The token of the genesis under way. One that is not kept founds nothing.
-    pub fn bootstrap_token(&self) -> Result<String, Failure> {
+    pub fn initial_token(&self) -> Result<String, Failure> {
         match self.vault() {
             Some(vault) => Ok(vault.bootstrap_token()?),
             None => Ok("chosen when the plan is run".to_owned()),
@@ -221,7 +254,7 @@ impl State {
         if past.bootstrapped.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
     }
     /// Everybody who was ever taken in, as the inventory had them last.
-    pub fn known_hosts(&self) -> Result<Vec<Known>, Failure> {
+    pub fn known(&self) -> Result<Vec<Known>, Failure> {
         Ok(self.vault().map(StateDir::hosts).transpose()?.unwrap_or_default())
     }
     /// Notes who has been taken in and who has left.
@@ -257,7 +290,7 @@ impl State {
     }
 
     /// Signs a request made on a host.
-    pub fn sign(&self, leaf: &CertSpec, request: &str) -> Result<String, Failure> {
+    pub fn sign_request(&self, leaf: &CertSpec, request: &str) -> Result<String, Failure> {
         let missing =
             || StateDirError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
         let authority = self.contents().issuer(leaf).ok_or_else(missing)?;
@@ -266,7 +299,7 @@ impl State {
     }
 
     /// How hactl itself authenticates to the API: for an hour, and never written.
-    pub fn access(&self) -> Result<Access, Failure> {
+    pub fn api_access(&self) -> Result<Access, Failure> {
         let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         let ca = self.publics().trusted.cluster;
         Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))

@@ -1,10 +1,10 @@
 //! `hactl status`: the same checks that end every `up`, without changing anything and without needing quorum.
 
-use super::look::Round;
 use super::{Choices, Failure, Session};
 use crate::model::check::{Check, Outcome};
 use crate::model::facts::{Etcd, Facts};
 use crate::observe::{QueryScope, Wait};
+use crate::reconcile::Round;
 
 /// What `status` found.
 pub struct Status {

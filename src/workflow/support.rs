@@ -3,14 +3,14 @@
 //! In: a session with whatever hosts answer. Out: pages of every host, of the cluster and of this side, in an archive. Nothing
 //! is needed, not even a host that answers: what cannot be had becomes a page that says why.
 
-use super::look::Round;
-use super::{Choices, Failure, Session, State, kubeconfig};
+use super::{Choices, Failure, Session, State};
 use crate::model::desired::Host;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
 use crate::protocol::{Op, Reply};
+use crate::reconcile::Round;
 use crate::report::{self, Style};
 use crate::statedir::{JOURNAL, RUNS};
 use crate::support::{Archive, Written};
@@ -183,8 +183,8 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
 }
 
 async fn api(session: &Session, state: &State) -> Pages {
-    let client = match state.access() {
-        Ok(access) => kubeconfig::client(session, &access).await,
+    let client = match state.api_access() {
+        Ok(access) => crate::reconcile::api_client(session, &access).await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
     let client = match client {

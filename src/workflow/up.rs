@@ -1,7 +1,5 @@
 //! `hactl up` and `hactl plan`.
 
-use super::converge::{Ask, Choices, Converge};
-use super::look::Round;
 use super::{Failure, Session, State, serving};
 use crate::model::check::{Check, Outcome};
 use crate::model::difference::Difference;
@@ -14,6 +12,8 @@ use crate::model::rotation::Rotatable;
 use crate::model::survey::Finding;
 use crate::observe::Wait;
 use crate::pki;
+use crate::reconcile::Round;
+use crate::reconcile::{Ask, Choices, Run};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,16 +106,16 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
     let _held = state.hold("up")?;
     serving::begin(session, &mut state)?;
     let state = Arc::new(state);
-    let mut converge = Converge::new(&state);
+    let mut converge = Run::new(state.clone());
     let mut last: Option<Plan> = None;
     let (mut rounds, mut wait) = (0, Wait::ForMost);
     let mut blocked: Option<Instant> = None;
     let mut choices = choices.clone();
     while rounds < MOST_ROUNDS {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
-        let look = Round::take(session, &state, wait).await?;
+        let look = Round::take(session, &*state, wait).await?;
         state.end_recovery(&look.facts)?;
-        let plan = look.plan(&state, &choices, &session.desired)?;
+        let plan = look.plan(&*state, &choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
             let doing = "the others are done, waiting for those who take longer".to_owned();
             session.sink.emit(Event::Phase { doing });
@@ -179,11 +179,11 @@ async fn verify(
     session: &Session,
     state: &State,
     look: Round,
-    converge: &mut Converge<'_>,
+    converge: &mut Run,
     changed: bool,
 ) -> Result<(Vec<Check>, Facts), Failure> {
     let begun = Instant::now();
-    let (host, target) = (Converge::probed_host(session, &look), Arc::clone(&look.target));
+    let (host, target) = (Run::probed_host(session, &look), Arc::clone(&look.target));
     let probe = async {
         match host.filter(|_| changed) {
             Some(host) => converge.probe(session, &host, &target).await,

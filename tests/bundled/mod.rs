@@ -433,7 +433,7 @@ fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_
     {
         assert!(text.contains(said), "{said}: {text}");
     }
-    assert!(!text.contains("Nothing that can be read is newer"), "{text}");
+    assert!(!text.contains("There is no newer readable data"), "{text}");
     // A person's word is enough.
     let wish = RecoveryRequest {
         id: "recovery1".to_owned(),

@@ -104,8 +104,13 @@ fn every_failure_has_its_exit_code_its_place_and_a_way_on() {
             3,
             &["kubelet.sha256 says", "another network"],
         ),
-        ("not-published", |w| drop(w.server.state().files.remove(KUBELET)), 1, &["(404)", "is this version released"]),
-        ("denied", |w| w.server.quirk(KUBELET, Quirk::Status(401, 9)), 1, &["not given to everybody", "--mirror"]),
+        (
+            "not-published",
+            |w| drop(w.server.state().files.remove(KUBELET)),
+            1,
+            &["(404)", "check the publisher's list of releases"],
+        ),
+        ("denied", |w| w.server.quirk(KUBELET, Quirk::Status(401, 9)), 1, &["is not public", "--mirror"]),
         (
             "not-understood",
             |w| w.server.put(&format!("{KUBELET}.sha256"), "<html>"),
@@ -141,7 +146,7 @@ fn a_moved_digest_is_refused_with_exit_3() {
 fn wrong_flags_are_usage_errors() {
     let store = tempfile::tempdir().unwrap();
     for (arguments, says) in [
-        (vec!["build", "--kubernetes", VERSION, "--mirror", "example.org=http://x"], "nothing is fetched from"),
+        (vec!["build", "--kubernetes", VERSION, "--mirror", "example.org=http://x"], "hactl does not download from"),
         (vec!["build", "--kubernetes", VERSION, "--arch", "riscv"], "amd64, arm64"),
         (vec!["build", "--kubernetes", VERSION, "--from", "."], "cannot be used with"),
         (vec!["build", "--dry-run"], "--kubernetes"),
@@ -181,7 +186,7 @@ fn an_interrupt_keeps_what_came_and_the_next_run_goes_on_there() {
     let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     let done = child.wait_with_output().unwrap();
-    assert!(done.status.code() == Some(1) && all(&done).contains("stopped on request"), "{}", all(&done));
+    assert!(done.status.code() == Some(1) && all(&done).contains("interrupted"), "{}", all(&done));
     assert!(world.parts().contains(&70_000));
     world.server.asked();
     let done = hactl(&world.store(), &strs(&fetch(&world, &[]))).output().unwrap();

@@ -173,7 +173,7 @@ fn a_registry_that_speaks_something_else_is_shown_for_what_it_is() {
     for (content, says) in [
         ("<html>please log in</html>", "manifest"),
         ("{\"schemaVersion\":1}", "config"),
-        ("{\"schemaVersion\":2,\"manifests\":[]}", "nothing that it names"),
+        ("{\"schemaVersion\":2,\"manifests\":[]}", "published for: none"),
         (r#"{"config":{"mediaType":"c","digest":"md5:1","size":1},"layers":[]}"#, "not a SHA-256"),
         (r#"{"config":{"mediaType":"c","digest":"sha256:00","size":99999999},"layers":[]}"#, "config"),
     ] {

@@ -105,14 +105,14 @@ fn what_is_wrong_is_told_with_file_and_line() {
         ("kind: ConfigMap\nmetadata: {name: a}\n", "m/x.yaml:1:1: error: this document has no apiVersion and kind"),
         ("apiVersion: v1\nkind: ConfigMap\n", "this ConfigMap has no name"),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: a-}\n", "instead of generateName"),
-        ("apiVersion: v1\nkind: Node\nmetadata: {name: cp1}\n", "is made by its kubelet"),
+        ("apiVersion: v1\nkind: Node\nmetadata: {name: cp1}\n", "is created by its kubelet"),
         ("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", "kubectl kustomize"),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hactl-objects, namespace: kube-system}\n",
-            "keeps for itself",
+            "is reserved for hactl",
         ),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ../x}\n", "cannot name a ConfigMap"),
-        ("- a\n- b\n", "no Kubernetes object"),
+        ("- a\n- b\n", "not a Kubernetes object"),
         ("a: [1\n", "m/x.yaml:"),
         ("a: 1\na: 2\n", "m/x.yaml:2:"),
     ];
@@ -132,7 +132,7 @@ fn an_object_that_stands_twice_is_told_with_both_places() {
     let place =
         Place::new(&[("a.yaml", other), ("b.yaml", &other.replace("{name: a}", "{name: a, namespace: default}"))]);
     let refusal = place.refused("manifests: [a.yaml, b.yaml]");
-    assert!(refusal.contains("b.yaml:1:1: error: ConfigMap default/a stands here and at a.yaml:1"), "{refusal}");
+    assert!(refusal.contains("b.yaml:1:1: error: ConfigMap default/a is defined here and at a.yaml:1"), "{refusal}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_line_of_a_file_with_secrets_is_not_quoted() {
 #[test]
 fn a_folder_without_manifests_and_a_path_that_is_not_there_are_refused() {
     let place = Place::new(&[("empty/README.md", "x")]);
-    assert!(place.refused("manifests: [./empty]").contains("holds no manifests"));
+    assert!(place.refused("manifests: [./empty]").contains("contains no manifests"));
     assert!(place.refused("manifests: [./nowhere]").contains("does not exist"));
 }
 
@@ -161,10 +161,10 @@ fn a_password_is_read_and_never_shown() {
     assert!(loaded.warnings.is_empty());
     assert!(!format!("{loaded:?}").contains("hunter2"));
     let refusal = place.refused("registries: {credentials: {r.example: ./bad}}");
-    assert!(refusal.contains("does not hold user:password") && !refusal.contains("hunter2"), "{refusal}");
+    assert!(refusal.contains("does not contain user:password") && !refusal.contains("hunter2"), "{refusal}");
     fs::set_permissions(place.0.path().join("login"), fs::Permissions::from_mode(0o644)).unwrap();
     let loaded = place.load("registries: {credentials: {r.example: ./login}}").expect("it holds");
-    assert!(loaded.warnings[0].what.contains("others on this machine can read"));
+    assert!(loaded.warnings[0].what.contains("other users of this machine can read"));
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn the_authority_of_a_registry_must_be_one() {
     let of = |file: &str| format!("registries: {{ca: {{\"r.example:5000\": ./{file}}}}}");
     let loaded = place.load(&of("ca.pem")).expect("it holds");
     assert_eq!(loaded.attached.authorities["r.example:5000"], authority);
-    assert!(place.refused(&of("leaf.pem")).contains("no authority's certificate"));
+    assert!(place.refused(&of("leaf.pem")).contains("not a CA certificate"));
     assert!(place.refused(&of("both.pem")).contains("private key"));
-    assert!(place.refused(&of("no.pem")).contains("holds no certificate"));
+    assert!(place.refused(&of("no.pem")).contains("contains no certificate"));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn check_refuses_what_belongs_to_hactl_and_judges_authorities_that_are_brought_a
     let (code, said) = check("manifests: [a.yaml]");
     assert!(code == 2 && said.contains("a.yaml:1") && said.contains("belongs to hactl's own coredns"), "{said}");
     let (code, said) = check("pki: {ca: {cert: ./ca.crt, key: ./ca.key}}");
-    assert!(code == 2 && said.contains("ca.crt") && said.contains("holds no certificate"), "{said}");
+    assert!(code == 2 && said.contains("ca.crt") && said.contains("contains no certificate"), "{said}");
     let (code, said) = check("pki: {ca: {cert: ./gone.crt, key: ./gone.key}}");
     assert!(code == 0 && said.contains("until the cluster is bootstrapped"), "{said}");
     assert!(BASE.contains("cluster: lab"));

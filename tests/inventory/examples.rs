@@ -122,7 +122,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
         (Some("https://minio.example:9000"), "eu-central-1")
     );
     // A checked-out file may be open to others; the example's password is none.
-    let open = |w: &&String| !w.starts_with("others on this machine can read");
+    let open = |w: &&String| !w.starts_with("other users of this machine can read");
     let told = warned(&loaded);
     assert_eq!(told.iter().filter(open).count(), no_effect.len(), "warned of for something else: {told:?}");
     let keys: Vec<&str> =

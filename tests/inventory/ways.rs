@@ -148,7 +148,7 @@ Host *
 fn a_way_that_goes_in_a_circle_is_refused_by_line() {
     let circle = refused(BASE, &[("config", "Host *\n  ProxyJump gate\n")]);
     assert_eq!(circle.len(), 1, "{circle:?}");
-    assert!(circle[0].starts_with("config:2: ProxyJump: the way goes through root@gate:22"), "{circle:?}");
+    assert!(circle[0].starts_with("config:2: ProxyJump: the connection jumps through root@gate:22"), "{circle:?}");
     assert_eq!(refused(BASE, &[("config", "Host * !gate\n  ProxyJump gate\n")]), Vec::<String>::new());
 }
 
@@ -177,24 +177,24 @@ KnownHostsCommand none
 #[test]
 fn what_hactl_cannot_do_is_refused_by_line_and_only_where_it_applies() {
     for (text, told) in [
-        ("ProxyCommand ssh -W %h:%p gate", "runs no program to reach a host"),
+        ("ProxyCommand ssh -W %h:%p gate", "does not run programs to reach a host"),
         ("PKCS11Provider /usr/lib/p11.so", "smart cards"),
-        ("KnownHostsCommand /bin/keys %H", "runs no program to learn host keys"),
-        ("RevokedHostKeys /etc/revoked", "from known_hosts alone"),
-        ("BindAddress 10.0.0.1", "which address it connects from"),
+        ("KnownHostsCommand /bin/keys %H", "does not run programs to get host keys"),
+        ("RevokedHostKeys /etc/revoked", "only from known_hosts"),
+        ("BindAddress 10.0.0.1", "source address that the system chooses"),
         ("CanonicalizeHostname yes", "complete host names"),
-        ("PubkeyAuthentication no", "keys and certificates alone"),
-        ("IdentityFile ~/.ssh/%C", "what %C stands for"),
+        ("PubkeyAuthentication no", "only with keys and certificates"),
+        ("IdentityFile ~/.ssh/%C", "the token %C"),
         ("IdentityFile ${HOME}/id", "environment variables"),
         ("IdentityFile keys/id", "current directory"),
         ("HostName", "it has no value"),
         ("HostName \"open", "a quote is not closed"),
         ("HostName a b;c", ""),
         ("HostName -oX", "neither a name nor an address"),
-        ("Port ssh", "this is no port"),
+        ("Port ssh", "this is not a port"),
         ("User -oX", "cannot be a user's name"),
         ("ProxyJump a:b:c@", "not a chain of jump hosts"),
-        ("Hostnaem gate", "does not know Hostnaem"),
+        ("Hostnaem gate", "unknown option Hostnaem"),
     ] {
         let elsewhere = format!("Host elsewhere\n  {text}\n");
         assert_eq!(refused(BASE, &[("config", &elsewhere)]), Vec::<String>::new(), "{text}");

@@ -105,7 +105,7 @@ fn relabelled(w: &World) {
     }
     let said = say(w.hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&said);
-    assert!(text.contains("source cp1: term") && text.contains("and is taken"), "{text}");
+    assert!(text.contains("source cp1: term") && text.contains("; used: "), "{text}");
     assert!(
         !text.contains("revision 90000") && text.contains("is forged"),
         "neither shown as a source nor silent: {text}"
@@ -132,7 +132,7 @@ fn unsigned(w: &World) {
     assert!(listed.contains("-cp3.hactl is not signed (made by an earlier hactl)"), "{listed}");
     let ran = say(w.hactl.run(&["snapshot", "verify", path])).exits(3);
     assert!(in_one_line(&ran).contains("--accept-unsigned"), "{}", ran.all());
-    w.hactl.run(&["snapshot", "verify", "--accept-unsigned", path]).ok().says("by nobody");
+    w.hactl.run(&["snapshot", "verify", "--accept-unsigned", path]).ok().says("the signature was removed");
     w.hactl.run(&["plan", "-v"]).ok().says("issue 1 certificate");
     w.hactl.up().ok();
     w.hactl.run(&["snapshot", "take", "--host", "cp3", "--to", path]).ok();

@@ -68,7 +68,7 @@ fn closed_ways(w: &World) {
         &format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")),
         "cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2",
         "cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)",
-        "cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets do not get through",
+        "cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets are dropped",
         "cp1: its interface has an MTU of 1380, and that of",
     ] {
         assert!(told.contains(text), "{text}: {told}");

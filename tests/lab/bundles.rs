@@ -88,7 +88,7 @@ fn taken(w: &World) {
     let other = folder.path().join("other.txt");
     std::fs::write(&other, hactl::snapshot::new_identity().reveal()).expect("it can be written");
     let refused = w.hactl.run(&["snapshot", "verify", "--identity", other.to_str().expect("letters"), path]);
-    assert!(in_one_line(&refused.exits(1)).contains("is not sealed to this identity"));
+    assert!(in_one_line(&refused.exits(1)).contains("is not encrypted for this identity"));
     let mut bytes = std::fs::read(&file).expect("it is there");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -97,7 +97,7 @@ fn taken(w: &World) {
         in_one_line(&w.hactl.run(&["snapshot", "verify", path]).exits(1)).contains("has changed since it was written")
     );
     std::fs::write(&file, &bytes[..middle]).expect("it can be written");
-    assert!(in_one_line(&w.hactl.run(&["snapshot", "verify", path]).exits(1)).contains("is not whole"));
+    assert!(in_one_line(&w.hactl.run(&["snapshot", "verify", path]).exits(1)).contains("is not complete"));
 
     // What keeps the hosts from taking one is told, and a run of `up` is none the worse for it.
     w.on("cp2", "sudo mv /var/lib/hactl/state.age /var/lib/hactl/away; sudo systemctl start hactl-snapshot");
@@ -137,7 +137,7 @@ fn pruned(w: &World) {
         let all = w.on(host, "sudo sh -c 'ls /var/lib/hactl/snapshots/*.hactl | wc -l; ls -A /srv/few | wc -l'");
         all.split_whitespace().map(|n| n.parse::<usize>().expect("a number")).collect::<Vec<_>>()
     };
-    hactl.run(&["snapshot", "prune"]).ok().says("dropped");
+    hactl.run(&["snapshot", "prune"]).ok().says("removed ");
     for host in members(w) {
         assert_eq!(count(host), [1, 1], "{host} keeps the newest, and nothing that was cut off");
     }
@@ -146,7 +146,7 @@ fn pruned(w: &World) {
     assert_eq!(count("cp1"), [1, 1], "the new one in the place of the old one");
     w.on("cp2", "sudo rm -r /srv/few");
     let told = in_one_line(&hactl.run(&["snapshot", "prune"]).exits(1));
-    assert!(told.contains("cp2") && told.contains("/srv/few is not there; is it mounted?"), "{told}");
+    assert!(told.contains("cp2") && told.contains("/srv/few does not exist; check that it is mounted"), "{told}");
     w.hactl.up().ok();
     for host in members(w) {
         w.on(host, "sudo rm -rf /srv/few");
@@ -210,7 +210,7 @@ fn rehearsed(w: &World) {
     std::fs::write(&identity, w.on("cp1", "sudo cat /var/lib/hactl/drill-identity.txt")).expect("writable");
     let identity = identity.to_str().expect("letters");
     let refused = hactl.run(&["snapshot", "verify", "--identity", identity, path]).exits(1);
-    assert!(in_one_line(&refused).contains("is not sealed to this identity"), "{}", refused.all());
+    assert!(in_one_line(&refused).contains("is not encrypted for this identity"), "{}", refused.all());
     say(hactl.run(&["recover", "--drill"])).ok();
 
     // A disk that changes what was written.
@@ -222,7 +222,7 @@ fn rehearsed(w: &World) {
     for words in ["recovery bundles", "cp2", name, "has changed since", "hactl snapshot take --host cp2"] {
         assert!(told.contains(words), "{words}: {told}");
     }
-    say(hactl.run(&["snapshot", "list"])).ok().says("its own drill of");
+    say(hactl.run(&["snapshot", "list"])).ok().says("drill of");
     hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
     drill(w, "cp2");
     well();
@@ -318,7 +318,7 @@ fn stored(w: &World) {
     assert!(in_one_line(&refused).contains("does not answer: Connection refused"), "{}", refused.all());
     let told = hactl.run(&["status"]).exits(4);
     assert!(
-        in_one_line(&told).contains("the bundle is on this host, and not all is well where copies of it go"),
+        in_one_line(&told).contains("the snapshot is stored on this host, but its copies failed"),
         "{}",
         told.all()
     );
@@ -326,8 +326,8 @@ fn stored(w: &World) {
     key(w, "another-key");
     beside.up(w);
     let refused = say(hactl.run(&["snapshot", "take", "--host", "cp1"])).exits(1);
-    assert!(in_one_line(&refused).contains("does not let our key do this: 403"), "{}", refused.all());
-    say(hactl.run(&["snapshot", "list"])).ok().says("does not let our key do this: 403");
+    assert!(in_one_line(&refused).contains("denies the access key this operation: 403"), "{}", refused.all());
+    say(hactl.run(&["snapshot", "list"])).ok().says("denies the access key this operation: 403");
     key(w, LOGIN.1);
     beside.up(w);
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
@@ -457,7 +457,7 @@ fn mounted_again(w: &World) {
     let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&ran);
     assert!(text.contains("of cp1 in cp2:/mnt/backup: term "), "{}", ran.all());
-    assert!(text.contains("/mnt/backup is not there; is it mounted? (on cp1, cp3)"), "{}", ran.all());
+    assert!(text.contains("/mnt/backup does not exist; check that it is mounted (on cp1, cp3)"), "{}", ran.all());
     // Where the bundle that is taken at the end is copied to.
     for host in ["cp1", "cp3"] {
         w.on(host, "sudo mkdir -p /mnt/backup");

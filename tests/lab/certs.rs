@@ -58,14 +58,14 @@ fn one(w: &World) {
     assert_eq!(certificate(&before, "w1", "kubelet")["fate"], "kubelet");
     let own = before["administrator"]["certificates"].as_array().expect("the administrator's").len();
     assert_eq!(own, 6, "five authorities and a kubeconfig");
-    w.hactl.run(&["certs", "list", "w1"]).ok().says("renewed by the kubelet itself");
+    w.hactl.run(&["certs", "list", "w1"]).ok().says("renewed by the kubelet");
     w.hactl.run(&["certs", "renew", "kubelet"]).exits(2).says("renews it automatically");
     w.hactl.run(&["certs", "renew", "apiservr"]).exits(2).says("there is no certificate apiservr");
     w.hactl.run(&["certs", "renew", "apiserver", "--dry-run"]).ok().says("issue 1 certificate");
     assert_eq!(serials(&listed(w)), serials(&before), "nothing was changed");
 
     let knocking = w.api().reads(Duration::from_millis(20));
-    w.hactl.run(&["certs", "renew", "apiserver"]).ok().says("1 certificate issued anew on 1 host");
+    w.hactl.run(&["certs", "renew", "apiserver"]).ok().says("1 certificate renewed on 1 host");
     unnoticed(&knocking.end());
     let after = listed(w);
     let (old, new) = (certificate(&before, "cp1", "apiserver"), certificate(&after, "cp1", "apiserver"));

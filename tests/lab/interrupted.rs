@@ -70,7 +70,7 @@ fn given_up(w: &World) {
     }
     let said = killed_at(w, &["--from", &bundle], |line| line.contains("✓ cluster  a quorum answers"));
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("was agreed to and not finished: it is given up"), "{said}");
+    assert!(words.contains("was agreed to but not finished: it is abandoned"), "{said}");
     let revision = || w.on("cp3", "sudo cat /var/lib/hactl/high-water");
     let leapt = revision();
     let ran = once_free(GIVEN_BACK, || recover(w, &["--yes", "--from", &bundle])).ok();

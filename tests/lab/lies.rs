@@ -181,7 +181,7 @@ fn poison(w: &World) {
 
 /// The revision above which a proposal says that all goes on.
 fn base(told: &str) -> i64 {
-    let rest = told.split_once("goes on above ").expect("a proposal").1;
+    let rest = told.split_once("continues above ").expect("a proposal").1;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().expect("a revision")
 }

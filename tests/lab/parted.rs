@@ -111,7 +111,7 @@ fn not_mounted(w: &World) {
         "{}",
         shown.all()
     );
-    assert!(said.contains("If a volume is not mounted, mount it instead"), "{}", shown.all());
+    assert!(said.contains("If a volume is not mounted, mount it and run"), "{}", shown.all());
     assert_eq!(untouched(w), before, "nothing was changed");
     for host in &away {
         w.on(host, "sudo systemctl disable not-mounted 2>/dev/null; sudo rm /etc/systemd/system/not-mounted.service; sudo systemctl stop etcd; sudo umount /var/lib/etcd; sudo systemctl daemon-reload");

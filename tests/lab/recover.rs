@@ -199,7 +199,7 @@ fn odd(w: &World) {
         .says(&format!("{} members agree", members(w).len() - 1))
         .says("cp2 answers with other keys");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
-    recover(w, &["--yes"]).ok().says("cp2 joined anew with the keys of the others");
+    recover(w, &["--yes"]).ok().says("cp2 joined again with the keys of the others");
     w.well().says("with one hash");
     let read = format!("{ETCDCTL} get /registry/configmaps/default/needle --consistency=s | grep -ac needle-of-all");
     assert_eq!(w.on("cp2", &read).trim(), "1", "what the others have");
@@ -236,7 +236,7 @@ fn alarm(w: &World) {
     }
     let status = in_one_line(&w.hactl.run(&["status"]));
     assert!(status.contains("CORRUPT") && status.contains("hactl recover"), "{status}");
-    recover(w, &["--yes"]).ok().says("cp2 joined anew with the keys of the others");
+    recover(w, &["--yes"]).ok().says("cp2 joined again with the keys of the others");
     assert_eq!(alarms().trim(), "", "no alarm is left, also none of a member that was replaced");
     w.well().says(&all_healthy(w)).says("with one hash");
     let needle = w.hactl.kubectl(&["get", "configmap", "needle", "-o", "jsonpath={.data.is}"]).ok();
@@ -261,7 +261,7 @@ fn five(w: &World) {
     }
     let shown = recover(w, &["--dry-run"]).ok();
     let said = in_one_line(&shown);
-    let (before, _) = said.split_once(", and is taken").expect("one source is taken");
+    let (before, _) = said.split_once("; used: ").expect("one source is taken");
     assert!(before.rsplit("source ").next().is_some_and(|chosen| chosen.starts_with("cp2: ")), "{}", shown.all());
     recover(w, &["--yes"]).ok().says("etcd is recovered from cp2");
     let (written, longest) = writer.end();

@@ -232,7 +232,7 @@ fn exchanged(w: &World) {
     w.on("cp2", r#"sudo perl -0pi -e 's/,\s*"(host|machine)": "[^"]*"//g' /var/lib/hactl/cluster.json"#);
     let before = sh(w, "cp2", &format!("cat {stamp}"));
     assert!(before.contains("\"ca\"") && !before.contains("cp2"), "{before}");
-    w.hactl.up().ok().says("stamp");
+    w.hactl.up().ok().says("write the cluster's identity");
     assert!(sh(w, "cp2", &format!("cat {stamp}")).contains("cp2"));
 }
 
@@ -296,7 +296,7 @@ fn contradicted(w: &World) {
     if told.contains(stuck) {
         taken_in_again(w, "cp3");
     } else {
-        recover(w, &["--yes"]).ok().says("cp3 joined anew with the keys of the others");
+        recover(w, &["--yes"]).ok().says("cp3 joined again with the keys of the others");
         w.healthy(SOON);
     }
     assert_ne!(w.hactl.kubectl(&["get", "configmap", "lost"]).code, 0, "nobody has what only cp3 had");

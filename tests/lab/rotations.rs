@@ -83,7 +83,7 @@ fn front_proxy(w: &World) {
     w.hactl.run(&["certs", "rotate", "front-proxy"]).exits(2).says("front-proxy-ca");
     w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--finish"]).exits(3).says("no rotation of it is under way");
     let plan = in_one_line(&w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--dry-run"]).ok());
-    assert!(plan.contains("would be replaced") && plan.contains("certificate authorities"), "{plan}");
+    assert!(plan.contains("would be rotated") && plan.contains("certificate authorities"), "{plan}");
     assert_eq!(certificates(w, "cp1", path), 1, "nothing was changed");
     let (before, running) = (w.on("cp1", &format!("sudo cat {path}")), started(w));
     let state = w.hactl.state(w.lab.name());
@@ -173,7 +173,7 @@ fn encryption(w: &World) {
     };
     assert!(raw().contains("key1") && !raw().contains("key2"), "{}", raw());
     let watched = Watched::start(w, "w-encryption");
-    let ran = w.hactl.run(&["certs", "rotate", "encryption", "--yes"]).ok().says("written anew");
+    let ran = w.hactl.run(&["certs", "rotate", "encryption", "--yes"]).ok().says("re-encrypted");
     println!("        replaced in {:.1?}", ran.took);
     watched.nobody_noticed();
     assert!(raw().contains("key2") && !raw().contains("key1"), "{}", raw());

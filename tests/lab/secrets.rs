@@ -230,7 +230,7 @@ fn bundle(w: &World) {
     let ran = w.hactl.run(&["support-bundle", "--to", &path]).ok().says("nothing of cp3").says("the support bundle is");
     println!("        {} s, {} KiB", ran.took.as_secs_f32(), fs::metadata(&to).expect("it is there").len() / 1024);
     assert_eq!(fs::metadata(&to).expect("it is there").permissions().mode() & 0o777, 0o600);
-    w.hactl.run(&["support-bundle", "--to", &path]).exits(1).says("is there already").says("--to");
+    w.hactl.run(&["support-bundle", "--to", &path]).exits(1).says("exists already").says("--to");
     unpacked(&to, &dir);
     let root = fs::read_dir(&dir).expect("readable").flatten().find(|e| e.path().is_dir()).expect("one folder").path();
     let mut found = BTreeSet::new();

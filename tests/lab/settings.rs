@@ -94,7 +94,7 @@ fn own_authority(w: &World) {
     hactl.up().ok().says("nothing to do");
     let another = TestAuthority::new("another authority");
     put(w, "own-ca.crt", &another.cert);
-    hactl.up().exits(3).says("keeps the authorities and keys that it was founded on").says("own-ca.crt");
+    hactl.up().exits(3).says("the CAs and keys of a running cluster cannot be replaced").says("own-ca.crt");
     put(w, "own-ca.crt", &own.cert);
     hactl.up().ok().says("nothing to do");
 }
@@ -421,7 +421,7 @@ fn etcd(w: &World) {
     with(w, "etcd: {quotaGiB: 2, dataDir: /srv/etcd}")
         .up()
         .exits(3)
-        .says("lies in /var/lib/etcd")
+        .says("it is in /var/lib/etcd")
         .says("/srv/etcd")
         .says("abandoned");
     assert_eq!(started(w, "etcd", &CONTROL), members, "nothing was touched");

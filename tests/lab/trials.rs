@@ -74,7 +74,7 @@ fn goes_back(w: &World, hactl: &Hactl, told: &str) {
     let said = in_one_line(&ran);
     assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
     assert!(ran.all().contains(told), "{told:?} tells why: {}", ran.all());
-    assert!(said.contains("mend what the inventory asks for"), "{}", ran.all());
+    assert!(said.contains("fix the setting in the inventory"), "{}", ran.all());
     assert_eq!(files(w), before, "every host has what it had");
     assert!(begun.elapsed() < Duration::from_secs(100), "nobody waits for what cannot come up");
     w.healthy(Duration::from_secs(60));

@@ -117,7 +117,7 @@ fn wrong_password(w: &World) {
     asking(w, "wrong", "not this one")
         .run(&["status"])
         .exits(1)
-        .says("it was tried once")
+        .says("hactl tried it once")
         .says("the password was not tried here");
     let after = HOSTS.map(failures);
     let count = |all: &[String; 2]| all.iter().map(|n| n.parse::<u32>().expect("a count")).sum::<u32>();
@@ -191,7 +191,7 @@ fn host_authority(w: &World) {
         })
     };
     by("ca").up().ok().says("nothing to do");
-    by("other").run(&["up", "--yes", "--trust-first-use"]).exits(1).says("is no authority on record");
+    by("other").run(&["up", "--yes", "--trust-first-use"]).exits(1).says("is not a CA on record");
     assert_eq!(fs::read_to_string(w.lab.dir().join("known_none")).expect("readable"), "", "nothing was recorded");
     sshd(w, "");
 }

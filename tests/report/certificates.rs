@@ -94,15 +94,15 @@ fn the_last_line_names_what_ends_first() {
     let all = listing();
     assert_eq!(
         certs::summary(&all),
-        "7 certificates; the first to end is signing-ca on cp1: it expired 2 d ago".to_owned()
+        "7 certificates; the first to expire is signing-ca on cp1: it expired 2 d ago".to_owned()
     );
     let none = Listing { hosts: vec![], own: OfHost::default() };
     assert!(certs::summary(&none).contains("no certificates yet"));
     let of = |issued: &[(_, usize)], path: Option<&str>| certs::renewed(issued, path.map(std::path::Path::new));
-    assert_eq!(of(&[(name("cp1"), 2), (name("cp2"), 2)], None), "4 certificates issued anew on 2 hosts");
+    assert_eq!(of(&[(name("cp1"), 2), (name("cp2"), 2)], None), "4 certificates renewed on 2 hosts");
     assert_eq!(
         of(&[(name("cp1"), 1)], Some("/x")),
-        "1 certificate issued anew on 1 host; the administrator's kubeconfig is new: /x"
+        "1 certificate renewed on 1 host; the administrator's kubeconfig is new: /x"
     );
 }
 

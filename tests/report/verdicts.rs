@@ -204,14 +204,14 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         what: "start containerd.service".into(),
         failed,
         done,
-        put_back: false,
+        rolled_back: false,
     };
     let back = FailureKind::Step {
         host: Some(name("cp2")),
         what: "wait for the API server".into(),
         failed: 1,
         done: 4,
-        put_back: true,
+        rolled_back: true,
     };
     vec![
         (FailureKind::Usage, 2),
@@ -297,5 +297,5 @@ fn a_refusal_after_work_was_done_does_not_claim_that_nothing_was_changed() {
         assert!(!text.to_lowercase().contains("nothing was changed.") && !text.contains(": nothing was"), "{text}");
     }
     let text = Verdict::from(&refusals()[0]).after_work().text(&NARROW);
-    assert!(text.contains("What was done before this stays done;"), "{text}");
+    assert!(text.contains("Completed steps stay done;"), "{text}");
 }

@@ -128,7 +128,7 @@ fn refusals(world: &World) {
         let bucket = Bucket::open(&world.storage(), place("s3://backup/dr")).unwrap();
         bucket.claims(NAME).await.unwrap_err()
     });
-    assert_eq!(missing.to_string(), format!("s3://backup/dr/{NAME} is not there"));
+    assert_eq!(missing.to_string(), format!("s3://backup/dr/{NAME} does not exist"));
 }
 
 fn dark(world: &World) {
@@ -152,12 +152,12 @@ fn cut_short(world: &World) {
     let error = run(async {
         Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().claims(NAME).await.unwrap_err()
     });
-    assert!(error.to_string().contains("is not whole"), "{error}");
+    assert!(error.to_string().contains("is not complete"), "{error}");
     fs::write(at.join(NAME), "").unwrap();
     let error = run(async {
         Bucket::open(&world.storage(), place("s3://backup/cut")).unwrap().claims(NAME).await.unwrap_err()
     });
-    assert!(error.to_string().contains("is not whole"), "{error}");
+    assert!(error.to_string().contains("is not complete"), "{error}");
 }
 
 /// A file system of 24 MiB, gone with this value.

@@ -311,7 +311,7 @@ fn what_was_not_named_stays_as_it_was(world: &World) {
 
     let other = world.vagrant(&["up", "--provider=lxc", "cp1"], &[("VAGRANT_DOTFILE_PATH", ".other")]);
     assert_ne!(other.code, 0, "{}", other.all());
-    says(&other, "the cluster of another lab would lie in the same .hactl");
+    says(&other, "the cluster of another lab would be in the same .hactl");
     says(&other, "copy this folder for a second lab");
 }
 

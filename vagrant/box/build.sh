@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds a box for Vagrant's provider lxc from Debian's packages: the hosts of `hactl lab`, with what Vagrant expects of a
-# machine. Usage: build.sh [BOX]. HACTL_MIRROR names a mirror of Debian, with debian and debian-security below it.
+# Builds a box for Vagrant's provider lxc from Debian packages: a host of `hactl lab` with Vagrant's requirements.
+# Usage: build.sh [BOX]. HACTL_MIRROR names a mirror of Debian, with debian and debian-security below it.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -14,7 +14,7 @@ for command in mmdebstrap tar gzip; do
 	fi
 done
 if [ "$(id -u)" -ne 0 ]; then
-	echo "build.sh: a root file system is made by root: run \`sudo $0\`" >&2
+	echo "build.sh: building a root file system needs root: run \`sudo $0\`" >&2
 	exit 1
 fi
 
@@ -29,21 +29,21 @@ if [ -n "${HACTL_MIRROR:-}" ]; then
 		"deb $HACTL_MIRROR/debian-security bookworm-security main"
 fi
 
-echo "box: making its root file system (about a minute)"
-# In a mount namespace of its own: what mmdebstrap mounts ends with it, even if it is killed.
+echo "box: building its root file system (about a minute)"
+# In a mount namespace of its own: its mounts end with mmdebstrap, even if that is killed.
 # shellcheck disable=SC2016 # the hooks are expanded by the shells that mmdebstrap runs them in
 if ! LAB=$lab BOX=$here unshare --mount --propagation=private mmdebstrap --mode=root --variant=minbase --skip=cleanup/apt \
 	--aptopt='Acquire::Languages "none"' --include="$(grep -v '^#' "$lab/packages" | paste -sd, -)" \
 	--customize-hook='sh "$LAB/setup.sh" "$1"' --customize-hook='sh "$BOX/setup.sh" "$1"' \
 	"$@" >"$log" 2>&1 </dev/null; then
 	tail -n 20 "$log" >&2
-	echo "build.sh: the root file system could not be made; above is the end of what mmdebstrap said" >&2
+	echo "build.sh: the root file system could not be built; the end of mmdebstrap's output is above" >&2
 	exit 1
 fi
 
 echo "box: packing it"
-# Without compression beyond the quickest: the box stays on this machine.
-# Two commands, and no pipe: what fails in the first half of one is not noticed.
+# With the fastest compression: the box stays on this machine.
+# Two commands, no pipe: a pipe would hide a failure of the first command.
 tar --numeric-owner --xattrs --xattrs-include='*' -C "$work" -cf "$work/rootfs.tar" ./rootfs
 gzip -1 "$work/rootfs.tar"
 printf '{"provider": "lxc", "version": "1.0.0"}\n' >"$work/metadata.json"

@@ -1,6 +1,6 @@
-//! What a host keeps of its cluster's data, and gives away: recovery bundles, their drills, copies elsewhere.
+//! Backups of the cluster's data on a host: snapshots, their drills, and copies elsewhere.
 //!
-//! In: the host's own settings and member. Out: bundles in its folder and their proofs.
+//! In: the settings and the member of the host. Out: snapshots in its directory and their proofs.
 
 pub(in crate::agent) mod bundles;
 pub(in crate::agent) mod copies;
@@ -11,19 +11,19 @@ pub use copies::copies_beside;
 use super::{Host, Root};
 use crate::protocol::Fault;
 
-/// Takes a recovery bundle on this host when it is its turn; says what came of it.
+/// Takes a snapshot on this host if it is its turn; returns the result.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// The failure, in words.
 pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::BundleFact>, Fault> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     bundles::take(&Host::new(root), bundles::Occasion::Timer).await
 }
 
-/// Restores this host's newest recovery bundle, and notes what that showed.
+/// Restores the newest snapshot of this host, and records the result.
 ///
 /// # Errors
-/// What kept it from being held, in words.
+/// Why the drill was not run, in words.
 pub async fn drill(root: Root) -> Result<crate::model::drill::DrillOutcome, Fault> {
     bundles::hold(&Host::new(root)).await
 }

@@ -1,4 +1,4 @@
-//! A snapshot as it travels: compressed, with the digests of both forms.
+//! A snapshot in transit: compressed, with the digests of both forms.
 //!
 //! In: a reader. Out: a [`SnapshotBlob`].
 
@@ -10,16 +10,16 @@ use std::path::Path;
 
 const WINDOW: usize = 1 << 20;
 
-/// What stands behind the bytes of a store in a snapshot.
+/// The trailer after the bytes of the database in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum End {
-    /// It is a snapshot already.
+    /// The input is a snapshot already.
     There,
-    /// Its SHA-256, which makes a snapshot of it.
+    /// Append its SHA-256, which makes it a snapshot.
     Digester,
 }
 
-/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is where it comes from, for messages.
+/// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is its source, for messages.
 pub(in crate::agent) fn packed<W: Write>(
     mut from: impl Read,
     end: End,

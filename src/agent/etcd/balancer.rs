@@ -98,7 +98,7 @@ async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32)
             return Ok(());
         }
         if Instant::now() >= until {
-            return Err(failed("{unit} is reloaded again and again"));
+            return Err(failed("the balancer in front of etcd is reloaded again and again"));
         }
     }
 }

@@ -133,7 +133,8 @@ fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[Pee
     let past = |(url, said): (&String, &Witness)| {
         left_behind((&own.cluster, revision), (&said.cluster, said.revision)).then(|| {
             format!(
-                "this data is of cluster {} at revision {revision}, which was since recovered as cluster {}, now at revision {} ({url})",
+                "this data is of cluster {} at revision {revision}, which was since recovered as cluster {}, now at \
+                 revision {} ({url})",
                 own.cluster, said.cluster, said.revision
             )
         })
@@ -185,7 +186,8 @@ fn rolled_back(own: &DiskFact, remembered: &[Position], answers: &[(&String, &Wi
     }
     let (seen, by) = all.into_iter().filter(|(position, _)| position.is_missing_from(own)).max()?;
     Some(format!(
-        "its disk went back in time: the member was seen at {seen} ({by} remembers it), and the data ends at term {}, entry {}",
+        "its disk went back in time: the member was seen at {seen} ({by} remembers it), and the data ends at term \
+         {}, entry {}",
         own.term, own.index
     ))
 }

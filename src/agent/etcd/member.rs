@@ -30,7 +30,7 @@ pub(in crate::agent) const GENESIS: &str = "hactl-genesis";
 pub(in crate::agent) const JOIN: &str = "hactl-join";
 /// The id of the cluster that was bootstrapped here.
 pub(in crate::agent) const BORN: &str = "hactl-born";
-/// The file that contains the path of the first-boot file, for [`seal`].
+/// The file that contains the path of the first-boot file, for the bootstrapped marker.
 const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
 /// The maximum that is read of a marker.
 const LONGEST_MARK: u64 = 4096;
@@ -139,7 +139,8 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         Some(FirstBoot { token: Some(token), .. }) => {
             if let Some(cluster) = read_mark(&data, BORN)? {
                 return Err(bad(format!(
-                    "this disk ({data_dir}) is marked as bootstrapped by etcd cluster {cluster}: it can only join, never bootstrap another"
+                    "this disk ({data_dir}) is marked as bootstrapped by etcd cluster {cluster}: it can only join, \
+                     never bootstrap another"
                 )));
             }
             let earlier = read_mark(&data, GENESIS)?;
@@ -281,7 +282,7 @@ fn disarm(file: &Path) -> Outcome<()> {
 pub(in crate::agent) async fn move_aside(host: &Host, ask: EtcdAsk) -> Outcome<()> {
     must_not_serve(host, &ask, TAKEN_OUT).await?;
     if host.root.is_host() {
-        let unit = ETCD_UNIT.parse().map_err(|_| failed("{ETCD_UNIT} is not a valid unit"))?;
+        let unit = ETCD_UNIT.parse().map_err(|_| failed("etcd.service is not a valid unit"))?;
         units::stop(host, &[unit]).await?;
     }
     let root = host.root.clone();
@@ -305,7 +306,8 @@ pub(in crate::agent) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within:
         }
         if Instant::now() >= until {
             return Err(bad(format!(
-                "its etcd member serves: it is a voter among {} members of cluster {} and has a quorum; its data stays in place",
+                "its etcd member serves: it is a voter among {} members of cluster {} and has a quorum; its data \
+                 stays in place",
                 view.members.len(),
                 view.cluster
             )));

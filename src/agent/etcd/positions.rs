@@ -43,7 +43,8 @@ pub async fn record_positions(root: &Root, ask: &EtcdAsk, say: impl Fn(&str)) {
         let trouble = match Box::pin(look(root, ask, &mut reporter)).await {
             Ok(None) => String::new(),
             Ok(Some(why)) => format!(
-                "the position of this host's etcd member is remembered here but not reported to the other members: {why}"
+                "the position of this host's etcd member is remembered here but not reported to the other members: \
+                 {why}"
             ),
             Err(fault) => format!("no position of etcd is remembered meanwhile: {}", fault.what),
         };

@@ -1,8 +1,8 @@
-//! Static pods' programs that end by themselves again and again, as the kubelet numbers their logs.
+//! Counts how often programs of static pods have exited, from the numbers of their logs.
 //!
-//! In: a program's name. Out: how often the pod that runs by the present manifest was started anew, and the end of its log. The kubelet
-//! gives a pod of a changed manifest another folder, and each new start of a container in it the next number
-//! (`/var/log/pods/<namespace>_<pod>_<uid>/<container>/<number>.log`).
+//! In: the name of a program. Out: the number of restarts of the pod of the present manifest, and the end of its log.
+//! The kubelet makes another directory for the pod of a changed manifest, and the next number for each restart of a
+//! container in it (`/var/log/pods/<namespace>_<pod>_<uid>/<container>/<number>.log`).
 
 use crate::agent::fault::{tail, telling};
 use crate::agent::machine::root::Root;
@@ -12,19 +12,19 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 const LOGS: &str = "/var/log/pods";
-/// So much of a log's end is read.
+/// How much is read of the end of a log.
 const MOST: u64 = 64 * 1024;
 
 /// The newest pod of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pod {
     folder: PathBuf,
-    /// How often its container was started anew.
+    /// The number of restarts of its container.
     starts: u32,
 }
 
 fn newest(root: &Root, program: &str) -> Option<Pod> {
-    // What is not there yet has never ended.
+    // A pod that does not exist yet has never ended.
     let entries = fs::read_dir(root.own(LOGS)).ok()?;
     let ours = format!("kube-system_{program}-");
     let pods = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
@@ -35,12 +35,12 @@ fn newest(root: &Root, program: &str) -> Option<Pod> {
     Some(Pod { folder, starts })
 }
 
-/// How often programs have ended since they were first looked at.
+/// How often programs have ended since their first observation.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Ends(BTreeMap<String, Option<Pod>>);
 
 impl Ends {
-    /// Looks at a program: how often it has ended by itself since the first look at it, by the manifest that it has now.
+    /// Observes a program: how often it has ended since its first observation, with its present manifest.
     pub(in crate::agent) fn of(&mut self, root: &Root, program: &str) -> u32 {
         let now = newest(root, program);
         let first = self.0.entry(program.to_owned()).or_insert_with(|| now.clone());
@@ -52,7 +52,7 @@ impl Ends {
     }
 }
 
-/// The end of what a program said: of its last start, or of the one before where that has not said anything yet.
+/// The end of the output of a program: of its last start, or of the previous one if that has no output yet.
 pub(in crate::agent) fn last_words(root: &Root, program: &str) -> Vec<String> {
     let Some(pod) = newest(root, program) else { return Vec::new() };
     let logs = (pod.starts.saturating_sub(1)..=pod.starts).rev().map(|number| pod.folder.join(format!("{number}.log")));
@@ -70,7 +70,7 @@ fn end_of(path: &std::path::Path) -> std::io::Result<Vec<String>> {
     Ok(tail(&telling(&text.lines().map(said).collect::<Vec<_>>().join("\n"))))
 }
 
-/// A line without what the container runtime writes in front of it: a time, a stream and whether it is whole.
+/// A line without the prefix of the container runtime: a time, a stream and whether it is complete.
 fn said(line: &str) -> &str {
     let mut parts = line.splitn(4, ' ');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -102,11 +102,11 @@ mod tests {
         write(dir.path(), "new", 0, "");
         let later = SystemTime::now() + std::time::Duration::from_secs(5);
         fs::File::open(&new).unwrap().set_modified(later).unwrap();
-        assert_eq!(ends.of(&root, "kube-apiserver"), 0, "it has not ended once by its new manifest");
+        assert_eq!(ends.of(&root, "kube-apiserver"), 0, "it has not ended with its new manifest");
         write(dir.path(), "new", 2, "");
         fs::File::open(&new).unwrap().set_modified(later).unwrap();
         assert_eq!(ends.of(&root, "kube-apiserver"), 2);
-        assert_eq!(ends.of(&root, "kube-scheduler"), 0, "nobody knows it");
+        assert_eq!(ends.of(&root, "kube-scheduler"), 0, "it is not known");
     }
 
     #[test]

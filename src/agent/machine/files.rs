@@ -1,7 +1,7 @@
-//! Files: written beside their place, checked there, and only then renamed over what was good before.
+//! Files: written beside their destination, checked there, and only then renamed over the previous files.
 //!
-//! In: contents with mode, owner and a check. Out: all of them in place, or none. A file that is as it should be is not
-//! touched, so that its change time goes on saying when it last changed.
+//! In: contents with mode, owner and a check. Out: all of them in place, or none. A file that is correct already is
+//! not touched, so that its change time shows when it last changed.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed, tail};
 use crate::agent::machine::root::Root;
@@ -18,24 +18,24 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Which cluster this host belongs to.
+/// The cluster that this host belongs to.
 pub(in crate::agent) const STAMP: &str = "/var/lib/hactl/cluster.json";
 /// How long a check of new content may take.
 const CHECK: Duration = Duration::from_secs(30);
 
-/// New content that lies ready beside its place; removed again unless it is put in place.
+/// New content that is ready beside its destination; removed again unless it is put in place.
 pub(in crate::agent) struct Ready {
     fresh: PathBuf,
     place: PathBuf,
 }
 
 impl Ready {
-    /// Writes content with mode and owner to a file beside `place`, and to the disk.
+    /// Writes content with mode and owner to a file beside `place`, and syncs it.
     pub(in crate::agent) fn write(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<Self> {
         let directory = place.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory).explain("create", directory)?;
         let name = place.file_name().unwrap_or_default().to_string_lossy();
-        // A leading dot: kubelet, systemd and their like do not read such a file from the folders they watch.
+        // A leading dot: kubelet, systemd and others do not read such a file from the directories they watch.
         let fresh = place.with_file_name(format!(".{name}.hactl-new"));
         absent(fs::remove_file(&fresh)).explain("remove", &fresh)?;
         let ready = Self { fresh, place };
@@ -44,15 +44,15 @@ impl Ready {
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).explain("create", path)?;
         file.write_all(content).explain("write", path)?;
         if owner != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
-            fchown(&file, Some(owner.0), Some(owner.1)).explain("give its owner to", path)?;
+            fchown(&file, Some(owner.0), Some(owner.1)).explain("change the owner of", path)?;
         }
         file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", path)?;
         file.sync_all().explain("write", path)?;
         Ok(ready)
     }
-    /// Renames it over what was there.
+    /// Renames it over the previous file.
     pub(in crate::agent) fn put(self) -> Outcome<()> {
-        fs::rename(&self.fresh, &self.place).explain("put in place", &self.place)
+        fs::rename(&self.fresh, &self.place).explain("replace", &self.place)
     }
     pub(in crate::agent) fn place(&self) -> &Path {
         &self.place
@@ -61,12 +61,12 @@ impl Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // Renamed already, or not wanted any more.
+        // Renamed already, or obsolete.
         let _ = fs::remove_file(&self.fresh);
     }
 }
 
-/// Puts several files in place and their folders to the disk.
+/// Puts several files in place and syncs their directories.
 pub(in crate::agent) fn put_all(ready: Vec<Ready>) -> Outcome<()> {
     let mut folders = BTreeSet::new();
     for file in ready {
@@ -81,7 +81,7 @@ pub(in crate::agent) fn write_one(place: PathBuf, content: &[u8], mode: u32, own
     put_all(vec![Ready::write(place, content, mode, owner)?])
 }
 
-/// Removes a file or an empty answer; puts the folder to the disk.
+/// Removes a file if it exists; syncs the directory.
 pub(in crate::agent) fn remove(path: &Path) -> Outcome<()> {
     match fs::remove_file(path) {
         Ok(()) => sync_parent(path),
@@ -97,7 +97,7 @@ fn sync(folder: &Path) -> Outcome<()> {
     File::open(folder).and_then(|f| f.sync_all()).explain("write", folder)
 }
 
-/// Nothing there is as good as gone.
+/// A missing file counts as removed.
 pub(in crate::agent) fn absent(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -105,7 +105,7 @@ pub(in crate::agent) fn absent(outcome: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether a regular file with just this content, mode and owner is there.
+/// Whether a regular file with exactly this content, mode and owner exists.
 pub(in crate::agent) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32, u32)) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     found.is_file()
@@ -115,7 +115,7 @@ pub(in crate::agent) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32
         && fs::read(path).is_ok_and(|c| c == content)
 }
 
-/// Writes files atomically, all checks first, and removes others. With `keep`, what they replace is laid by first.
+/// Writes files atomically, all checks first, and removes others. With `keep`, the previous files are saved first.
 pub(in crate::agent) async fn write(
     host: &Host,
     files: Vec<FilePut>,
@@ -126,7 +126,7 @@ pub(in crate::agent) async fn write(
     let gone = remove_these.iter().map(|path| root.path(path)).collect::<Outcome<Vec<_>>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
-        return Err(bad(format!("{} is to be written twice", twice.path)));
+        return Err(bad(format!("the request writes {} twice", twice.path)));
     }
     let removed = remove_these.clone();
     let paths: Vec<String> = files.iter().map(|f| f.path.clone()).collect();
@@ -139,7 +139,7 @@ pub(in crate::agent) async fn write(
             accept(file, &check).await?;
         }
     }
-    // Unlike a unit's own file, these belong to no step that runs the unit afterwards.
+    // Unlike the unit file itself, these belong to no step that runs the unit afterwards.
     let changed: Vec<UnitName> =
         ready.iter().zip(changes).filter(|(r, _)| r.is_some()).filter_map(|(_, u)| u).collect();
     let root = host.root.clone();
@@ -161,11 +161,11 @@ pub(in crate::agent) async fn write(
     units::forget(host, &removed).await
 }
 
-/// Lays a file ready beside its place; `None` when it is there already.
+/// Prepares a file beside its destination; `None` if it is there already.
 fn prepare(root: &Root, file: &FilePut) -> Outcome<Option<Ready>> {
     let (path, owner) = (root.path(&file.path)?, root.owner(&file.owner)?);
     if file.mode > 0o7777 {
-        return Err(bad(format!("{:o} is not a mode for {}", file.mode, file.path)));
+        return Err(bad(format!("{:o} is not a valid mode for {}", file.mode, file.path)));
     }
     if path.is_dir() {
         return Err(bad(format!("{} is a directory", file.path)));
@@ -176,9 +176,9 @@ fn prepare(root: &Root, file: &FilePut) -> Outcome<Option<Ready>> {
     Ready::write(path, file.content.as_bytes(), file.mode, owner).map(Some)
 }
 
-/// Runs the check of new content where it lies.
+/// Checks the new content before it is put in place.
 async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
-    let fresh = file.fresh.to_str().ok_or_else(|| bad("a path is not text"))?;
+    let fresh = file.fresh.to_str().ok_or_else(|| bad("a path is not UTF-8 text"))?;
     let argv: Vec<String> = check.iter().map(|argument| argument.replace("{}", fresh)).collect();
     let ran = run(&argv.iter().map(String::as_str).collect::<Vec<_>>(), CHECK).await?;
     if ran.ok() {
@@ -187,18 +187,19 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
     let place = file.place.display();
     Err(Fault {
         kind: FaultKind::Rejected,
-        what: format!("{} does not accept the new {place}; the old one stands", argv[0]),
-        // The person knows the place, not the name that the content had for a moment.
+        what: format!("{} rejects the new {place}; the old one stays", argv[0]),
+        // The user knows the destination, not the temporary name.
         tail: tail(&format!("{}\n{}", ran.out, ran.err).replace(fresh, &place.to_string())),
     })
 }
 
-/// Writes which cluster this host belongs to. Another cluster's stamp is never overwritten, nor one of this cluster that knows of more.
+/// Writes the cluster that this host belongs to. The id of another cluster is never overwritten, nor one of this
+/// cluster that knows later keys.
 pub(in crate::agent) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
     let (root, path) = (host.root.clone(), host.root.own(STAMP));
     blocking(move || {
         let machine = fs::read_to_string(root.own("/etc/machine-id")).unwrap_or_default();
-        // Nobody but the host knows which machine it is.
+        // Only the host knows its machine id.
         let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
         let stamp = ClusterId { machine, ..stamp };
         if let Some(there) = read_stamp(&path)?
@@ -206,40 +207,41 @@ pub(in crate::agent) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outc
         {
             if !there.same_cluster(&stamp) {
                 return Err(bad(format!(
-                    "this host belongs to cluster {} already ({})",
+                    "this host already belongs to cluster {} ({})",
                     there.cluster,
                     path.display()
                 )));
             }
             if there.stages > stamp.stages {
-                return Err(bad("this host has heard of later keys than the ones that would be written".to_owned()));
+                return Err(bad("this host knows later keys than those to be written".to_owned()));
             }
         }
-        let text = serde_json::to_vec_pretty(&stamp).map_err(|e| failed(format!("could not write the stamp: {e}")))?;
+        let text = serde_json::to_vec_pretty(&stamp)
+            .map_err(|e| failed(format!("could not serialize the cluster id: {e}")))?;
         let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         if same(&path, &text, 0o644, me) { Ok(()) } else { write_one(path, &text, 0o644, me) }
     })
     .await
 }
 
-/// Reads the stamp; one that cannot be read is a fault, never "no cluster".
+/// Reads the cluster id; an unreadable one is a fault, never "no cluster".
 pub(in crate::agent) fn read_stamp(path: &Path) -> Outcome<Option<ClusterId>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => {
             let text = read.explain("read", path)?;
-            let stamp =
-                serde_json::from_slice(&text).map_err(|e| failed(format!("{} is not a stamp: {e}", path.display())))?;
+            let stamp = serde_json::from_slice(&text)
+                .map_err(|e| failed(format!("{} does not contain a cluster id: {e}", path.display())))?;
             Ok(Some(stamp))
         }
     }
 }
-/// No file that hactl writes comes near this.
+/// Larger than any file that hactl writes.
 const LARGEST_TEXT: u64 = 256 << 10;
-/// What all of them may be together, well below the largest frame.
+/// The limit for all of them, well below the largest frame.
 const ALL_TEXTS: usize = 4 << 20;
 
-/// The texts of files that are there; what is no text, or larger than any of ours, is left out.
+/// The contents of those files that exist; a file that is not text, or larger than any of ours, is omitted.
 pub(in crate::agent) async fn texts(host: &Host, paths: Vec<String>) -> Outcome<BTreeMap<String, String>> {
     let root = host.root.clone();
     blocking(move || {

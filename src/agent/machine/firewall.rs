@@ -1,7 +1,7 @@
-//! The firewall of this host: which manager is active, what it lets in for the cluster, and making that so.
+//! The firewall of this host: which manager is active, which ports it opens for the cluster, and changing that.
 //!
-//! In: openings. Out: exactly these, now and after the next boot. Rules of people are never read as ours nor changed: ours carry a
-//! comment in ufw, and lie in policies of their own in firewalld.
+//! In: openings. Out: exactly these, now and after the next boot. Rules of the administrator are never treated as
+//! ours nor changed: ours have a comment in ufw, and policies of their own in firewalld.
 
 use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, failed};
@@ -15,17 +15,17 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-/// Both managers are Python programs, and firewalld answers nobody while it reloads.
+/// Both managers are Python programs, and firewalld does not answer while it reloads.
 const WITHIN: Duration = Duration::from_secs(40);
 /// The comment of our rules in ufw.
 const COMMENT: &str = "hactl";
-/// Our policy in firewalld: what comes to the host.
+/// Our policy in firewalld: traffic to the host.
 const IN: &str = "hactl";
-/// The same: what pods send through the host.
+/// The same: traffic of pods through the host.
 const THROUGH: &str = "hactl-pods";
-/// How firewall-cmd ends when there is no such policy, its INVALID_POLICY.
+/// The exit code of firewall-cmd if there is no such policy, its INVALID_POLICY.
 const NO_POLICY: i32 = 140;
-/// Where firewalld has what was made on this host.
+/// The directory of the policies that were made on this host.
 const POLICIES: &str = "/etc/firewalld/policies";
 
 /// Which manager is active.
@@ -34,12 +34,13 @@ pub(in crate::agent) async fn manager() -> Option<Manager> {
     if firewalld.is_ok_and(|ran| ran.ok()) {
         return Some(Manager::Firewalld);
     }
-    // Its unit tells nothing: it is inactive after `ufw enable` and active while ufw is not. A host without ufw has no such program.
+    // Its unit does not show it: it is inactive after `ufw enable` and active while ufw is not. A host without ufw
+    // has no such program.
     let ufw = run(&["ufw", "status"], WITHIN).await;
     ufw.is_ok_and(|ran| ran.out.contains("Status: active")).then_some(Manager::Ufw)
 }
 
-/// What the active manager lets in because of us.
+/// The openings of hactl in the active manager.
 pub(in crate::agent) async fn look() -> Outcome<Option<FirewallFact>> {
     let Some(manager) = manager().await else { return Ok(None) };
     Ok(Some(FirewallFact { manager, open: found(manager).await? }))
@@ -49,7 +50,7 @@ async fn found(manager: Manager) -> Outcome<BTreeSet<Opening>> {
     match manager {
         Manager::Ufw => Ok(must(&["ufw", "show", "added"], WITHIN).await?.lines().filter_map(from_ufw).collect()),
         Manager::Firewalld => {
-            // What is in force and what will be after the next boot are asked apart; only what is both is open.
+            // The runtime and the permanent rules are read separately; only what is in both is open.
             let mut open = BTreeSet::new();
             for policy in [IN, THROUGH] {
                 let (now, kept) = tokio::try_join!(rules(policy, &[]), rules(policy, &["--permanent"]))?;
@@ -60,13 +61,13 @@ async fn found(manager: Manager) -> Outcome<BTreeSet<Opening>> {
     }
 }
 
-/// What firewalld lets in because of us until it reloads, whatever its files say.
+/// The openings of hactl in the runtime rules of firewalld, whatever its files contain.
 async fn in_force() -> Outcome<BTreeSet<Opening>> {
     let (incoming, through) = tokio::try_join!(rules(IN, &[]), rules(THROUGH, &[]))?;
     Ok(incoming.into_iter().chain(through).collect())
 }
 
-/// Lets in exactly this, besides what people let in. Nothing to do where no manager is active.
+/// Opens exactly these, besides the administrator's rules. Does nothing if no manager is active.
 pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> Outcome<()> {
     let Some(manager) = manager().await else { return Ok(()) };
     let found = found(manager).await?;
@@ -81,7 +82,7 @@ pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> O
             }
             for opening in found.difference(wanted) {
                 let rule = to_ufw(opening);
-                // The word that deletes stands behind the one for what is forwarded.
+                // The word `delete` comes after `route`.
                 let (head, rest) = match rule.strip_prefix("route ") {
                     Some(rest) => (["ufw", "route", "delete"].as_slice(), rest),
                     None => (["ufw", "delete"].as_slice(), rule.as_str()),
@@ -113,7 +114,7 @@ pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> O
                 Ok(changed)
             })
             .await?;
-            // While it reloads it answers nobody: not for nothing.
+            // firewalld does not answer while it reloads: so do not reload without need.
             if !changed && &in_force().await? == wanted {
                 return Ok(());
             }
@@ -125,14 +126,14 @@ pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> O
         return Ok(());
     }
     let differ: Vec<String> = now.symmetric_difference(wanted).map(ToString::to_string).collect();
-    Err(failed(format!("{manager} was told what to let in and does not show it: {}", differ.join(", "))))
+    Err(failed(format!("{manager} accepted the rules of hactl but does not show them: {}", differ.join(", "))))
 }
 
 fn policy(name: &str) -> String {
     format!("{POLICIES}/{name}.xml")
 }
 
-/// A rule in the words of ufw.
+/// A rule in the syntax of ufw.
 fn to_ufw(opening: &Opening) -> String {
     let word = |from: &Source| match from {
         Source::Anywhere => "any".to_owned(),
@@ -146,7 +147,7 @@ fn to_ufw(opening: &Opening) -> String {
     }
 }
 
-/// One of our rules, as `ufw show added` tells it; anything else is none of ours.
+/// One of our rules, as `ufw show added` prints it; any other line is not ours.
 fn from_ufw(line: &str) -> Option<Opening> {
     let rule = line.strip_prefix("ufw ")?.strip_suffix(&format!(" comment '{COMMENT}'"))?;
     let words: Vec<&str> = rule.split(' ').collect();
@@ -182,7 +183,7 @@ fn source(text: &str) -> Option<Source> {
     Some(Source::Range(range))
 }
 
-/// The rules of one of our policies, in force or kept.
+/// The rules of one of our policies, runtime or permanent.
 async fn rules(policy: &str, which: &[&str]) -> Outcome<BTreeSet<Opening>> {
     let mut argv = vec!["firewall-cmd"];
     argv.extend(which);
@@ -195,7 +196,7 @@ async fn rules(policy: &str, which: &[&str]) -> Outcome<BTreeSet<Opening>> {
     }
 }
 
-/// A rich rule as firewalld tells it.
+/// A rich rule as firewalld prints it.
 fn from_rich(line: &str) -> Option<Opening> {
     let rule = line.trim().strip_prefix("rule family=\"ipv4\" ")?.strip_suffix(" accept")?;
     let value = |key: &str| rule.split(' ').find_map(|w| w.strip_prefix(key)?.strip_prefix("=\"")?.strip_suffix('"'));
@@ -211,8 +212,8 @@ fn from_rich(line: &str) -> Option<Opening> {
     Some(Opening::In { way, from })
 }
 
-/// Our two policies: for what comes to the host, and for what goes through it. firewalld forwards nothing between interfaces that it does not
-/// know.
+/// Our two policies: for traffic to the host, and for traffic through it. firewalld forwards nothing between
+/// interfaces that it does not know.
 fn policies(wanted: &BTreeSet<Opening>) -> [(String, String); 2] {
     let (mut incoming, mut through) = (String::new(), String::new());
     for opening in wanted {
@@ -234,8 +235,8 @@ fn policies(wanted: &BTreeSet<Opening>) -> [(String, String); 2] {
         let _ = writeln!(rules, "  <rule family=\"ipv4\">{source}{what}<accept/></rule>");
     }
     [
-        (policy(IN), framed("What the cluster's hosts, pods and clients ask of this host.", "HOST", &incoming)),
-        (policy(THROUGH), framed("What pods of this cluster send on through this host.", "ANY", &through)),
+        (policy(IN), framed("Traffic of the cluster's hosts, pods and clients to this host.", "HOST", &incoming)),
+        (policy(THROUGH), framed("Traffic of this cluster's pods through this host.", "ANY", &through)),
     ]
 }
 

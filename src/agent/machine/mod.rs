@@ -1,6 +1,6 @@
-//! The host as a Linux machine: files, units, packages, users, firewall, and the running of its programs.
+//! The host as a Linux machine: files, units, packages, users, firewall, and running its programs.
 //!
-//! In: what the plan wants on it. Out: that, or a fault that names the path or unit.
+//! In: the steps of the plan. Out: done, or a fault that names the path or unit.
 
 pub(in crate::agent) mod ends;
 pub(in crate::agent) mod files;

@@ -1,7 +1,7 @@
-//! Packages from the host's own package manager: installed without a word asked, not started, and (balancers) held.
+//! Packages from the package manager of the host: installed without questions, not started, and (balancers) held.
 //!
-//! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service that
-//! comes with a package must not start with its sample configuration: its unit is masked until the installation is over.
+//! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service
+//! in a package must not start with its sample configuration: its unit is masked until the installation is over.
 
 use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
@@ -9,16 +9,16 @@ use crate::agent::machine::run::{Ran, must, run, run_with};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where it is noted that a package was installed to the end.
+/// Records the packages whose installation was completed.
 const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
-/// Its newer versions disturb nobody who is connected: it is not held.
+/// Its newer versions do not disturb connections: it is not held.
 const NOT_HELD: &str = "nftables";
-/// How long a lock of the package manager is waited for, and the download and installation may take.
+/// How long to wait for the lock of the package manager, and for the download and installation.
 const LONG: Duration = Duration::from_secs(580);
-/// Nothing may ask; services that could be restarted are left alone. Offline, systemctl enables and does not start, stop or
-/// reload anything: a maintainer script asks for a reload of systemd per package and more, each a quarter of a second of
-/// processor time, and one at the end serves as well. See systemd's docs/ENVIRONMENT.md.
+/// No questions; services that could be restarted are not. Offline, systemctl enables and does not start, stop or
+/// reload anything. A maintainer script requests several reloads of systemd per package, each a quarter of a second
+/// of processor time, and one at the end suffices. See systemd's docs/ENVIRONMENT.md.
 const QUIET: [(&str, &str); 4] = [
     ("DEBIAN_FRONTEND", "noninteractive"),
     ("NEEDRESTART_SUSPEND", "1"),
@@ -42,11 +42,14 @@ fn manager() -> Outcome<Manager> {
     } else if has("zypper") {
         Ok(Manager::Zypper)
     } else {
-        Err(failed("this host has neither apt-get nor dnf nor zypper: install the packages by hand and run again"))
+        Err(failed(
+            "this host has neither apt-get nor dnf nor zypper: install the packages manually and run the same \
+                    command again",
+        ))
     }
 }
 
-/// Installs packages that are missing, and holds all of them at their version.
+/// Installs missing packages, and holds all of them at their version.
 pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
     let plain = |p: &String| {
         !p.is_empty()
@@ -55,7 +58,7 @@ pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &
             && !p.starts_with('-')
     };
     if let Some(odd) = packages.iter().find(|p| !plain(p)) {
-        return Err(bad(format!("{odd:?} is not the name of a package")));
+        return Err(bad(format!("{odd:?} is not a package name")));
     }
     let manager = manager()?;
     let mut missing = Vec::new();
@@ -74,17 +77,18 @@ pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &
             systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
         }
         outcome?;
-        // Packages make their service start at boot; it will when it has its configuration. One without a service has none.
+        // Packages enable their service at boot; that is wanted once its configuration exists. A package without a
+        // service enables none.
         for service in &services {
             run(&["systemctl", "disable", "--quiet", "--no-reload", service], SHORT).await?;
         }
     }
-    // Also after a run that was cut off between installing and this.
+    // Also after a run that was interrupted between the installation and this.
     let services: Vec<String> = packages.iter().map(|p| format!("{p}.service")).collect();
     systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
     must(&["systemctl", "daemon-reload"], SHORT).await?;
     hold(manager, packages).await?;
-    // A program that is there may be of a package that was never configured; this says that all of it was done.
+    // An existing program may belong to a package that was never configured; this records that everything was done.
     for package in packages {
         let done = host.root.own(DONE).join(package);
         std::fs::create_dir_all(&done).explain("create", &done)?;
@@ -92,11 +96,12 @@ pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &
     Ok(())
 }
 
-/// The variables of the package manager's environment: ours, and the proxy's in both spellings, for programs look for either.
+/// The environment of the package manager: ours, and the proxy variables in both spellings, because programs read
+/// either.
 fn environment(proxy: &[(String, String)]) -> Outcome<Vec<(&str, &str)>> {
     const KNOWN: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
     if let Some((odd, _)) = proxy.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
-        return Err(bad(format!("{odd:?} is no variable of a proxy")));
+        return Err(bad(format!("{odd:?} is not a proxy variable")));
     }
     Ok(QUIET.into_iter().chain(proxy.iter().map(|(name, value)| (name.as_str(), value.as_str()))).collect())
 }
@@ -118,7 +123,7 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
-/// An installation by apt that asks nothing and waits for whoever else installs.
+/// An installation by apt that asks nothing and waits for other installations.
 const APT_INSTALL: [&str; 13] = [
     "apt-get",
     "install",
@@ -149,10 +154,10 @@ async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &s
     if first.ok() {
         return Ok(());
     }
-    // Either an installation was cut off, or the package lists are older than the mirror.
+    // Either an installation was interrupted, or the package lists are older than the mirror.
     if matches!(manager, Manager::Apt) {
         if interrupted(&first) {
-            host.waits("dpkg to finish what was interrupted");
+            host.waits("dpkg to finish an interrupted installation");
             run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], env, LONG).await?;
         }
         host.waits("apt-get to update its lists");
@@ -171,25 +176,29 @@ fn interrupted(ran: &Ran) -> bool {
     ran.err.contains("dpkg was interrupted") || ran.out.contains("dpkg was interrupted")
 }
 
-/// Unpacks again what was being unpacked when an installation was killed: dpkg configures neither that package nor any that needs it
-/// until then, and apt does not do it unasked.
+/// Unpacks the packages again whose unpacking was killed: until then dpkg configures neither that package nor any
+/// that depends on it, and apt does not do it automatically.
 async fn reinstall(host: &Host, env: &[(&str, &str)]) -> Outcome<()> {
     let listed = must(&["dpkg-query", "-W", "-f", "${db:Status-Eflag} ${binary:Package}\n"], SHORT).await?;
     let half = half_unpacked(&listed);
     if half.is_empty() {
         return Ok(());
     }
-    host.waits(format!("apt-get to reinstall {}, left half unpacked", half.join(", ")));
+    host.waits(format!("apt-get to reinstall {}, which is half unpacked", half.join(", ")));
     let ran = run_with(&[APT_INSTALL.as_slice(), &["--reinstall", "--"], &half].concat(), env, LONG).await?;
-    if ran.ok() { Ok(()) } else { Err(ran.fault(&format!("reinstalling {}, left half unpacked,", half.join(", ")))) }
+    if ran.ok() {
+        Ok(())
+    } else {
+        Err(ran.fault(&format!("reinstalling {}, which was half unpacked,", half.join(", "))))
+    }
 }
 
-/// The packages whose error flag says that they must be reinstalled; dpkg-query(1) has the flag's words.
+/// The packages whose error flag requires a reinstallation; dpkg-query(1) documents the flags.
 fn half_unpacked(listed: &str) -> Vec<&str> {
     listed.lines().filter_map(|l| l.strip_prefix("reinstreq ")).map(str::trim).collect()
 }
 
-/// Keeps unattended upgrades from restarting the balancers.
+/// Prevents unattended upgrades from restarting the balancers.
 async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
     let names: Vec<&str> = packages.iter().map(String::as_str).filter(|name| *name != NOT_HELD).collect();
     if names.is_empty() {
@@ -204,7 +213,7 @@ async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
             must(&[&["apt-mark", "hold"], names.as_slice()].concat(), SHORT).await.map(|_| ())
         }
         Manager::Dnf => {
-            // The plugin is not everywhere; without it the packages are installed all the same, and not held.
+            // The plugin is not available everywhere; without it the packages are installed, but not held.
             run(&[&["dnf", "-q", "versionlock", "add"], names.as_slice()].concat(), SHORT).await.map(|_| ())
         }
         Manager::Zypper => {

@@ -1,6 +1,6 @@
-//! Users, directories, kernel modules, kernel settings, swap, and the firewall where that is hactl's to see to.
+//! Users, directories, kernel modules, kernel settings, swap, and the firewall if hactl manages it.
 //!
-//! In: a [`Preparation`]. Out: all of it so, each part done again without harm.
+//! In: a [`Preparation`]. Out: all of it in place; each part is idempotent.
 
 use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(20);
 
-/// Makes the host ready for the files and units to come.
+/// Prepares the host for the files and units.
 pub(in crate::agent) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
     let Preparation { users, directories, modules, sysctls, swap_off, openings } = preparation;
     for user in &users {
@@ -31,7 +31,7 @@ pub(in crate::agent) async fn prepare(host: &Host, preparation: Preparation) -> 
     }
     let root = host.root.clone();
     blocking(move || {
-        // All that can be set is set, so that a person sees every one that cannot.
+        // All possible settings are set, so that the user sees every one that is not.
         let bad: Vec<String> =
             sysctls.iter().filter_map(|(key, value)| set(&root, key, value).err()).map(|f| f.what).collect();
         if bad.is_empty() { Ok(()) } else { Err(Fault { tail: bad.clone(), ..failed(bad.join("; ")) }) }
@@ -51,10 +51,10 @@ async fn add_user(root: &Root, user: &str) -> Outcome<()> {
         && user.len() <= 31
         && user.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b));
     if !plain || !user.starts_with(|c: char| c.is_ascii_lowercase()) {
-        return Err(bad(format!("{user:?} is not a user name")));
+        return Err(bad(format!("{user:?} is not a valid user name")));
     }
     if let Ok((_, gid)) = root.owner(user) {
-        // Killed in between, `useradd` leaves a user whose group is not there, and systemd starts nothing as that user.
+        // If killed in between, `useradd` leaves a user without its group, and systemd starts nothing as that user.
         let groups = fs::read_to_string(root.own("/etc/group")).ok();
         return match groups.and_then(|groups| lacking_group(&groups, user, gid)) {
             Some(argv) => must(&argv.iter().map(String::as_str).collect::<Vec<_>>(), SHORT).await.map(|_| ()),
@@ -75,7 +75,7 @@ async fn add_user(root: &Root, user: &str) -> Outcome<()> {
     must(&argv, SHORT).await.map(|_| ())
 }
 
-/// The command that makes the group of a user's own name where it lacks; under the number that the user has for it, unless another group
+/// The command that makes the missing group of a user; with the gid that the user has for it, unless another group
 /// has that.
 fn lacking_group(groups: &str, user: &str, gid: u32) -> Option<Vec<String>> {
     let known: Vec<(&str, Option<u32>)> = groups
@@ -106,9 +106,9 @@ async fn load(root: &Root, module: &str) -> Outcome<()> {
         && module.len() <= 60
         && module.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     if !plain {
-        return Err(bad(format!("{module:?} is not the name of a module")));
+        return Err(bad(format!("{module:?} is not the name of a kernel module")));
     }
-    // Loaded, or built in with something to show for it.
+    // Loaded, or built in and visible there.
     let folder = root.own("/sys/module").join(module.replace('-', "_"));
     if folder.exists() {
         return Ok(());
@@ -117,11 +117,11 @@ async fn load(root: &Root, module: &str) -> Outcome<()> {
     if ran.ok() || folder.exists() || works_without(root, module) {
         return Ok(());
     }
-    Err(ran.fault(&format!("loading the kernel module {module}")))
+    Err(ran.fault(&format!("modprobe {module}")))
 }
 
-/// Whether the kernel can do what the module is for although no such module can be loaded, as inside a container or with
-/// everything built in.
+/// Whether the kernel has the function of the module although no such module can be loaded, as inside a container or
+/// with a built-in one.
 fn works_without(root: &Root, module: &str) -> bool {
     let proof = match module.replace('-', "_").as_str() {
         "overlay" => {
@@ -135,7 +135,7 @@ fn works_without(root: &Root, module: &str) -> bool {
     root.own(proof).exists()
 }
 
-/// Whether the running kernel's list of built-in modules has it.
+/// Whether the list of built-in modules of the running kernel has it.
 fn built_in(root: &Root, module: &str) -> bool {
     let release = rustix::system::uname();
     let list = root.own("/lib/modules").join(release.release().to_string_lossy().as_ref()).join("modules.builtin");
@@ -144,7 +144,7 @@ fn built_in(root: &Root, module: &str) -> bool {
         .is_ok_and(|text| text.lines().filter_map(|l| l.rsplit('/').next()).any(|f| f.replace('-', "_") == wanted))
 }
 
-/// Where a kernel setting lies.
+/// The path of a kernel setting.
 pub(in crate::agent) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> {
     let plain = key.len() <= 200
         && key.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
@@ -154,7 +154,7 @@ pub(in crate::agent) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> 
     root.path(&format!("/proc/sys/{}", key.replace('.', "/")))
 }
 
-/// The value of a kernel setting with its blanks made even.
+/// The value of a kernel setting with normalized blanks.
 pub(in crate::agent) fn sysctl(root: &Root, key: &str) -> Outcome<Option<String>> {
     let text = fs::read_to_string(sysctl_path(root, key)?).ok();
     Ok(text.map(|t| even(&t)))
@@ -169,14 +169,14 @@ fn set(root: &Root, key: &str, value: &str) -> Outcome<()> {
     if fs::read_to_string(&path).is_ok_and(|now| even(&now) == even(value)) {
         return Ok(());
     }
-    // Opened as it is: what the kernel has not got is not made.
+    // Opened without creating it: a missing setting is not made.
     let written = fs::OpenOptions::new().write(true).truncate(true).open(&path);
     match written.and_then(|mut setting| setting.write_all(value.as_bytes())) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(failed(format!("this kernel has no setting {key}")))
+            Err(failed(format!("this kernel does not have the setting {key}")))
         }
-        Err(error) => Err(failed(format!("the kernel does not take {key}={value}: {error}"))),
+        Err(error) => Err(failed(format!("the kernel rejects {key}={value}: {error}"))),
     }
 }
 
@@ -199,7 +199,7 @@ async fn turn_swap_off(root: &Root) -> Outcome<()> {
                     if is_swap(l) { format!("# hactl: kubelet needs swap to be off\n#{l}\n") } else { format!("{l}\n") }
                 })
                 .collect();
-        let found = fs::metadata(&path).explain("look at", &path)?;
+        let found = fs::metadata(&path).explain("stat", &path)?;
         write_one(table.own("/etc/fstab"), after.as_bytes(), found.mode() & 0o7777, (found.uid(), found.gid()))
     })
     .await
@@ -218,7 +218,7 @@ mod tests {
         let groups = "root:x:0:\nnogroup:x:65534:\n";
         let argv = |groups: &str, gid| lacking_group(groups, "etcd", gid).map(|argv| argv.join(" "));
         assert_eq!(argv(groups, 999).as_deref(), Some("groupadd --system --gid 999 etcd"));
-        assert_eq!(argv(groups, 65534).as_deref(), Some("groupadd --system etcd"), "the number is another group's");
+        assert_eq!(argv(groups, 65534).as_deref(), Some("groupadd --system etcd"), "the gid belongs to another group");
         assert_eq!(argv("root:x:0:\netcd:x:999:\n", 999), None);
         assert_eq!(argv("etcd:x:998:", 999), None, "systemd asks for the name");
     }

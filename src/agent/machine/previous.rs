@@ -1,7 +1,7 @@
-//! What new files replaced, kept until they have proven themselves: whoever runs by them came up.
+//! Previous files, kept until the new files have passed their trial: the components that use them have come up.
 //!
-//! In: the paths of a set that are about to be written. Out: a record per set of what stood there, for root alone; put back as it was,
-//! or let go of. What is kept first stays until then: files that came after it have proven nothing.
+//! In: the paths of a set that are about to be written. Out: a record per set of the previous files, for root alone;
+//! restored, or deleted. The first record stays until then: later files have not passed their trial.
 
 use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
@@ -16,13 +16,13 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-/// Where the records lie, one for each set.
+/// The directory of the records, one for each set.
 const KEPT: &str = "/var/lib/hactl/kept";
 
-/// A file as it was, by its path; `None`: there was none.
+/// A previous file, by its path; `None`: there was none.
 type Record = BTreeMap<String, Option<Was>>;
 
-/// No `Debug`: some files hold keys.
+/// No `Debug`: some files contain keys.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Was {
@@ -31,10 +31,10 @@ struct Was {
     owner: (u32, u32),
 }
 
-/// The name of a set's record. Serialized names are plain words with hyphens.
+/// The file name of the record of a set. Serialized names are plain words with hyphens.
 fn place(root: &Root, set: FileSet) -> Outcome<PathBuf> {
     let name = serde_json::to_value(set).ok().and_then(|name| name.as_str().map(str::to_owned));
-    let name = name.ok_or_else(|| failed("a set of files has no name"))?;
+    let name = name.ok_or_else(|| failed("a set of files does not have a name"))?;
     Ok(root.own(KEPT).join(format!("{name}.json")))
 }
 
@@ -49,7 +49,7 @@ fn read(root: &Root, set: FileSet) -> Outcome<Option<Record>> {
     }
 }
 
-/// Lays by what stands at these paths, unless something was laid by for them already.
+/// Saves the files at these paths, unless the set has saved them already.
 pub(in crate::agent) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Outcome<()> {
     let mut record = read(root, set)?.unwrap_or_default();
     for path in paths.iter().filter(|path| !record.contains_key(*path)).collect::<Vec<_>>() {
@@ -58,7 +58,8 @@ pub(in crate::agent) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Out
     let folder = root.own(KEPT);
     fs::create_dir_all(&folder).explain("create", &folder)?;
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).explain("set the mode of", &folder)?;
-    let text = serde_json::to_vec(&record).map_err(|e| failed(format!("what is to be kept cannot be written: {e}")))?;
+    let text =
+        serde_json::to_vec(&record).map_err(|e| failed(format!("the previous files cannot be serialized: {e}")))?;
     let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     write_one(place(root, set)?, &text, 0o600, me)
 }
@@ -67,33 +68,33 @@ fn as_it_is(root: &Root, path: &str) -> Outcome<Option<Was>> {
     let at = root.path(path)?;
     let found = match fs::symlink_metadata(&at) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        found => found.explain("look at", &at)?,
+        found => found.explain("stat", &at)?,
     };
     if !found.is_file() {
-        return Err(bad(format!("{path} is no plain file")));
+        return Err(bad(format!("{path} is not a regular file")));
     }
     let content = fs::read_to_string(&at).explain("read", &at)?;
     Ok(Some(Was { content, mode: found.mode() & 0o7777, owner: (found.uid(), found.gid()) }))
 }
 
-/// The sets of which something is kept.
+/// The sets that have previous files.
 pub(in crate::agent) fn sets(root: &Root) -> Outcome<BTreeSet<FileSet>> {
     let folder = root.own(KEPT);
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        entries => entries.explain("look into", &folder)?,
+        entries => entries.explain("read the directory", &folder)?,
     };
     let mut found = BTreeSet::new();
     for entry in entries {
-        let name = entry.explain("look into", &folder)?.file_name();
-        // Half-written ones begin with a dot; a set that this version does not know is another one's.
+        let name = entry.explain("read the directory", &folder)?.file_name();
+        // Incomplete records begin with a dot; an unknown set belongs to another version of hactl.
         let name = name.to_str().and_then(|name| name.strip_suffix(".json")).map(serde_json::Value::from);
         found.extend(name.and_then(|name| serde_json::from_value::<FileSet>(name).ok()));
     }
     Ok(found)
 }
 
-/// Puts back what was kept of all these sets, and lets go of the records.
+/// Restores the previous files of all these sets, and deletes the records.
 pub(in crate::agent) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
     let root = host.root.clone();
     blocking(move || {
@@ -102,7 +103,7 @@ pub(in crate::agent) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outco
             records.extend(read(&root, *set)?.map(|record| (*set, record)));
         }
         if records.is_empty() {
-            return Err(bad("nothing was kept that could be put back"));
+            return Err(bad("there are no previous files to restore"));
         }
         let (mut ready, mut gone) = (Vec::new(), Vec::new());
         for (path, was) in records.iter().flat_map(|(_, record)| record) {
@@ -119,7 +120,7 @@ pub(in crate::agent) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outco
     .await
 }
 
-/// Lets go of what was kept of these sets.
+/// Deletes the previous files of these sets.
 pub(in crate::agent) async fn accept(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
     let root = host.root.clone();
     blocking(move || sets.iter().try_for_each(|set| remove(&place(&root, *set)?))).await

@@ -1,6 +1,6 @@
-//! Where the host's file system begins: `/` on a host, a temporary directory in tests.
+//! The root of the host's file system: `/` on a host, a temporary directory in tests.
 //!
-//! In: absolute paths as requests name them. Out: paths to open. A path that is not absolute or climbs with `..` is refused.
+//! In: absolute paths from requests. Out: paths to open. A path that is not absolute or contains `..` is refused.
 
 use crate::agent::fault::{Outcome, bad};
 use std::fs;
@@ -15,11 +15,11 @@ impl Root {
     pub fn host() -> Self {
         Self(PathBuf::from("/"))
     }
-    /// A directory that stands for `/`, so that file operations can be tried without being root.
+    /// A directory that stands for `/`, so that file operations can be tested without being root.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self(directory.into())
     }
-    /// Whether this is the real file system, so that processes, mounts and interfaces belong to it too.
+    /// Whether this is the real file system: then processes, mounts and interfaces belong to it too.
     pub(in crate::agent) fn is_host(&self) -> bool {
         self.0 == Path::new("/")
     }
@@ -38,17 +38,17 @@ impl Root {
             Err(bad(format!("{:?} is not a plain absolute path", absolute.chars().take(200).collect::<String>())))
         }
     }
-    /// A path known to be plain and absolute, because it is written in this program.
+    /// A path known to be plain and absolute, because it is a constant of this program.
     pub(in crate::agent) fn own(&self, absolute: &'static str) -> PathBuf {
         self.below(absolute)
     }
-    /// A path that this program made of words of its own.
+    /// A path that this program composed.
     pub(in crate::agent) fn below(&self, absolute: &str) -> PathBuf {
         self.0.join(absolute.trim_start_matches('/'))
     }
-    /// Users by name, as the host's `/etc/passwd` has them: `(name, uid, gid)`.
+    /// Users by name, from the host's `/etc/passwd`: `(name, uid, gid)`.
     ///
-    /// Read directly: a static binary must not load the host's name service libraries.
+    /// Read directly: a static binary must not load the name service libraries of the host.
     fn users(&self) -> Vec<(String, u32, u32)> {
         let text = fs::read_to_string(self.own("/etc/passwd")).unwrap_or_default();
         text.lines()
@@ -67,9 +67,9 @@ impl Root {
         if let Some((_, uid, gid)) = self.users().into_iter().find(|(n, ..)| n == name) {
             return Ok((uid, gid));
         }
-        name.parse().map(|id| (id, id)).map_err(|_| bad(format!("there is no user {name:?} on this host")))
+        name.parse().map(|id| (id, id)).map_err(|_| bad(format!("the user {name:?} does not exist on this host")))
     }
-    /// Looks names of users up; made once for many files.
+    /// Resolves uids to names; made once for many files.
     pub(in crate::agent) fn names(&self) -> impl Fn(u32) -> String + use<> {
         let users = self.users();
         move |uid| users.iter().find(|(_, u, _)| *u == uid).map_or_else(|| uid.to_string(), |(name, ..)| name.clone())

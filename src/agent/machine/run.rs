@@ -1,7 +1,7 @@
-//! Running the host's own programs: no shell, a deadline, a process group of their own that is killed with them.
+//! Runs programs of the host: no shell, a deadline, a process group of their own that is killed with them.
 //!
-//! In: an argument list. Out: the output, or a fault with its last lines. Dropping the future kills the whole group, so
-//! nothing outlives the channel that asked for it.
+//! In: an argument list. Out: the output, or a fault with its last lines. Dropping the future kills the whole group,
+//! so nothing outlives the channel that requested it.
 
 use crate::agent::fault::{Outcome, failed, fault, tail};
 use crate::agent::machine::tree::Tree;
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 /// Output kept per stream, bytes; the rest is read and dropped.
 const KEPT: usize = 8 << 20;
-/// How long a stream may stay open after the program itself has ended (something it started holds it).
+/// How long a stream may stay open after the program itself has ended (a child of it holds the stream).
 const LINGER: Duration = Duration::from_millis(300);
-/// Where programs are looked for, whatever the login shell says.
+/// The search path of programs, whatever the login shell has.
 pub(in crate::agent) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a program that ran to its end said.
+/// The output of a program that ended.
 #[derive(Debug)]
 pub(in crate::agent) struct Ran {
-    /// Its exit code, when it was not killed; 0 is success.
+    /// Its exit code, unless it was killed; 0 is success.
     pub code: Option<i32>,
     /// Its standard output.
     pub out: String,
@@ -36,13 +36,13 @@ impl Ran {
     pub(in crate::agent) fn ok(&self) -> bool {
         self.code == Some(0)
     }
-    /// Last lines of everything it said.
+    /// The last lines of its output.
     pub(in crate::agent) fn tail(&self) -> Vec<String> {
         tail(&format!("{}\n{}", self.out, self.err))
     }
     /// A fault about its failure.
     pub(in crate::agent) fn fault(&self, doing: &str) -> Fault {
-        let how = self.code.map_or_else(|| "was killed".to_owned(), |c| format!("ended with {c}"));
+        let how = self.code.map_or_else(|| "was killed".to_owned(), |c| format!("exited with {c}"));
         Fault { kind: FaultKind::Failed, what: format!("{doing} {how}"), tail: self.tail() }
     }
 }
@@ -53,23 +53,23 @@ struct Group(Option<Pid>);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
-            // The group may be gone already; that is what is wanted.
+            // The group may have ended already, which is the goal.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 }
 
-/// Runs a program to its end and gives what it said, whatever its exit code.
+/// Runs a program to its end and returns its output, whatever its exit code.
 pub(in crate::agent) async fn run(argv: &[&str], within: Duration) -> Outcome<Ran> {
     run_with(argv, &[], within).await
 }
 
-/// [`run`] with further environment.
+/// [`run`] with additional environment.
 pub(in crate::agent) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
     run_on(argv, env, Stdio::null(), None, within).await
 }
 
-/// Runs a program as another user, without any group but that user's own, in a directory that this user can enter.
+/// Runs a program as another user, without supplementary groups, in a directory that this user can enter.
 pub(in crate::agent) async fn run_as(
     owner: (u32, u32),
     at: &Tree,
@@ -80,14 +80,15 @@ pub(in crate::agent) async fn run_as(
     run_on(argv, &[], stdin.into(), Some((owner, at)), within).await
 }
 
-/// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever lies above it, and the program finds it
-/// by a name that does not lead there from above either: etcd and its tools make absolute paths of relative ones, of `PWD` where that is where they are.
+/// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever is above it,
+/// and the program refers to it by a name that does not lead there from above either: etcd and its tools make
+/// absolute paths of relative ones, from `PWD` if that is valid.
 pub(in crate::agent) fn as_user<'a>(command: &'a mut Command, owner: (u32, u32), at: &Tree) -> &'a mut Command {
     // Other groups are dropped with the user.
     command.uid(owner.0).gid(owner.1).current_dir(at.anchor()).env("PWD", "/proc/self/cwd")
 }
 
-/// Runs a program that must succeed on what `from` gives.
+/// Runs a program that must succeed with the output of `from` as its stdin.
 pub(in crate::agent) async fn must_take(
     argv: &[&str],
     mut from: impl Read + Send + 'static,
@@ -96,7 +97,7 @@ pub(in crate::agent) async fn must_take(
     let (take, mut give) = std::io::pipe().map_err(|e| failed(format!("could not make a pipe: {e}")))?;
     let feeding = tokio::task::spawn_blocking(move || std::io::copy(&mut from, &mut give).map(|_| ()));
     let ran = run_on(argv, &[], Stdio::from(take), None, within).await?;
-    // What the program says of itself explains more than the pipe it left behind.
+    // The output of the program explains more than the broken pipe.
     if !ran.ok() {
         return Err(ran.fault(&argv.join(" ")));
     }
@@ -109,7 +110,7 @@ pub(in crate::agent) async fn must_take(
     }
 }
 
-/// Runs a program with its standard input.
+/// Runs a program with this stdin.
 async fn run_on(
     argv: &[&str],
     env: &[(&str, &str)],
@@ -149,7 +150,8 @@ async fn run_on(
                     _ = &mut reading, if !read => read = true,
                 }
             };
-            // The leader is reaped: its group must not be killed by number any more, unless others still hold the streams.
+            // The leader is reaped: its group must no longer be killed by number, unless other processes still hold
+            // the streams.
             if !read && timeout(LINGER, &mut reading).await.is_ok() {
                 read = true;
             }
@@ -168,7 +170,7 @@ async fn run_on(
     Ok(Ran { code: status.code(), out, err })
 }
 
-/// Runs a program that must succeed, and gives its standard output.
+/// Runs a program that must succeed, and returns its standard output.
 pub(in crate::agent) async fn must(argv: &[&str], within: Duration) -> Outcome<String> {
     let ran = run(argv, within).await?;
     if ran.ok() { Ok(ran.out) } else { Err(ran.fault(&argv.join(" "))) }
@@ -177,14 +179,14 @@ pub(in crate::agent) async fn must(argv: &[&str], within: Duration) -> Outcome<S
 async fn collect(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
     let Some(mut from) = from else { return };
     let mut piece = vec![0; 64 << 10];
-    // An error reading a pipe means that it is gone, like its end.
+    // A read error of a pipe means that it is closed.
     while let Ok(got @ 1..) = from.read(&mut piece).await {
         let room = KEPT.saturating_sub(into.len()).min(got);
         into.extend_from_slice(&piece[..room]);
     }
 }
 
-/// Runs blocking work off the loop; a panic in it becomes a fault.
+/// Runs blocking work off the event loop; a panic in it becomes a fault.
 pub(in crate::agent) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {

@@ -1,9 +1,9 @@
 //! Directories that another user may write to, such as etcd's: walked by descriptors, never through a link.
 //!
-//! In: a path. Out: a directory that is held open, and what lies in it. Root follows a link only where root itself made it. Whoever owns a tree
-//! could put a link to somebody else's file there at any moment, also between a look and an act; or, where the kernel lets it, a second name of
-//! such a file. So what is acted on is what was opened and looked at, and a file with several names is touched only where it belongs to the
-//! owner of its directory.
+//! In: a path. Out: a directory that is held open, and its entries. Root follows a link only if root made it. The
+//! owner of a tree could place a link to another user's file there at any time, also between a check and an action;
+//! or, if the kernel permits it, a hard link to such a file. So each action uses the descriptor that was checked, and
+//! a file with several names is changed only if it belongs to the owner of its directory.
 
 use crate::agent::fault::{Explain, Outcome, bad};
 use crate::protocol::Fault;
@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// How many links of root's own a path may lead through; as the kernel has it.
+/// How many links of root a path may lead through; the limit of the kernel.
 const LINKS: usize = 40;
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// A file that is opened so cannot make the opener wait, nor is anything done by opening it.
+/// Opening a file with these flags neither blocks nor has side effects.
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A directory, held open.
@@ -35,7 +35,7 @@ pub(in crate::agent) struct Tree {
 }
 
 impl Tree {
-    /// Opens a directory; `None`: it is not there.
+    /// Opens a directory; `None`: it does not exist.
     pub(in crate::agent) fn open(path: &Path) -> Outcome<Option<Self>> {
         match walk(path, false) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -43,23 +43,23 @@ impl Tree {
         }
     }
 
-    /// Opens a directory, made where it is not there, with those above it.
+    /// Opens a directory; makes it and its parents if they do not exist.
     pub(in crate::agent) fn made(path: &Path) -> Outcome<Self> {
         let fd = walk(path, true).explain("create", path)?;
         Ok(Self { fd, shown: path.to_owned() })
     }
 
-    /// A directory that must be there.
+    /// A directory that must exist.
     pub(in crate::agent) fn there(path: &Path) -> Outcome<Self> {
-        Self::open(path)?.ok_or_else(|| bad(format!("{} is not there", path.display())))
+        Self::open(path)?.ok_or_else(|| bad(format!("{} does not exist", path.display())))
     }
 
-    /// A path to this very directory, whatever becomes of its name; for this process alone.
+    /// A path to this very directory, even if it is renamed; for this process alone.
     pub(in crate::agent) fn anchor(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// As people know it.
+    /// The path for messages.
     pub(in crate::agent) fn shown(&self) -> &Path {
         &self.shown
     }
@@ -73,48 +73,48 @@ impl Tree {
         }
     }
 
-    /// Opens a directory below it that must be there.
+    /// Opens a directory below it that must exist.
     pub(in crate::agent) fn below(&self, names: &[&str]) -> Outcome<Self> {
         let mut at = Self { fd: self.fd.try_clone().explain("open", &self.shown)?, shown: self.shown.clone() };
         for name in names {
-            let missing = || bad(format!("{} is no directory", at.shown.join(name).display()));
+            let missing = || bad(format!("{} is not a directory", at.shown.join(name).display()));
             at = at.sub(name)?.ok_or_else(missing)?;
         }
         Ok(at)
     }
 
-    /// Makes an empty directory of root's alone in it; what had the name is gone.
+    /// Makes an empty directory of root in it; a previous entry of this name is removed.
     pub(in crate::agent) fn fresh(&self, name: &str) -> Outcome<Self> {
         self.clear(name)?;
         let shown = self.shown.join(name);
         mkdirat(&self.fd, name, Mode::RWXU).explain("create", &shown)?;
         let made = self.sub(name)?.ok_or_else(|| replaced(&shown))?;
         let ours = rustix::process::geteuid().as_raw();
-        // Another one could have taken the name since.
-        if fstat(&made.fd).explain("look at", &shown)?.st_uid == ours { Ok(made) } else { Err(replaced(&shown)) }
+        // Another process could have replaced it since.
+        if fstat(&made.fd).explain("stat", &shown)?.st_uid == ours { Ok(made) } else { Err(replaced(&shown)) }
     }
 
-    /// Opens a plain file in it for reading; `None`: there is none of this name.
+    /// Opens a regular file in it for reading; `None`: there is none of this name.
     pub(in crate::agent) fn file(&self, name: impl AsRef<OsStr>) -> Outcome<Option<File>> {
         let shown = self.shown.join(name.as_ref());
         let file = match openat(&self.fd, name.as_ref(), OFlags::RDONLY | FILE, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.explain("open", &shown)?,
         };
-        let found = fstat(&file).explain("look at", &shown)?;
+        let found = fstat(&file).explain("stat", &shown)?;
         if kind(&found) != FileType::RegularFile {
-            return Err(bad(format!("{} is no plain file", shown.display())));
+            return Err(bad(format!("{} is not a regular file", shown.display())));
         }
         self.only_name(&found, &shown)?;
         Ok(Some(file.into()))
     }
 
-    /// A plain file that must be there.
+    /// A regular file that must exist.
     pub(in crate::agent) fn file_there(&self, name: &str) -> Outcome<File> {
-        self.file(name)?.ok_or_else(|| bad(format!("{} is not there", self.shown.join(name).display())))
+        self.file(name)?.ok_or_else(|| bad(format!("{} does not exist", self.shown.join(name).display())))
     }
 
-    /// Makes a file of root's alone in it, to write and to read; what had the name is gone.
+    /// Makes a file of root in it, to write and to read; a previous entry of this name is removed.
     pub(in crate::agent) fn fresh_file(&self, name: &str) -> Outcome<File> {
         let shown = self.shown.join(name);
         self.clear(name)?;
@@ -145,23 +145,24 @@ impl Tree {
         Ok(names)
     }
 
-    /// Gives it this owner and mode, where it has others.
+    /// Sets this owner and mode, if it has others.
     pub(in crate::agent) fn set(&self, owner: (u32, u32), mode: u32) -> Outcome<()> {
-        let found = fstat(&self.fd).explain("look at", &self.shown)?;
-        give(&self.fd, &found, owner).explain("give its owner to", &self.shown)?;
+        let found = fstat(&self.fd).explain("stat", &self.shown)?;
+        give(&self.fd, &found, owner).explain("change the owner of", &self.shown)?;
         if found.st_mode & 0o7777 != mode {
             fchmod(&self.fd, Mode::from_raw_mode(mode)).explain("set the mode of", &self.shown)?;
         }
         Ok(())
     }
 
-    /// Gives it and all directories and plain files below to an owner. Links and sockets stay whose they are, and are not followed.
+    /// Sets the owner of it and all directories and regular files below. Links and sockets keep their owner, and are
+    /// not followed.
     ///
     /// # Errors
-    /// Also for a file of somebody else's that has another name: that may lie anywhere.
+    /// Also for a file of another user that has another name: that may be anywhere.
     pub(in crate::agent) fn own(&self, owner: (u32, u32)) -> Outcome<()> {
-        let found = fstat(&self.fd).explain("look at", &self.shown)?;
-        give(&self.fd, &found, owner).explain("give its owner to", &self.shown)?;
+        let found = fstat(&self.fd).explain("stat", &self.shown)?;
+        give(&self.fd, &found, owner).explain("change the owner of", &self.shown)?;
         for name in self.names()? {
             if let Some(folder) = self.sub(&name)? {
                 folder.own(owner)?;
@@ -172,29 +173,29 @@ impl Tree {
                 Err(Errno::NOENT) => continue,
                 file => file.explain("open", &shown)?,
             };
-            let found = fstat(&file).explain("look at", &shown)?;
+            let found = fstat(&file).explain("stat", &shown)?;
             if kind(&found) == FileType::RegularFile && (found.st_uid, found.st_gid) != owner {
                 self.only_name(&found, &shown)?;
-                give(&file, &found, owner).explain("give its owner to", &shown)?;
+                give(&file, &found, owner).explain("change the owner of", &shown)?;
             }
         }
         Ok(())
     }
 
-    /// Refuses a file that may lie elsewhere as well and be somebody else's there.
+    /// Refuses a file that may also be in another place and belong to another user there.
     fn only_name(&self, file: &Stat, shown: &Path) -> Outcome<()> {
-        if file.st_nlink == 1 || file.st_uid == fstat(&self.fd).explain("look at", &self.shown)?.st_uid {
+        if file.st_nlink == 1 || file.st_uid == fstat(&self.fd).explain("stat", &self.shown)?.st_uid {
             return Ok(());
         }
         let (names, owner) = (file.st_nlink, file.st_uid);
         Err(bad(format!(
-            "{} has {names} names and belongs to user {owner}, not to the owner of its directory: it may be a file of \
-             another place, so it is left alone; remove this name, then run the command again",
+            "{} has {names} names and belongs to user {owner}, not to the owner of its directory: it may be a file \
+             outside of it, so it is not changed; remove this name, then run the same command again",
             shown.display()
         )))
     }
 
-    /// All below it, and it itself, is on the disk afterwards, and nothing else need be: others write to it as well.
+    /// Syncs it and everything below, and nothing else: others write to the file system as well.
     pub(in crate::agent) fn sync(&self) -> Outcome<()> {
         for name in self.names()? {
             if let Some(folder) = self.sub(&name)? {
@@ -206,7 +207,7 @@ impl Tree {
         fsync(&self.fd).explain("write", &self.shown)
     }
 
-    /// Copies all directories and plain files into another one, but for those that `leave` names.
+    /// Copies all directories and regular files into another one, except those that `leave` matches.
     pub(in crate::agent) fn copy_into(&self, to: &Self, leave: &impl Fn(&Path) -> bool) -> Outcome<()> {
         for name in self.names()? {
             let at = self.shown.join(&name);
@@ -214,21 +215,21 @@ impl Tree {
                 mkdirat(&to.fd, &name, Mode::RWXU).explain("create", &to.shown.join(&name))?;
                 let into = to.sub(&name)?.ok_or_else(|| replaced(&to.shown.join(&name)))?;
                 folder.copy_into(&into, leave)?;
-            } else if kind(&statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW).explain("look at", &at)?)
+            } else if kind(&statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW).explain("stat", &at)?)
                 == FileType::RegularFile
                 && !leave(&at)
                 && let Some(mut file) = self.file(&name)?
             {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | FILE;
                 let copy = openat(&to.fd, &name, flags, Mode::RUSR | Mode::WUSR).explain("copy", &at)?;
-                // Shares the blocks where the file system can.
+                // Shares the blocks if the file system can.
                 io::copy(&mut file, &mut File::from(copy)).explain("copy", &at)?;
             }
         }
         Ok(())
     }
 
-    /// Moves what has this name to another directory of the same file system, and puts both to the disk.
+    /// Moves an entry to another directory of the same file system, and syncs both.
     pub(in crate::agent) fn move_to(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Outcome<()> {
         let (name, new) = (name.as_ref(), new.as_ref());
         renameat(&self.fd, name, &to.fd, new).explain("move", &self.shown.join(name))?;
@@ -236,12 +237,13 @@ impl Tree {
         fsync(&self.fd).explain("write", &self.shown)
     }
 
-    /// Removes what has this name, with all below it; nothing there is as good.
+    /// Removes an entry with everything below; a missing one is fine.
     pub(in crate::agent) fn clear(&self, name: impl AsRef<OsStr>) -> Outcome<()> {
         self.clear_but(name.as_ref(), &[]).map(drop)
     }
 
-    /// The same, but for what must stay; a mount point is emptied and stays as well. Says whether all is gone.
+    /// The same, except for paths that must stay; a mount point is emptied and stays as well. Returns whether
+    /// everything is gone.
     pub(in crate::agent) fn clear_but(&self, name: &OsStr, keep: &[PathBuf]) -> Outcome<bool> {
         let shown = self.shown.join(name);
         if keep.contains(&shown) {
@@ -261,7 +263,7 @@ impl Tree {
         }
     }
 
-    /// Words of others about a path below the anchor, with the path that people know.
+    /// Replaces the anchor in an error message by the path that users know.
     pub(in crate::agent) fn words(&self, error: &impl ToString) -> Fault {
         let anchor = self.anchor().display().to_string();
         crate::agent::fault::failed(error.to_string().replace(&anchor, &self.shown.display().to_string()))
@@ -279,7 +281,7 @@ fn kind(stat: &Stat) -> FileType {
 }
 
 fn replaced(at: &Path) -> Fault {
-    bad(format!("{} was replaced while it was made: another program writes there", at.display()))
+    bad(format!("{} was replaced while it was created: another program writes there", at.display()))
 }
 
 fn gone(outcome: rustix::io::Result<()>) -> rustix::io::Result<()> {
@@ -297,7 +299,7 @@ fn give(what: &impl AsFd, found: &Stat, owner: (u32, u32)) -> rustix::io::Result
     chownat(what, "", Some(user), Some(group), AtFlags::EMPTY_PATH)
 }
 
-/// Opens a directory step by step from the root. A link on the way is followed where this very process' user made it.
+/// Opens a directory step by step from the root. A link in the path is followed if the user of this process made it.
 fn walk(path: &Path, make: bool) -> io::Result<OwnedFd> {
     let start = if path.is_absolute() { "/" } else { "." };
     let mut at = open(start, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -322,7 +324,7 @@ fn walk(path: &Path, make: bool) -> io::Result<OwnedFd> {
                 }
                 if found.st_uid != rustix::process::geteuid().as_raw() {
                     let (name, owner) = (name.display(), found.st_uid);
-                    return Err(io::Error::other(format!("{name} on the way is a link that user {owner} made")));
+                    return Err(io::Error::other(format!("{name} in the path is a link that user {owner} made")));
                 }
                 let to = readlinkat(&link, "", Vec::new())?;
                 let to = Path::new(OsStr::from_bytes(to.as_bytes()));
@@ -334,7 +336,7 @@ fn walk(path: &Path, make: bool) -> io::Result<OwnedFd> {
             Err(error) => return Err(error.into()),
         }
     }
-    // What only names a directory can be neither listed nor synced.
+    // A descriptor opened with `O_PATH` can be neither listed nor synced.
     Ok(openat(&at, ".", OFlags::RDONLY | FOLDER, Mode::empty())?)
 }
 

@@ -1,4 +1,4 @@
-//! systemd units: what they are doing, making them run by their files, stopping them, and what they logged.
+//! systemd units: their state, running them with their current files, stopping them, and their logs.
 //!
 //! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
 
@@ -17,28 +17,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long systemd may take for an answer; on a host whose disk and processors are taken it takes many seconds.
+/// How long systemd may take to answer; on an overloaded host it takes many seconds.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
 const PATIENCE: Duration = Duration::from_secs(110);
-/// A unit that was started and has ended so often by itself will not come up.
+/// A unit that has ended so often after its start will not come up.
 const ENDS: u32 = 4;
 const POLL: Duration = Duration::from_millis(50);
-/// What a program that is to stop at once may take for it.
+/// The time to stop for a program that should stop at once.
 const GRACE: Duration = Duration::from_millis(300);
-/// Where units of the administrator lie, and so ours.
+/// The directory of the administrator's units, and ours.
 const ADMINISTRATORS: &str = "/etc/systemd/system";
-/// What it means that a unit's own check kept it from starting. Only etcd's has one.
-const SKIPPED: &str = "was not started: its data is of before a recovery, and the cluster went on without it; `hactl up` moves the data \
-                       aside and takes this host in again";
-/// The code with which it does.
+/// The message if the precondition of a unit prevented its start. Only etcd has one.
+const SKIPPED: &str = "was not started: its data is older than a recovery that the cluster made without it; `hactl \
+                       up` moves the data aside and adds this host again";
+/// The exit code of a precondition that does not hold.
 const SAYS_NO: u32 = 1;
-/// What it means that the check itself could not be run, for want of its user or its program.
-const NOT_CHECKED: &str = "was not started: systemd could not run what has to come before it";
-/// What is read of a unit.
+/// The message if the precondition could not be run, because its user or its program is missing.
+const NOT_CHECKED: &str = "was not started: systemd could not run its precondition";
+/// The properties that are read of a unit.
 const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp";
 
-/// Whether it starts at boot, among them.
+/// Whether it starts at boot.
 const FILE_STATE: &str = "UnitFileState";
 
 /// A unit as systemd shows it.
@@ -56,38 +56,38 @@ impl Shown {
     pub(in crate::agent) fn main_process(&self) -> Option<u32> {
         self.get("MainPID").parse().ok().filter(|pid| *pid > 0)
     }
-    /// Whether there is something to stop.
+    /// Whether it can be stopped.
     fn up(&self) -> bool {
         matches!(self.active(), "active" | "activating" | "reloading" | "deactivating")
     }
-    /// Whether it starts at the next boot because somebody enabled it.
+    /// Whether it starts at the next boot because it was enabled.
     fn enabled(&self) -> bool {
         matches!(self.get(FILE_STATE), "enabled" | "enabled-runtime")
     }
-    /// Whether systemd has any file for it.
+    /// Whether systemd has a file for it.
     pub(in crate::agent) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"
     }
-    /// Whether systemd knows another text than the one that stands on the disk.
+    /// Whether systemd has loaded another text than the one on the disk.
     fn stale(&self, unit: &UnitName) -> bool {
-        // Its own judgement does not see that a file of the administrator has come to lie over the one of a package.
+        // NeedDaemonReload does not detect a file of the administrator that now overrides that of a package.
         let ours = Path::new(ADMINISTRATORS).join(unit.as_str());
         self.get("LoadState") != "loaded"
             || self.get("NeedDaemonReload") != "no"
             || (ours.exists() && Path::new(self.get("FragmentPath")) != ours)
             || drop_ins(unit).iter().any(|path| !self.get("DropInPaths").split(' ').any(|known| known == path))
     }
-    /// Whether its own condition said no, which is neither a failure nor an end.
+    /// Whether its own precondition did not hold, which is neither a failure nor an exit.
     fn skipped(&self) -> bool {
         self.active() == "inactive" && self.get("Result") == "exec-condition"
     }
-    /// What kept one that was skipped from starting: its condition, or that there was no running it.
+    /// The reason why a skipped unit did not start: its precondition did not hold, or could not be run.
     fn skipped_for(&self) -> &'static str {
         let code = self.get("ExecCondition").rsplit_once("status=").map(|(_, code)| code);
         let code = code.and_then(|code| code.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());
         if code.is_none_or(|code| code == SAYS_NO) { SKIPPED } else { NOT_CHECKED }
     }
-    /// How often systemd started it anew by itself, since somebody started it.
+    /// How often systemd restarted it automatically since it was started.
     fn restarts(&self) -> u32 {
         self.get("NRestarts").parse().unwrap_or(0)
     }
@@ -95,7 +95,7 @@ impl Shown {
         let since = if self.main_process().is_some() {
             "ExecMainStartTimestamp"
         } else if self.active() == "active" {
-            // A timer, or a program that did its work and ended.
+            // A timer, or a program that completed its work.
             "ActiveEnterTimestamp"
         } else {
             return 0;
@@ -104,23 +104,23 @@ impl Shown {
     }
 }
 
-/// Our files that change a unit's own.
+/// Our drop-ins of a unit.
 fn drop_ins(unit: &UnitName) -> Vec<String> {
-    // A folder that cannot be read is not there.
+    // An unreadable directory counts as missing.
     let Ok(entries) = fs::read_dir(format!("{ADMINISTRATORS}/{unit}.d")) else { return Vec::new() };
     let paths = entries.flatten().map(|e| e.path().display().to_string());
     paths.filter(|path| path.ends_with(".conf")).collect()
 }
 
-/// The unit that a file changes, where it is such a file.
+/// The unit of a drop-in, if the file is one.
 pub(in crate::agent) fn changed_by(path: &str) -> Option<UnitName> {
     let (folder, file) = path.strip_prefix(ADMINISTRATORS)?.strip_prefix('/')?.split_once('/')?;
     let unit = folder.strip_suffix(".d").filter(|_| file.ends_with(".conf") && !file.contains('/'))?;
     unit.parse().ok()
 }
 
-/// Makes systemd read what changes units that run: nothing restarts, and by the time they start again by themselves it counts. One that
-/// does not run is read when it is started.
+/// Makes systemd reload the drop-ins of units that run: nothing restarts, and they take effect at the next automatic
+/// start. A unit that does not run is reloaded when it is started.
 pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
     if units.is_empty() || !host.root.is_host() {
         return Ok(());
@@ -135,7 +135,7 @@ pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Out
     Ok(())
 }
 
-/// Makes systemd let go of units whose own files were removed: what has no file must not be started by what systemd remembers of it.
+/// Makes systemd forget units whose own files were removed: a unit without a file must not be started from memory.
 pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
     let ours = |path: &String| path.strip_prefix(ADMINISTRATORS).is_some_and(|rest| rest.starts_with('/'));
     if host.root.is_host() && removed.iter().any(ours) {
@@ -144,7 +144,7 @@ pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome
     Ok(())
 }
 
-/// The folder of a unit's changes goes with the last of them; where others' are in it, it stays.
+/// Removes the drop-in directory of a unit with the last of our files; with files of others it stays.
 pub(in crate::agent) fn folder_with_the_last(root: &Root, removed: &Path) {
     let folder = removed.parent().filter(|folder| folder.extension().is_some_and(|end| end == "d"));
     if let Some(folder) = folder.filter(|folder| folder.starts_with(root.own(ADMINISTRATORS))) {
@@ -157,7 +157,7 @@ pub(in crate::agent) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     if units.is_empty() {
         return Ok(Vec::new());
     }
-    // Whole seconds would not tell whether a unit started before or after its file was written.
+    // Whole seconds would not show whether a unit started before or after its file was written.
     let mut argv = vec!["systemctl", "show", "--no-pager", "--timestamp=us+utc", PROPERTIES, "--"];
     argv.extend(units.iter().map(UnitName::as_str));
     let shown = parse(&must(&argv, ANSWER).await?);
@@ -182,8 +182,8 @@ pub(in crate::agent) async fn show_one(unit: &UnitName) -> Outcome<Shown> {
     Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
 }
 
-/// The same, with what the disk says of whether they start at boot: of a unit that it keeps loaded systemd shows what was so when it read
-/// all files, and who believed that would leave one disabled for the next boot.
+/// The same, with the enablement on the disk: for a loaded unit systemd shows the state when it read all files, and
+/// with that a unit could be left disabled for the next boot.
 async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     let mut all = show(units).await?;
     let mut filed: Vec<&mut Shown> = all.iter_mut().filter(|shown| !shown.get(FILE_STATE).is_empty()).collect();
@@ -193,7 +193,8 @@ async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     let ids: Vec<String> = filed.iter().map(|shown| shown.get("Id").to_owned()).collect();
     let mut states = file_states(&ids).await?;
     if states.len() != filed.len() {
-        // Before systemd 253 the first whose file was removed ends it. Each is asked alone then; of that one systemd's memory counts.
+        // Before systemd 253 the command ends at the first unit whose file was removed. Then each is queried alone;
+        // for that one systemd's memory counts.
         states.clear();
         for (id, shown) in ids.iter().zip(&filed) {
             let state = file_states(std::slice::from_ref(id)).await?.pop();
@@ -206,14 +207,14 @@ async fn with_files(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     Ok(all)
 }
 
-/// A line for each unit. The command fails where none is enabled, which is an answer, too.
+/// A line for each unit. The command fails if none is enabled, which is an answer, too.
 async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
     let mut argv = vec!["systemctl", "is-enabled", "--"];
     argv.extend(ids.iter().map(String::as_str));
     Ok(run(&argv, ANSWER).await?.out.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// What is asked about units in an observation.
+/// The observed state of units.
 pub(in crate::agent) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
     let shown = with_files(units).await?;
     let fact = |(unit, shown): (&UnitName, Shown)| {
@@ -229,7 +230,8 @@ pub(in crate::agent) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<
     Ok(units.iter().zip(shown).map(fact).collect())
 }
 
-/// Where the time of the last reload stands; systemd keeps none, and a reboot, which forgets it, starts the unit anew.
+/// The file with the time of the last reload; systemd records none, and a reboot, which deletes it, restarts the
+/// unit.
 fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
     root.own("/run/hactl/reloaded").join(unit.as_str())
 }
@@ -239,13 +241,13 @@ pub(in crate::agent) fn reloaded_ms(root: &Root, unit: &UnitName) -> Option<i64>
     fs::read_to_string(reload_stamp(root, unit)).ok()?.trim().parse().ok()
 }
 
-/// A directory that stands for a host has no systemd, and this machine's own must not answer for it.
+/// A test directory has no systemd, and that of this machine must not answer for it.
 pub(in crate::agent) fn own_systemd(host: &Host) -> Outcome<()> {
-    if host.root.is_host() { Ok(()) } else { Err(bad("a directory that stands for a host has no systemd")) }
+    if host.root.is_host() { Ok(()) } else { Err(bad("a test directory has no systemd")) }
 }
 
-/// Reads changed unit files and makes the unit start at boot; does only what is needed, because every reload of systemd
-/// costs a quarter of a second of processor time.
+/// Reloads changed unit files and enables the unit at boot; does only what is required, because every reload of
+/// systemd costs a quarter of a second of processor time.
 async fn enable(unit: &UnitName) -> Outcome<()> {
     let shown = with_files(std::slice::from_ref(unit)).await?.pop().unwrap_or_default();
     // Packages are installed with their service masked until the next boot; see `packages`.
@@ -265,7 +267,7 @@ async fn enable(unit: &UnitName) -> Outcome<()> {
     Ok(())
 }
 
-/// Makes a unit run by the files that are there now.
+/// Makes a unit run with its current files.
 pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
     own_systemd(host)?;
     host.waits(format!("{unit} to become active"));
@@ -276,7 +278,7 @@ pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToR
         HowToRun::Reload => "reload-or-restart",
     };
     let until = Instant::now() + PATIENCE;
-    // Before the reload: what was written after this moment may not have been read.
+    // Before the reload: files written later may not have been read.
     let asked_ms = when::now_ms();
     if no_wait {
         must(&["systemctl", verb, "--no-block", unit.as_str()], ANSWER).await?;
@@ -285,7 +287,7 @@ pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToR
     let ran = run(&["systemctl", verb, unit.as_str()], PATIENCE).await;
     match ran {
         Err(late) if late.kind == FaultKind::TimedOut => {
-            return Err(blame(unit, FaultKind::TimedOut, "is still not active").await);
+            return Err(blame(unit, FaultKind::TimedOut, "has not become active yet").await);
         }
         Err(other) => return Err(other),
         Ok(ran) if !ran.ok() && !known(unit).await? => return Err(ran.fault(&format!("systemctl {verb} {unit}"))),
@@ -305,7 +307,7 @@ async fn known(unit: &UnitName) -> Outcome<bool> {
     Ok(show_one(unit).await?.known())
 }
 
-/// Waits until a unit is active; one that failed, or that ended, is a fault.
+/// Waits until a unit is active; one that failed or ended is a fault.
 async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
     loop {
         let shown = show_one(unit).await?;
@@ -314,10 +316,12 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
             "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
             "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
             "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, shown.skipped_for()).await),
-            "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it had started").await),
+            "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it was started").await),
             _ if shown.restarts() >= ENDS => return Err(blame(unit, FaultKind::Failed, "ends again and again").await),
-            _ if Instant::now() > until => return Err(blame(unit, FaultKind::TimedOut, "is still not active").await),
-            // Starting again by itself after a failure: it may need something that comes up next to it.
+            _ if Instant::now() > until => {
+                return Err(blame(unit, FaultKind::TimedOut, "has not become active yet").await);
+            }
+            // It restarts automatically after a failure: it may require something that is just coming up.
             _ => sleep(POLL).await,
         }
     }
@@ -333,7 +337,7 @@ pub(in crate::agent) async fn blame(unit: &UnitName, kind: FaultKind, what: &str
     Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }
 
-/// Stops and disables units in the order given; one that does not exist is stopped.
+/// Stops and disables units in the given order; one that does not exist counts as stopped.
 pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     if units.is_empty() {
         return Ok(());
@@ -351,7 +355,7 @@ pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<(
             must(&["systemctl", "disable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
         }
         if shown.active() == "deactivating" {
-            // One that was killed while it stopped has failed by then; one that was not may be forgotten by systemd already.
+            // A unit that was killed while it stopped has failed; systemd may have forgotten others already.
             run(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
         }
         if shown.active() == "failed" {
@@ -361,8 +365,8 @@ pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<(
     Ok(())
 }
 
-/// Ends units at once: each is told to stop, and killed where that takes longer than a moment. Only for what loses nothing by it. They stay
-/// enabled.
+/// Stops units at once: each gets SIGTERM, and SIGKILL after a short time. Only for units that lose nothing by it.
+/// They stay enabled.
 pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
     own_systemd(host)?;
     for unit in units {
@@ -373,7 +377,7 @@ pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcom
         let grace = Instant::now() + GRACE;
         while show_one(unit).await?.up() {
             if Instant::now() > grace {
-                // It may have ended by now; whether it has is what the stop below finds out.
+                // It may have ended by now; the stop below shows whether it has.
                 run(&["systemctl", "kill", "--signal=KILL", unit.as_str()], ANSWER).await?;
                 break;
             }
@@ -383,7 +387,7 @@ pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcom
     Ok(())
 }
 
-/// Starts a unit without waiting; one that runs by settings that `changed` starts anew.
+/// Starts a unit without waiting; restarts a running one if its settings have `changed`.
 pub(in crate::agent) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
     own_systemd(host)?;
     let anew = changed && matches!(state(unit).await?.as_str(), "active" | "activating");
@@ -391,7 +395,7 @@ pub(in crate::agent) async fn launch(host: &Host, unit: &UnitName, changed: bool
     must(&["systemctl", if anew { "restart" } else { "start" }, "--no-block", unit.as_str()], ANSWER).await.map(|_| ())
 }
 
-/// Why a unit that was told to start does not run, although it did not fail.
+/// Why a started unit does not run, although it did not fail.
 pub(in crate::agent) async fn not_begun(unit: &UnitName) -> Fault {
     match show_one(unit).await {
         Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, shown.skipped_for()).await,
@@ -400,7 +404,7 @@ pub(in crate::agent) async fn not_begun(unit: &UnitName) -> Fault {
     }
 }
 
-/// What systemd calls the state of a unit right now.
+/// The present ActiveState of a unit.
 pub(in crate::agent) async fn state(unit: &UnitName) -> Outcome<String> {
     Ok(show_one(unit).await?.active().to_owned())
 }
@@ -435,8 +439,8 @@ mod tests {
             parse(&format!("Id=etcd.service\nExecCondition={check}status={status} }}\n"))[0].skipped_for()
         };
         assert_eq!(of("1"), SKIPPED);
-        assert_eq!(of("216"), NOT_CHECKED, "systemd's own code for a group that is not there");
-        assert_eq!(parse("Id=etcd.service\n")[0].skipped_for(), SKIPPED, "a systemd that does not tell");
+        assert_eq!(of("216"), NOT_CHECKED, "systemd's own code for a missing group");
+        assert_eq!(parse("Id=etcd.service\n")[0].skipped_for(), SKIPPED, "a systemd that does not report it");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Taking the cluster off a host: units, containers, mounts, interfaces, files; data aside or away.
+//! Removes the cluster from a host: units, containers, mounts, interfaces, files; data is moved aside or deleted.
 //!
-//! In: what is hactl's own here. Out: a host that runs nothing of the cluster. Every part is fine with being done already,
-//! so that a wipe that was cut off is finished by another.
+//! In: what belongs to hactl here. Out: a host that runs nothing of the cluster. Every part is idempotent, so that
+//! another wipe finishes an interrupted one.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::machine::files::absent;
@@ -19,44 +19,45 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const SHORT: Duration = Duration::from_secs(20);
-/// How long killed containers may take to be gone.
+/// How long killed containers may take to end.
 const GONE: Duration = Duration::from_secs(20);
-/// How long an API server may take to stop: three seconds of telling, and what clients are at (its pod's grace period is 30 seconds).
+/// How long an API server may take to stop: three seconds of announcement, and its active requests (the grace period
+/// of its pod is 30 seconds).
 const HAND_OVER: Duration = Duration::from_secs(40);
 const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 const API_SERVER: &str = "kube-apiserver";
-/// Below these, everything mounted belongs to pods.
+/// Everything mounted below these belongs to pods.
 const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
-/// What flannel tells its plugin, the Node's range among it: it writes this when it starts.
+/// The settings of flannel for its plugin, the Pod CIDR of the Node among them: flannel writes this when it starts.
 const FLANNEL_SAYS: &str = "/run/flannel/subnet.env";
 const FLANNEL: &str = "flanneld";
-/// Where containerd finds what gives pods a network.
+/// The directory of the CNI plugins for containerd.
 const PLUGINS: &[u8] = b"/opt/cni/bin/";
-/// Packet filter tables that kube-proxy and flannel made.
+/// The nftables tables of kube-proxy and flannel.
 const KUBE_PROXYS: [(&str, &str); 2] = [("ip", "kube-proxy"), ("ip6", "kube-proxy")];
 const FLANNELS: [(&str, &str); 2] = [("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
-/// Files that flannel put on the host, or that are there for it.
+/// Files that flannel put on the host, or that exist for it.
 const FLANNELS_FILES: [&str; 2] = ["/etc/cni/net.d/10-flannel.conflist", "/etc/tmpfiles.d/hactl.conf"];
-/// What no request may remove, whatever it names.
+/// Paths that no request may remove.
 const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sys", "usr", "var"];
 
-/// Stops and clears everything.
+/// Stops and removes everything.
 pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let paths = |list: &[String]| list.iter().map(|p| ours(host, p)).collect::<Outcome<Vec<_>>>();
     let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
     if ask.hand_over && host.root.is_host() {
-        host.waits("the API server to say that it stops");
+        host.waits("the API server to announce that it stops");
         leave_to_kubelet(vec![host.root.own(API_MANIFEST)], &[API_SERVER.to_owned()]).await?;
     }
     units::stop(host, &ask.units).await?;
     if host.root.is_host() {
         host.waits("the containers to end");
         end_all("pods", GONE, pod_processes).await?;
-        host.waits("mounts and interfaces of pods to be gone");
+        host.waits("mounts and interfaces of pods to disappear");
         unmount().await?;
         network(ask.vip).await?;
         if !ask.stays {
-            host.waits("the firewall to be closed again");
+            host.waits("the openings of the firewall to be removed");
             firewall::open(host, &BTreeSet::new()).await?;
         }
     }
@@ -65,7 +66,7 @@ pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
     let stamp = when::file_timestamp(when::now_ms());
     let delete = ask.delete;
-    // What is to be gone from data that is moved aside goes before it does.
+    // Files to be removed from archived data are removed first.
     let (first, remove): (Vec<_>, Vec<_>) =
         remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
     blocking(move || {
@@ -86,13 +87,14 @@ pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     if ask.stays {
         return Ok(());
     }
-    // Last: a host that carries no stamp any more belongs to nobody, and nothing would come back to finish this.
+    // Last: a host without a cluster id belongs to no cluster, and no run would return to finish this.
     let stamp = host.root.own(files::STAMP);
     blocking(move || files::remove(&stamp)).await
 }
 
-/// An API server that is killed stays among those that pods are sent to until its lease ends, a quarter of a minute; one that is stopped takes
-/// itself out. Its kubelet stops it once it has no manifest; where nobody does, there is nothing to wait for.
+/// A killed API server stays in the endpoints of the Service until its lease expires, a quarter of a minute; a
+/// stopped one removes itself. Its kubelet stops it once it has no manifest; without a running kubelet there is
+/// nothing to wait for.
 async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outcome<()> {
     let kubelet = "kubelet.service".parse().expect("a constant that is a valid unit name");
     let stops_them = units::state(&kubelet).await? == "active";
@@ -108,8 +110,9 @@ async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outco
     Ok(())
 }
 
-/// Static pods that are not asked for any more: those beside the API server first, which they ask, then that one, which takes its time to
-/// answer what it is at. The kubelet does not start any of them again, for they have no manifest.
+/// Stops static pods that are no longer wanted: first those beside the API server, because they are its clients, then
+/// the API server, which takes time to complete its requests. The kubelet does not restart them, because they have no
+/// manifest.
 pub(in crate::agent) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
     let paths = manifests.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
     let (beside, last) = paths.split_at(paths.len().saturating_sub(1));
@@ -128,7 +131,8 @@ pub(in crate::agent) async fn end_pods(host: &Host, manifests: &[String]) -> Out
     Ok(())
 }
 
-/// Removes what pods that are gone left behind. Interfaces stay where pods that still run hang on them, but for wires that are to be gone.
+/// Removes what deleted pods left. Interfaces stay while running pods are attached to them, except those to be
+/// removed.
 pub(in crate::agent) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
     let (names, files): (&[_], &[&str]) = match what {
         Leftovers::KubeProxy => (&KUBE_PROXYS, &[]),
@@ -142,37 +146,38 @@ pub(in crate::agent) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()>
     blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
 }
 
-/// Takes flannel's interfaces down, with the pods that hang on them. Their kubelet starts flannel anew, and until that has read the Node's range
-/// no pod is given an address. The interfaces go last: as long as one is there with its address, another run begins this anew.
+/// Removes flannel's interfaces and the pods attached to them. The kubelet restarts flannel, and until that has read
+/// the Pod CIDR of the Node no pod gets an address. The interfaces go last: as long as one exists with its address,
+/// another run starts this again.
 async fn unwire(host: &Host) -> Outcome<()> {
     let said = host.root.own(FLANNEL_SAYS);
     blocking(move || files::remove(&said)).await?;
     if !host.root.is_host() {
         return Ok(());
     }
-    host.waits("pods and flannel to end, which start anew");
-    // Who asked before that may be about to make the bridge anew.
+    host.waits("pods and flannel to end, which start again");
+    // A CNI call that began earlier may be about to recreate the bridge.
     let until = Instant::now() + GONE;
     while Instant::now() < until && blocking(|| Ok(plugging())).await? {
         sleep(Duration::from_millis(50)).await;
     }
     let pods = end_all("pods", GONE, wired).await;
-    // Whatever became of them: without flannel no pod is started here any more.
+    // In any case: without flannel no pod is started here any more.
     end_all("flannel", GONE, || pods_of(&[FLANNEL.to_owned()])).await?;
     pods?;
     interfaces().await?;
-    // Whose network was made a moment before runs by now.
+    // Pods whose network was just set up run by now.
     end_all("pods", GONE, wired).await
 }
 
-/// Whether a pod is given its network just now, or gives it up.
+/// Whether a CNI call is just setting up or tearing down the network of a pod.
 fn plugging() -> bool {
     let Ok(all) = fs::read_dir("/proc") else { return false };
-    // By the name that it was called by: what lies there are links.
+    // By the name of the call: the entries there are links.
     all.flatten().any(|entry| fs::read(entry.path().join("cmdline")).is_ok_and(|line| line.starts_with(PLUGINS)))
 }
 
-/// The processes of pods that have a network of their own.
+/// The processes of pods that have a network namespace of their own.
 fn wired() -> Vec<Pid> {
     let network = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
     let hosts = network("self");
@@ -180,7 +185,7 @@ fn wired() -> Vec<Pid> {
     pod_processes().into_iter().filter(own).collect()
 }
 
-/// A path that a wipe may remove: never a folder that the system itself stands on.
+/// A path that a wipe may remove: never a directory of the system itself.
 fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
     let at = host.root.path(path)?;
     let mut parts = path[1..].split('/');
@@ -188,12 +193,12 @@ fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
     if NEVER.contains(&first) && second.is_none()
         || matches!(path, "/var/lib" | "/var/log" | "/usr/local" | "/etc/systemd")
     {
-        return Err(bad(format!("{path} is not hactl's to remove")));
+        return Err(bad(format!("{path} does not belong to hactl and is not removed")));
     }
     Ok(at)
 }
 
-/// Kills the processes that are found, until none is found any more.
+/// Kills the matching processes until there is none.
 pub(in crate::agent) async fn end_all(
     whose: &str,
     timeout: Duration,
@@ -206,10 +211,10 @@ pub(in crate::agent) async fn end_all(
         let Some(first) = left.first() else { return Ok(()) };
         if Instant::now() > until {
             let (number, pid) = (left.len(), first.as_raw_nonzero());
-            return Err(failed(format!("{number} processes of {whose} do not end, such as pid {pid}")));
+            return Err(failed(format!("{number} processes of {whose} do not end, for example pid {pid}")));
         }
         for pid in left {
-            // One that is gone already is what we want.
+            // It may have ended already, which is the goal.
             let _ = kill_process(pid, Signal::KILL);
         }
         sleep(Duration::from_millis(50)).await;
@@ -227,7 +232,7 @@ pub(in crate::agent) fn pods_of(programs: &[String]) -> Vec<Pid> {
     pod_processes().into_iter().filter(runs).collect()
 }
 
-/// Every process of a pod and the shims that keep them.
+/// Every process of a pod, and their shims.
 fn pod_processes() -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     all.flatten()
@@ -242,7 +247,7 @@ fn pod_processes() -> Vec<Pid> {
             // Other users of containerd have namespaces of their own.
             let ours =
                 of_pods || shim && words.windows(2).any(|w| w == [b"-namespace".as_slice(), b"k8s.io".as_slice()]);
-            // A zombie has neither command nor cgroup that could be killed; its parent's end takes it along.
+            // A zombie has neither command nor cgroup that could be killed; it disappears with its parent.
             (ours && !command.is_empty()).then_some(pid)
         })
         .collect()
@@ -266,7 +271,7 @@ async fn unmount() -> Outcome<()> {
         places.sort_by_key(|p| std::cmp::Reverse(p.len()));
         let mut argv = vec!["umount", "--lazy", "--"];
         argv.extend(places.iter().map(String::as_str));
-        // What one takes along, another may not find any more: the next round looks again.
+        // Unmounting one may remove others: the next round checks again.
         run(&argv, SHORT).await?;
     }
     let left = blocking(|| {
@@ -281,14 +286,14 @@ async fn unmount() -> Outcome<()> {
     blocking(move || left.iter().try_for_each(|path| absent(fs::remove_file(path)).explain("remove", path))).await
 }
 
-/// mountinfo writes blanks and backslashes in octal.
+/// mountinfo escapes blanks and backslashes in octal.
 fn unescape(place: &str) -> String {
     ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
         .iter()
         .fold(place.to_owned(), |text, pair| text.replace(&pair[..4], &pair[4..]))
 }
 
-/// Removes the VIP, the network plugin's interfaces and the packet filter tables.
+/// Removes the VIP, the interfaces of the network plugin and the nftables tables.
 async fn network(vip: Option<IpAddr>) -> Outcome<()> {
     if let Some(vip) = vip {
         for found in observe::system::addresses().await?.iter().filter(|a| a.address == vip) {
@@ -309,7 +314,7 @@ async fn interfaces() -> Outcome<()> {
     Ok(())
 }
 
-/// Removes packet filter tables. Where the host has no nft of its own they stay until it boots again; they point nowhere.
+/// Removes nftables tables. On a host without nft they stay until the next boot; they have no effect.
 async fn tables(names: &[(&str, &str)]) -> Outcome<()> {
     if !["/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft"].iter().any(|p| Path::new(p).exists()) {
         return Ok(());
@@ -323,7 +328,7 @@ async fn tables(names: &[(&str, &str)]) -> Outcome<()> {
     Ok(())
 }
 
-/// Removes a file or a folder with all below, but for what must stay; a mount point is emptied.
+/// Removes a file or a directory with everything below, except paths that must stay; a mount point is emptied.
 fn clear(path: &Path, keep: &[PathBuf]) -> Outcome<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let Some(folder) = Tree::open(folder)? else { return Ok(()) };
@@ -336,13 +341,14 @@ fn mount_point(path: &Path) -> bool {
     path.parent().is_some_and(|parent| device(parent) != device(path)) || bind_mounted(path)
 }
 
-/// A folder bound from the same file system shows only in the list of mounts.
+/// A bind mount from the same file system shows only in the list of mounts.
 fn bind_mounted(path: &Path) -> bool {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter_map(|l| l.split(' ').nth(4)).any(|place| Path::new(&unescape(place)) == path)
 }
 
-/// Moves a data directory aside: its entries into a folder inside when it is a mount point, else the folder itself.
+/// Moves a data directory aside: its entries into a directory inside if it is a mount point, else the directory
+/// itself.
 fn aside(path: &Path, stamp: &str) -> Outcome<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let Some(parent) = Tree::open(parent)? else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! The API as this host sees it: its own server and the endpoint.
+//! The API from the point of view of this host: its own server and the endpoint.
 //!
-//! In: an [`ApiAsk`]. Out: an [`ApiFact`]. Only a server that says ready is asked further; what cannot be read then is trouble,
-//! never an absence.
+//! In: an [`ApiAsk`]. Out: an [`ApiFact`]. Only a ready server is queried further; data that cannot be read then is a
+//! failure, never an absence.
 
 use crate::agent::machine::root::Root;
 use crate::agent::machine::when::{now_ms, parse_rfc3339};
@@ -16,23 +16,23 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long connecting, `/readyz` and everything else may take.
+/// The timeouts of connecting, of `/readyz` and of everything else.
 const CONNECT: Duration = Duration::from_millis(2000);
 const READY: Duration = Duration::from_millis(3000);
 const READ: Duration = Duration::from_millis(2500);
-/// Objects asked for at a time.
+/// Objects queried concurrently.
 const AT_ONCE: usize = 24;
-/// Whose pods are told.
+/// The namespaces whose pods are observed.
 const NAMESPACES: [&str; 2] = ["kube-system", "kube-flannel"];
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
-/// A connection to this host's own API server, with the observer's certificate.
+/// A connection to this host's own API server, with the client certificate of the observer.
 pub(in crate::agent) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String> {
     let tls = tls::client(root, &ask.ca, Some((&ask.cert, &ask.key))).map_err(|f| f.what)?;
     Web::new(tls, &ask.own.0.to_string(), ask.own.1, CONNECT)
 }
 
-/// Looks at everything.
+/// Observes everything.
 pub(super) async fn look(root: &Root, ask: &ApiAsk) -> ApiFact {
     let own = async {
         let web = connect(root, ask)?;
@@ -64,7 +64,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
         waiting.push(Box::pin(async move {
             match path {
                 Some(path) => (i, web.json(path, READ).await),
-                None => (i, Err("the name of an object is none".to_owned())),
+                None => (i, Err("the name of an object is invalid".to_owned())),
             }
         }));
     }
@@ -87,7 +87,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
     let mut live = BTreeMap::new();
     for ((key, _), object) in keys.iter().zip(found) {
         let Some(mut object) = object else { continue };
-        // Who set which field is half of an object and nobody's interest here.
+        // The managed fields are half of an object, and not used here.
         if let Some(meta) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
             meta.remove("managedFields");
         }
@@ -121,7 +121,7 @@ fn lease(value: &Value, now: i64) -> Option<LeaseFact> {
 fn pod(value: &Value, now: i64) -> Option<PodFact> {
     let phase = text(value, "/status/phase");
     let ready = phase == "Succeeded" || condition(value, "Ready").is_some_and(|c| text(c, "/status") == "True");
-    // The time by which it should be gone: the grace period is in it already.
+    // The time by which it should be gone: it includes the grace period.
     let overdue = parse_rfc3339(&text(value, "/metadata/deletionTimestamp")).map_or(0, |due| (now - due).max(0) / 1000);
     Some(PodFact {
         namespace: text(value, "/metadata/namespace"),
@@ -134,7 +134,7 @@ fn pod(value: &Value, now: i64) -> Option<PodFact> {
     })
 }
 
-/// Why a pod is not ready: the first container that says so, else the pod itself, else where it could not be scheduled.
+/// Why a pod is not ready: the first container with a reason, else the pod itself, else its scheduling failure.
 fn reason(pod: &Value) -> String {
     let containers = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let statuses = containers.iter().filter_map(|p| pod.pointer(p)?.as_array()).flatten();
@@ -149,11 +149,11 @@ fn reason(pod: &Value) -> String {
     told.or(own).or_else(unscheduled).unwrap_or_default()
 }
 
-/// Where the API keeps an object named `apiVersion|kind|namespace|name`.
+/// The API path of an object named `apiVersion|kind|namespace|name`.
 fn path(key: &str) -> Option<String> {
     let mut parts = key.split('|');
     let (version, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    // Names of RBAC objects may hold a colon; nothing may leave its place in the path.
+    // Names of RBAC objects may contain a colon; no name may escape its position in the path.
     let plain = |t: &str| t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:".contains(&b)) && !t.contains("..");
     let good = parts.next().is_none()
         && !name.is_empty()
@@ -168,7 +168,7 @@ fn path(key: &str) -> Option<String> {
     good.then(|| format!("{group}{place}/{}/{name}", plural(kind)))
 }
 
-/// The resource of a kind. English is regular enough for every kind of Kubernetes that ends differently.
+/// The resource of a kind. These English plurals suffice for every kind of Kubernetes.
 fn plural(kind: &str) -> String {
     let name = kind.to_ascii_lowercase();
     match name.as_str() {

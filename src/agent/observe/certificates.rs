@@ -1,7 +1,8 @@
-//! Certificates that are no leaves of the table: those in files, and those that components present.
+//! Certificates besides the leaf certificates of the table: those in files, and those that components present.
 //!
-//! In: a [`CertificatesAsk`]. Out: a [`CertificatesFact`]. What a component presents is looked at and not judged: an expired
-//! certificate is just what somebody wants to see. Only this host's own ports are asked, each within a deadline.
+//! In: a [`CertificatesAsk`]. Out: a [`CertificatesFact`]. The certificate that a component presents is recorded
+//! without verification: an expired one is just what a user wants to see. Only ports of this host are probed, each
+//! within a deadline.
 
 use super::system::addresses;
 use crate::agent::fault::Outcome;
@@ -25,12 +26,12 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
-/// A component on this very host greets at once or not at all.
+/// A component on this host completes the handshake at once or not at all.
 const WITHIN: Duration = Duration::from_millis(1500);
-/// A bundle of authorities is a few kilobytes.
+/// A bundle of CAs is a few kilobytes.
 const LARGEST: u64 = 1 << 20;
 
-/// Looks at files and components.
+/// Observes files and components.
 pub(super) async fn look(root: &Root, ask: CertificatesAsk) -> Outcome<CertificatesFact> {
     let CertificatesAsk { files, presented } = ask;
     let own_root = root.clone();
@@ -43,12 +44,12 @@ pub(super) async fn look(root: &Root, ask: CertificatesAsk) -> Outcome<Certifica
     Ok(CertificatesFact { files, presented })
 }
 
-/// The certificates in a file; `None` when it is not there.
+/// The certificates in a file; `None` if it does not exist.
 fn read(root: &Root, path: &str) -> Outcome<Option<Vec<CertFact>>> {
     let Ok(file) = fs::File::open(root.path(path)?) else { return Ok(None) };
-    // Some hold a key as well.
+    // Some contain a key as well.
     let mut text = Zeroizing::new(Vec::new());
-    // What cannot be read, as a folder in its place, holds none.
+    // An unreadable entry, such as a directory, contains none.
     let whole = file.take(LARGEST + 1).read_to_end(&mut text).is_ok_and(|length| length as u64 <= LARGEST);
     Ok(Some(if whole { CertFact::read_pem(&text) } else { Vec::new() }))
 }
@@ -63,7 +64,7 @@ async fn all(root: &Root, queries: Vec<Presenting>) -> Outcome<BTreeMap<String, 
         let shown = if to.is_loopback() || own.contains(&to) {
             presented(root, &ask).await
         } else {
-            Err(format!("{to} is no address of this host"))
+            Err(format!("{to} is not an address of this host"))
         };
         (ask.path, shown)
     };
@@ -79,17 +80,19 @@ async fn presented(root: &Root, ask: &Presenting) -> Result<CertFact, String> {
         let stream = TcpStream::connect((to, port)).await.map_err(|e| e.to_string())?;
         let greeted = TlsConnector::from(Arc::new(config)).connect(ServerName::IpAddress(to.into()), stream).await;
         let mut stream = greeted.map_err(|e| e.to_string())?;
-        // So that the other side ends without a complaint; whether it hears this is its business.
+        // So that the other side ends without logging an error; whether it receives this does not matter.
         let _ = stream.shutdown().await;
         Ok(())
     };
     let ended = timeout(WITHIN, greeted).await;
     let ended = ended.unwrap_or_else(|_| Err(format!("no answer within {} ms", WITHIN.as_millis())));
-    // One who turns us away has shown its own before.
+    // A component that rejects us has presented its certificate before.
     match (witness.seen(), ended) {
-        (Some(der), _) => CertFact::read(&der).ok_or_else(|| "what it presents cannot be read".to_owned()),
+        (Some(der), _) => {
+            CertFact::read(&der).ok_or_else(|| "the certificate that it presents cannot be parsed".to_owned())
+        }
         (None, Err(why)) => Err(why.chars().take(300).collect()),
-        (None, Ok(())) => Err("it presents none".to_owned()),
+        (None, Ok(())) => Err("it presents no certificate".to_owned()),
     }
 }
 
@@ -99,7 +102,7 @@ fn config(root: &Root, ask: &Presenting, witness: &Arc<Witness>) -> ClientConfig
         let witness: Arc<Witness> = Arc::clone(witness);
         ClientConfig::builder().dangerous().with_custom_certificate_verifier(witness)
     };
-    // Without an identity that is whole it is asked all the same: its certificate comes before ours.
+    // A component is probed even without a complete identity: its certificate comes before ours.
     let identity = ask.identity.as_ref().and_then(|(cert, key)| {
         let (cert, key) = (tls::certificates(root, cert).ok()?, tls::private_key(root, key).ok()?);
         builder().with_client_auth_cert(cert, key).ok()
@@ -107,7 +110,8 @@ fn config(root: &Root, ask: &Presenting, witness: &Arc<Witness>) -> ClientConfig
     identity.unwrap_or_else(|| builder().with_no_client_auth())
 }
 
-/// Sees the certificate of the other side and takes whichever it is. Nothing is told to that side, and nothing it says is believed.
+/// Records the certificate of the other side and accepts any. Nothing is sent to that side, and nothing it sends is
+/// trusted.
 #[derive(Debug)]
 struct Witness {
     seen: Mutex<Option<CertificateDer<'static>>>,

@@ -1,41 +1,42 @@
-//! One DNS question over UDP, by hand: what a pod would ask, without needing a resolver library or a tool in the pod.
+//! One DNS query over UDP: what a pod would query, without a resolver library or a tool in the pod.
 //!
-//! In: a server's address and a name. Out: its addresses, or why there are none. Every byte of the answer is checked.
+//! In: the address of a server and a name. Out: its addresses, or why there are none. Every byte of the answer is
+//! checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long the server may take; the question is repeated once in the middle.
+/// How long the server may take; the query is repeated once halfway.
 const WITHIN: Duration = Duration::from_millis(900);
 const A: u16 = 1;
 const AAAA: u16 = 28;
 const INTERNET: u16 = 1;
 
-/// Why a question got no usable answer.
+/// Why a query got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
-    /// The name cannot be asked for.
+    /// The name cannot be queried.
     #[error("{0:?} is not a DNS name")]
     Name(String),
-    /// The question could not be sent or the answer not be received.
-    #[error("could not ask the DNS server {server}: {why}")]
+    /// The query could not be sent or the answer not be received.
+    #[error("could not query the DNS server {server}: {why}")]
     Transport {
         /// The server.
         server: IpAddr,
-        /// What the system said.
+        /// The error of the operating system.
         why: std::io::Error,
     },
-    /// Nothing came back.
+    /// There was no answer.
     #[error("the DNS server {server} did not answer within {} ms", WITHIN.as_millis())]
     Silent {
         /// The server.
         server: IpAddr,
     },
-    /// The answer makes no sense.
-    #[error("the DNS server's answer makes no sense: {0}")]
+    /// The answer is invalid.
+    #[error("the answer of the DNS server is invalid: {0}")]
     Malformed(&'static str),
-    /// The server says no.
-    #[error("the DNS server says {}", code(*.0))]
+    /// The server returned an error.
+    #[error("the DNS server returned {}", code(*.0))]
     Refused(u8),
     /// The name exists and has no address.
     #[error("the name has no address")]
@@ -44,14 +45,14 @@ pub enum DnsError {
 
 fn code(code: u8) -> String {
     match code {
-        2 => "that it failed (SERVFAIL)".to_owned(),
-        3 => "that there is no such name (NXDOMAIN)".to_owned(),
-        5 => "that it refuses (REFUSED)".to_owned(),
+        2 => "SERVFAIL (server failure)".to_owned(),
+        3 => "NXDOMAIN (the name does not exist)".to_owned(),
+        5 => "REFUSED (the server refuses the query)".to_owned(),
         other => format!("error {other}"),
     }
 }
 
-/// Asks `server` for the addresses of `name`; IPv6 addresses when the server's own address is one.
+/// Queries `server` for the addresses of `name`; for IPv6 addresses if the address of the server is one.
 pub fn dns_probe(server: IpAddr, name: &str) -> Result<Vec<IpAddr>, DnsError> {
     ask(SocketAddr::new(server, 53), name, WITHIN)
 }
@@ -63,7 +64,7 @@ fn ask(server: SocketAddr, name: &str, within: Duration) -> Result<Vec<IpAddr>, 
     };
     let fails = |why| DnsError::Transport { server: server.ip(), why };
     let mut id = [0; 2];
-    aws_lc_rs::rand::fill(&mut id).map_err(|_| fails(std::io::Error::other("no random numbers")))?;
+    aws_lc_rs::rand::fill(&mut id).map_err(|_| fails(std::io::Error::other("the random number generator failed")))?;
     let question = encode(u16::from_be_bytes(id), name, kind)?;
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).map_err(fails)?;
     socket.connect(server).map_err(fails)?;
@@ -75,7 +76,7 @@ fn ask(server: SocketAddr, name: &str, within: Duration) -> Result<Vec<IpAddr>, 
         while let Some(left) = again.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
             socket.set_read_timeout(Some(left)).map_err(fails)?;
             match socket.recv(&mut answer) {
-                // An answer to somebody else's question is not ours to judge.
+                // An answer to another query is ignored.
                 Ok(got) if got >= 2 && answer[..2] == id => return decode(&question, &answer[..got], kind),
                 Ok(_) => {}
                 Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
@@ -86,7 +87,7 @@ fn ask(server: SocketAddr, name: &str, within: Duration) -> Result<Vec<IpAddr>, 
     Err(DnsError::Silent { server: server.ip() })
 }
 
-/// A question for one name.
+/// A query for one name.
 fn encode(id: u16, name: &str, kind: u16) -> Result<Vec<u8>, DnsError> {
     let bad = || DnsError::Name(name.chars().take(100).collect());
     let mut message = id.to_be_bytes().to_vec();
@@ -114,10 +115,10 @@ fn decode(question: &[u8], answer: &[u8], kind: u16) -> Result<Vec<IpAddr>, DnsE
     let bad = DnsError::Malformed;
     let word = |at: usize| answer.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
     if answer.len() < 12 {
-        return Err(bad("it is too short"));
+        return Err(bad("it is truncated before its header ends"));
     }
     if answer[2] & 0x80 == 0 {
-        return Err(bad("it is a question"));
+        return Err(bad("it is a query"));
     }
     if answer[3] & 0x0f != 0 {
         return Err(DnsError::Refused(answer[3] & 0x0f));
@@ -125,23 +126,23 @@ fn decode(question: &[u8], answer: &[u8], kind: u16) -> Result<Vec<IpAddr>, DnsE
     if answer[2] & 0x02 != 0 {
         return Err(bad("it is truncated"));
     }
-    // Servers may answer in another case than the one asked.
+    // Servers may answer with another case than that of the query.
     if word(4) != Some(1) || !answer.get(12..question.len()).is_some_and(|q| q.eq_ignore_ascii_case(&question[12..])) {
-        return Err(bad("it answers another question"));
+        return Err(bad("it answers another query"));
     }
     let count = word(6).unwrap_or(0);
     let (mut at, mut found) = (question.len(), Vec::new());
     for _ in 0..count {
-        at = skip_name(answer, at).ok_or(bad("a name in it is broken"))?;
+        at = skip_name(answer, at).ok_or(bad("it contains an invalid name"))?;
         let (Some(this), Some(class), Some(length)) = (word(at), word(at + 2), word(at + 8)) else {
-            return Err(bad("it is cut off"));
+            return Err(bad("it ends prematurely"));
         };
-        let data = answer.get(at + 10..at + 10 + usize::from(length)).ok_or(bad("it is cut off"))?;
+        let data = answer.get(at + 10..at + 10 + usize::from(length)).ok_or(bad("it ends prematurely"))?;
         if this == kind && class == INTERNET {
             match (kind, <[u8; 4]>::try_from(data), <[u8; 16]>::try_from(data)) {
                 (A, Ok(v4), _) => found.push(IpAddr::from(v4)),
                 (AAAA, _, Ok(v6)) => found.push(IpAddr::from(v6)),
-                _ => return Err(bad("an address in it has the wrong length")),
+                _ => return Err(bad("it contains an address of the wrong length")),
             }
         }
         at += 10 + usize::from(length);
@@ -149,7 +150,7 @@ fn decode(question: &[u8], answer: &[u8], kind: u16) -> Result<Vec<IpAddr>, DnsE
     if found.is_empty() { Err(DnsError::Empty) } else { Ok(found) }
 }
 
-/// Where a name ends: labels up to a zero, or up to a pointer, which is not followed.
+/// The end of a name: labels up to a zero, or up to a pointer, which is not followed.
 fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let length = *message.get(at)?;

@@ -1,6 +1,6 @@
-//! etcd as this host sees it: what stands on the disk, and what a running member says.
+//! etcd from the point of view of this host: the data on the disk, and the status of a running member.
 //!
-//! In: an [`EtcdAsk`]. Out: an [`EtcdFact`]. What stands on the disk is told whether or not anybody answers.
+//! In: an [`EtcdAsk`]. Out: an [`EtcdFact`]. The data on the disk is reported whether or not a member answers.
 
 use super::stuck;
 use crate::agent::etcd::member::{BORN, GENESIS, access, read_mark};
@@ -20,19 +20,19 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long the member may take; one without quorum takes all of it.
+/// How long the member may take; a member without quorum takes all of it.
 const WITHIN: Duration = Duration::from_millis(1400);
-/// How long one may take that did not answer in that time.
+/// How long a member may take that did not answer in that time.
 const LONGER: Duration = Duration::from_secs(4);
-/// Where it tells whoever is on its host how it is.
+/// The metrics address of the member, for its own host only.
 const METRICS: &str = "127.0.0.1:2384";
-/// The Secret that shows whether Secrets are encrypted, and what encryption begins with.
+/// The Secret that shows whether Secrets are encrypted, and the prefix of encrypted values.
 const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
 const CIPHERTEXT: &[u8] = b"k8s:enc:";
-/// So many directories that were moved aside are read, those that were written to last.
+/// How many archived data directories are read, those written last.
 const MOST_ASIDE: usize = 16;
 
-/// Looks at disk and member.
+/// Observes disk and member.
 pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<EtcdFact> {
     let data = root.path(&ask.data_dir)?;
     let mut fact = EtcdFact {
@@ -46,22 +46,22 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     };
     let access = match access(root, ask) {
         Ok(access) => access,
-        // Before the first certificate there is nothing to ask with, and nobody who would answer.
+        // Before the first certificate there are no credentials, and no member that would answer.
         Err(fault) => {
             let fact = EtcdFact { trouble: Some(fault.what), ..fact };
             return on_disk(data, fact, disk).await;
         }
     };
-    // Who asks for the disks wants to know what is there when nobody answers.
+    // With `disk`, the data must be read even if no member answers.
     let (election, limit) = if disk { (Election::NotAwaited, 2 * WITHIN) } else { (Election::Awaited, 2 * WITHIN) };
     let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
-    // Read past the API, which would decrypt it.
+    // Read directly from etcd, because the API server would decrypt it.
     fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));
-    let silent = || EtcdError::Silent { doing: "tell its status", within_ms: WITHIN.as_millis() };
+    let silent = || EtcdError::Silent { doing: "report its status", within_ms: WITHIN.as_millis() };
     let mut seen = seen.unwrap_or_else(|_| Err(silent()));
     if matches!(seen, Err(EtcdError::Silent { .. })) {
-        // Slow is not dead: it gets more time, and its process is asked whether it lives.
+        // Slow is not dead: it gets more time, and its process is probed.
         let again = tokio::time::timeout(LONGER, Box::pin(view(&access, LONGER, Election::NotAwaited)));
         let (again, lives) = tokio::join!(again, lives());
         fact.slow = lives && !matches!(again, Ok(Ok(_)));
@@ -74,7 +74,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         }
         Err(error) => fact.trouble = Some(error.to_string()),
     }
-    // What its files say counts only where the member cannot speak for the cluster; reading them takes a moment.
+    // The data on the disk counts only if the member cannot speak for the cluster; reading it takes a while.
     let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
     if speaks && !disk {
         return Ok(fact);
@@ -86,7 +86,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     Ok(fact)
 }
 
-/// Whether the member's process answers its own health check, whatever it says: one that is frozen takes connections and says nothing.
+/// Whether the process of the member answers its own health check, with any result: a frozen process accepts
+/// connections and does not answer.
 async fn lives() -> bool {
     let asked = async {
         let mut to = TcpStream::connect(METRICS).await?;
@@ -98,7 +99,7 @@ async fn lives() -> bool {
     matches!(tokio::time::timeout(LONGER, asked).await, Ok(Ok(true)))
 }
 
-/// Adds what was moved aside; what cannot be read is nothing to come back from.
+/// Adds the archived data; unreadable data is useless for a recovery.
 async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
     fact.aside = blocking(move || {
         let Ok(entries) = std::fs::read_dir(&data) else { return Ok(BTreeMap::new()) };
@@ -122,7 +123,7 @@ async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
     Ok(fact)
 }
 
-/// Adds how far the data goes, where there is any.
+/// Adds the position of the data, if there is any.
 async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdFact> {
     if disk {
         fact = moved_aside(data.clone(), fact).await?;
@@ -140,10 +141,10 @@ async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdF
     Ok(fact)
 }
 
-/// The settings that the member runs by.
+/// The settings of the member.
 const SETTINGS: &str = "/etc/etcd/etcd.env";
 
-/// Where the member that was set up here has its data, when that is somewhere else than asked for.
+/// The data directory of the member set up here, if it differs from the requested one.
 fn elsewhere(root: &Root, wanted: &str) -> Option<String> {
     let settings = std::fs::read_to_string(root.own(SETTINGS)).ok()?;
     let named = settings.lines().rev().find_map(|line| line.strip_prefix("ETCD_DATA_DIR="))?.trim();

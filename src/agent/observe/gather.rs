@@ -1,8 +1,9 @@
-//! What explains the state of this host to somebody who cannot look at it: journals, logs of pods, the kernel, disks, network.
+//! Diagnostics of this host for a user without access to it: journals, logs of pods, the kernel, disks, network.
 //!
-//! In: units and files ([`GatherAsk`]). Out: pages of text, each with its newest part when it is long, without secrets: what is in
-//! key files and in mounted Secrets here is known and struck out before anything leaves the host, and so is what looks like a
-//! secret ([`crate::model::redact`]). Changes nothing. What cannot be had is a page that says why.
+//! In: units and files ([`GatherAsk`]). Out: pages of text, each with its newest part if it is long, without secrets.
+//! The content of key files and of mounted Secrets on this host is known and redacted before anything leaves the
+//! host, and so is everything that resembles a secret ([`crate::model::redact`]). Changes nothing. Unavailable data
+//! becomes a page with the reason.
 
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, failed};
@@ -24,14 +25,14 @@ const PAGE: usize = 512 << 10;
 const ALL: usize = 6 << 20;
 /// Lines of one journal.
 const LINES: &str = "4000";
-/// Newest logs of one container: the running one and the one before it.
+/// The newest logs of one container: the running one and its predecessor.
 const LOGS: usize = 2;
-/// No file with a secret comes near this.
+/// Larger than any file with a secret.
 const LARGEST_SECRET: u64 = 64 << 10;
-/// Files that may hold secrets are looked for so deep.
+/// The depth of the search for files with secrets.
 const DEEP: usize = 12;
 
-/// What the kernel says of itself.
+/// Files of the kernel.
 const FILES: [(&str, &str); 12] = [
     ("os-release", "/etc/os-release"),
     ("hosts", "/etc/hosts"),
@@ -46,7 +47,7 @@ const FILES: [(&str, &str); 12] = [
     ("pressure-memory", "/proc/pressure/memory"),
     ("pressure-io", "/proc/pressure/io"),
 ];
-/// What programs say, where they are installed.
+/// Output of programs, if they are installed.
 const PROGRAMS: [(&str, &[&str]); 21] = [
     ("time", &["timedatectl"]),
     ("boots", &["journalctl", "--list-boots", "--no-pager", "-q"]),
@@ -82,12 +83,12 @@ const PROGRAMS: [(&str, &[&str]); 21] = [
         ],
     ),
 ];
-/// Where kubelet keeps the volumes of pods, tokens and Secrets among them.
+/// The directory of the volumes of pods, tokens and Secrets among them.
 const PODS: &str = "/var/lib/kubelet/pods";
 const TOKENS: [&str; 2] = ["kubernetes.io~projected", "kubernetes.io~secret"];
-/// Logs of containers, as kubelet lays them out: `NAMESPACE_POD_UID/CONTAINER/N.log`.
+/// Logs of containers, in kubelet's layout: `NAMESPACE_POD_UID/CONTAINER/N.log`.
 const LOG_DIR: &str = "/var/log/pods";
-/// The namespace whose logs are the cluster's own; those of applications are none of ours.
+/// The namespace of the cluster's own pods; logs of applications are not gathered.
 const OURS: &str = "kube-system_";
 
 /// Gathers everything.
@@ -100,7 +101,7 @@ pub(in crate::agent) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec
     })
     .await?;
     let mut album = Album { redactor, left: ALL, pages: Vec::new() };
-    // What explains most comes first: should all of it be too much, the rest is left out.
+    // The most important pages come first: if everything is too much, the rest is omitted.
     if host.root.is_host() {
         let since = format!("-{}h", ask.hours.clamp(1, 24 * 366));
         for unit in &ask.units {
@@ -127,7 +128,7 @@ pub(in crate::agent) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec
     Ok(album.pages)
 }
 
-/// Pages so far, and what they may still hold.
+/// Pages so far, and the remaining space.
 struct Album {
     redactor: Redactor,
     left: usize,
@@ -139,7 +140,7 @@ impl Album {
         if !is_place(&name) {
             return;
         }
-        // First all of it is made safe, then it is shortened: half a secret is one, too.
+        // Text is redacted before it is shortened: half a secret is a secret, too.
         let (text, struck) = self.redactor.strike(&text);
         let text: String =
             text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c }).collect();
@@ -150,21 +151,21 @@ impl Album {
     }
 }
 
-/// Where the first whole line at or after a place begins.
+/// The beginning of the first complete line at or after an offset.
 fn line_from(text: &str, at: usize) -> usize {
     text.as_bytes()[at..].iter().position(|b| *b == b'\n').map_or(text.len(), |end| at + end + 1)
 }
 
-/// What a program says, or why it says nothing.
+/// The output of a program, or why there is none.
 async fn said(argv: &[&str]) -> String {
     match run(argv, PATIENCE).await {
         Ok(ran) if ran.ok() => ran.out,
-        Ok(ran) => format!("{}{}({} ended with {:?})\n", ran.out, ran.err, argv.join(" "), ran.code),
+        Ok(ran) => format!("{}{}({} exited with {:?})\n", ran.out, ran.err, argv.join(" "), ran.code),
         Err(fault) => format!("{}\n({})\n", fault.tail.join("\n"), fault.what),
     }
 }
 
-/// The end of a file, from a whole line on.
+/// The end of a file, from a complete line on.
 fn read_end(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = fs::File::open(path)?;
@@ -182,7 +183,7 @@ fn read_end(path: &Path) -> String {
     read().unwrap_or_else(|error| format!("({}: {error})\n", path.display()))
 }
 
-/// The files asked for, those that everybody may read.
+/// The requested files, if they are world-readable.
 fn texts_of_files(root: &Root, files: &[String]) -> Vec<(String, String)> {
     let one = |name: &String| {
         let path = root.path(name).ok()?;
@@ -221,7 +222,7 @@ fn logs(root: &Root) -> Vec<(String, String)> {
     found
 }
 
-/// Everything on this host that must not leave it.
+/// The secrets on this host that must not leave it.
 fn known(root: &Root) -> Known {
     let mut known = Known::default();
     for dir in SECRETS {
@@ -235,7 +236,7 @@ fn known(root: &Root) -> Known {
     for pod in entries(&root.own(PODS)) {
         for kind in TOKENS {
             walk(&pod.join("volumes").join(kind), DEEP, &mut |path| {
-                // Beside a token lie the authority's certificate and the namespace, which are no secrets.
+                // Beside a token are the CA certificate and the namespace, which are not secret.
                 if !matches!(name(path).as_str(), "ca.crt" | "namespace")
                     && let Some(text) = small(path)
                 {
@@ -254,7 +255,8 @@ fn small(path: &Path) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Calls for a file, or for every file below a folder; a volume's files are links into a folder beside them, which is seen by itself.
+/// Calls for a file, or for every file below a directory; the files of a volume are links into a directory beside
+/// them, which is visited as well.
 fn walk(at: &Path, deep: usize, each: &mut dyn FnMut(&Path)) {
     match fs::symlink_metadata(at) {
         Ok(found) if found.is_dir() && deep > 0 => entries(at).iter().for_each(|path| walk(path, deep - 1, each)),

@@ -1,7 +1,7 @@
-//! Looking at everything that was asked for, all at once, without changing anything.
+//! Observes all requested facts concurrently, without changing anything.
 //!
-//! In: an [`ObserveAsk`]. Out: [`HostFacts`]. What cannot be read for a reason other than not being there is a fault of the
-//! whole observation: half the facts would be taken for all of them.
+//! In: an [`ObserveAsk`]. Out: [`HostFacts`]. A read failure other than a missing file is a fault of the whole
+//! observation: half of the facts would be taken for all of them.
 
 pub(super) mod api;
 mod certificates;
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-/// Everything asked for, gathered concurrently.
+/// All requested facts, gathered concurrently.
 pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> {
     let ObserveAsk {
         files: paths,
@@ -54,7 +54,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         api,
         dns,
     } = ask;
-    host.waits("everything asked for to be looked at");
+    host.waits("the observation of the host");
     let root = &host.root;
     let (
         system,
@@ -135,11 +135,11 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         dns,
         ..system
     };
-    // Last, so that it is the clock at the moment of the answer.
+    // Last, so that it is the time of the answer.
     Ok(HostFacts { now_ms: crate::agent::machine::when::now_ms(), ..facts })
 }
 
-/// Blocking work that owns what it needs.
+/// Blocking work that owns its arguments.
 async fn with<A: Send + 'static, T: Send + 'static>(
     root: &Root,
     asked: A,
@@ -158,7 +158,7 @@ fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFac
         if !meta.is_file() {
             continue;
         }
-        // Gone between the two calls: not there.
+        // Deleted between the two calls: missing.
         let Ok(content) = fs::read(&at) else { continue };
         let fact = FileFact {
             digest: Digest::of(&content),
@@ -171,24 +171,24 @@ fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFac
     Ok(found)
 }
 
-/// What every file that hactl writes into a folder of its own begins with.
+/// The beginning of every file that hactl writes into a directory of its own.
 const WRITTEN: &[u8] = b"# Written by hactl";
-/// So many files of such a folder are looked at; nobody has as many registries.
+/// How many files of such a directory are read; more than any number of registries.
 const MOST_FILES: usize = 2000;
 
-/// The files below some folders that hactl wrote. Those that people put there are none of its business.
+/// The files below some directories that hactl wrote. Files of the administrator are ignored.
 fn own_files(root: &Root, folders: &[String]) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     let mut looked = 0;
     let mut left: Vec<String> = folders.to_vec();
     while let Some(folder) = left.pop() {
-        // A folder that is not there has no files.
+        // A missing directory has no files.
         let Ok(entries) = fs::read_dir(root.path(&folder)?) else { continue };
         for entry in entries.flatten() {
             let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
             looked += 1;
             if looked > MOST_FILES {
-                return Err(crate::agent::fault::failed(format!("{folder} holds more than {MOST_FILES} files")));
+                return Err(crate::agent::fault::failed(format!("{folder} contains more than {MOST_FILES} files")));
             }
             let path = format!("{folder}/{name}");
             if kind.is_dir() {
@@ -243,7 +243,7 @@ fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
     Ok(found)
 }
 
-/// The stamp of this host.
+/// The cluster id of this host.
 fn stamp(root: &Root) -> Outcome<Option<crate::model::facts::ClusterId>> {
     files::read_stamp(&root.own(files::STAMP))
 }

@@ -1,7 +1,7 @@
-//! Who on the host's own network has an address.
+//! Which machine on the host's own network has an address.
 //!
-//! In: an IPv4 address. Out: the hardware address that answers for it. The kernel is made to ask by ARP, which every machine
-//! answers, whatever its ports and firewall say; one datagram to the discard port makes it ask.
+//! In: an IPv4 address. Out: the hardware address that answers for it. The kernel sends an ARP request, which every
+//! machine answers, whatever its ports and firewall; one datagram to the discard port triggers it.
 
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, failed};
@@ -11,22 +11,22 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
-/// An answer takes a millisecond on a local network; the kernel asks three times, a second apart.
+/// An answer takes a millisecond on a local network; the kernel sends three requests, a second apart.
 const PATIENCE: Duration = Duration::from_millis(400);
 const EVERY: Duration = Duration::from_millis(20);
 /// `ATF_COM` of linux/if_arp.h: the entry is complete.
 const COMPLETE: u32 = 2;
 const DISCARD: u16 = 9;
 
-/// The hardware address of whoever has `address`; `None` when nobody answers or the host itself has it.
+/// The hardware address that has `address`; `None` if there is no answer or the host itself has it.
 pub(in crate::agent) async fn owner(host: &Host, address: Ipv4Addr) -> Outcome<Option<String>> {
-    host.waits(format!("somebody to answer for {address}"));
-    // What the kernel remembers may be long gone. Nothing remembered is no failure here, nor is a host without `ip`.
+    host.waits(format!("an ARP answer for {address}"));
+    // An entry of the kernel may be outdated. A missing entry is no failure, nor is a host without `ip`.
     let _ = run(&["ip", "neigh", "flush", "to", &address.to_string()], Duration::from_secs(2)).await;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await;
     let socket = socket.map_err(|e| failed(format!("could not open a datagram socket: {e}")))?;
     if socket.send_to(&[0], (address, DISCARD)).await.is_err() {
-        // No way there, so nobody of the host's networks has it.
+        // No route: it is not in a network of the host.
         return Ok(None);
     }
     let until = Instant::now() + PATIENCE;
@@ -67,7 +67,7 @@ mod tests {
             10.88.0.101      0x1         0x6         cc:cc:cc:cc:cc:cc     *        eth0\n";
         let who = |last| answered(table, Ipv4Addr::new(10, 88, 0, last));
         assert_eq!(who(10).as_deref(), Some("aa:aa:aa:aa:aa:aa"));
-        assert_eq!(who(100), None, "asked, and not answered");
+        assert_eq!(who(100), None, "requested, and not answered");
         assert_eq!(who(101).as_deref(), Some("cc:cc:cc:cc:cc:cc"), "permanent and complete");
         assert_eq!(who(1), None);
     }

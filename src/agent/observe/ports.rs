@@ -1,6 +1,6 @@
-//! Who listens on which TCP port, from the kernel's own tables.
+//! Which process listens on which TCP port, from the tables of the kernel.
 //!
-//! In: ports. Out: those that are taken and by whom. Processes are searched only for ports that are taken.
+//! In: ports. Out: those in use and their processes. Processes are searched only for ports in use.
 
 use crate::agent::machine::root::Root;
 use crate::model::facts::PortFact;
@@ -13,7 +13,7 @@ const LISTEN: &str = "0A";
 /// Listening ports with the inode of their socket.
 fn listeners(root: &Root) -> Vec<(u16, u64)> {
     let read = |path| fs::read_to_string(root.own(path)).unwrap_or_default();
-    // Of this process's own network: /proc/net points to it.
+    // Those of this process's own network namespace: /proc/net refers to it.
     [read("/proc/net/tcp"), read("/proc/net/tcp6")].iter().flat_map(|text| parse(text)).collect()
 }
 
@@ -29,12 +29,12 @@ fn parse(text: &str) -> Vec<(u16, u64)> {
         .collect()
 }
 
-/// Whether anybody listens on a port.
+/// Whether a process listens on a port.
 pub(in crate::agent) fn listening(root: &Root, port: u16) -> bool {
     listeners(root).iter().any(|(p, _)| *p == port)
 }
 
-/// The taken ones among `ports`.
+/// The ports in use among `ports`.
 pub(super) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
     let wanted: BTreeSet<u16> = ports.iter().copied().collect();
     let found: Vec<(u16, u64)> = listeners(root).into_iter().filter(|(port, _)| wanted.contains(port)).collect();
@@ -50,7 +50,7 @@ pub(super) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
     by_port.into_iter().map(|(port, by)| PortFact { port, by: by.into_iter().collect::<Vec<_>>().join(", ") }).collect()
 }
 
-/// Which process has which of these sockets open, such as `nginx (pid 812)`; of several the one with the lowest number.
+/// The processes that have these sockets open, such as `nginx (pid 812)`; of several the one with the lowest pid.
 fn owners(root: &Root, wanted: &BTreeSet<u64>) -> BTreeMap<u64, String> {
     let mut pids: Vec<u32> = fs::read_dir(root.own("/proc"))
         .map(|all| all.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
@@ -62,7 +62,7 @@ fn owners(root: &Root, wanted: &BTreeSet<u64>) -> BTreeMap<u64, String> {
             break;
         }
         let process = root.own("/proc").join(pid.to_string());
-        // Gone in the meantime, or not ours to look into.
+        // Ended in the meantime, or not accessible.
         let Ok(open) = fs::read_dir(process.join("fd")) else { continue };
         for target in open.flatten().filter_map(|e| fs::read_link(e.path()).ok()) {
             let inode = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());

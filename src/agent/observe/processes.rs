@@ -1,5 +1,5 @@
-//! When the main processes of the static pods started, from /proc: what tells whether they run by the manifests that are
-//! there.
+//! The start times of the main processes of the static pods, from /proc: they show whether the processes run with the
+//! present manifests.
 //!
 //! In: /proc. Out: program name to start time, the newest of each.
 
@@ -30,17 +30,17 @@ pub(in crate::agent) fn started() -> BTreeMap<String, i64> {
     found
 }
 
-/// When a process started, hundredths of a second since the boot: what tells exactly which of two is older.
+/// The start of a process, hundredths of a second since the boot: shows exactly which of two is older.
 pub(in crate::agent) fn start(process: u32) -> Option<i64> {
     start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The same in milliseconds since 1970, to some hundredths of a second.
+/// The same in milliseconds since 1970, with a precision of some hundredths of a second.
 pub(in crate::agent) fn started_at(process: u32) -> Option<i64> {
     Some(booted_ms()? + start(process)? * 1000 / TICKS)
 }
 
-/// When the host booted, milliseconds since 1970.
+/// The boot time of the host, milliseconds since 1970.
 fn booted_ms() -> Option<i64> {
     let text = fs::read_to_string("/proc/uptime").ok()?;
     let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
@@ -48,7 +48,7 @@ fn booted_ms() -> Option<i64> {
     Some(now_ms() - uptime)
 }
 
-/// Field 22 of /proc/PID/stat; the second field may hold blanks and brackets, so counting starts behind it.
+/// Field 22 of /proc/PID/stat; the second field may contain blanks and brackets, so counting starts after it.
 fn start_ticks(stat: &str) -> Option<i64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,8 +1,8 @@
-//! Whether hosts reach one another on the ways that components will use: one side listens, the other knocks.
+//! Connectivity between hosts on the ports of the components: one side listens, the other sends probes.
 //!
-//! In: who will knock on which way; whom to knock at. Out: which knocks were heard, and why the others did not get through. A knock on
-//! a TCP port sends more than fits one packet and wants it back, so that a path that swallows large packets is found out.
-//! Listeners end when they have heard all that is expected, or after their time.
+//! In: the probes to be received and the probes to be sent. Out: which probes were received, and why the others
+//! failed. A probe of a TCP port sends more than one packet and expects an echo, which detects paths that drop large
+//! packets. Listeners end when they have received all expected probes, or at their deadline.
 
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad};
@@ -20,19 +20,19 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Begins every knock, so that nobody else's packet is taken for one.
+/// The beginning of every probe, which distinguishes it from other packets.
 const HELLO: &[u8; 12] = b"hactl-knock\0";
-/// Ten packets' worth.
+/// Ten packets.
 const ECHOED: usize = 16 << 10;
-/// Hosts do not begin at the same moment.
+/// Hosts do not begin at the same time.
 const LONGER: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(60);
-/// For all knocks of a preflight of 100 hosts.
+/// Enough for all probes of a preflight of 100 hosts.
 const MOST: usize = 4096;
 /// The Virtual Router Redundancy Protocol, RFC 5798.
 const VRRP: u32 = 112;
 
-/// What has been heard so far.
+/// What has been received so far.
 #[derive(Debug)]
 struct Listener {
     heard: Mutex<BTreeSet<(u16, Way)>>,
@@ -61,19 +61,19 @@ fn greeted(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([*rest.first()?, *rest.get(1)?]))
 }
 
-/// How long a registry may take to take a connection.
+/// How long a registry may take to accept a connection.
 const DIAL: Duration = Duration::from_secs(4);
-/// For all mirrors of all registries of an inventory.
+/// Enough for all mirrors of all registries of an inventory.
 const MOST_PLACES: usize = 64;
 
-/// Which registries none of whose places takes a connection from here, and why.
+/// The registries of which no mirror accepts a connection from here, and why.
 pub(in crate::agent) async fn dial(
     host: &Host,
     registries: BTreeMap<String, Vec<String>>,
 ) -> Outcome<BTreeMap<String, String>> {
     let count: usize = registries.values().map(Vec::len).sum();
     if count > MOST_PLACES {
-        return Err(bad(format!("{count} places of registries are more than the {MOST_PLACES} that are tried")));
+        return Err(bad(format!("{count} addresses of registries exceed the limit of {MOST_PLACES}")));
     }
     host.waits("registries to be reached");
     let one = async |place: &String| match tokio::time::timeout(DIAL, TcpStream::connect(place.as_str())).await {
@@ -89,7 +89,7 @@ pub(in crate::agent) async fn dial(
     Ok(futures::future::join_all(all).await.into_iter().flatten().collect())
 }
 
-/// Knocks and listens at once: both sides must be at it at the same time.
+/// Sends and receives probes at once: both sides must do so at the same time.
 pub(in crate::agent) async fn meet(
     host: &Host,
     meeting: ConnectivityTest,
@@ -97,7 +97,7 @@ pub(in crate::agent) async fn meet(
     let ConnectivityTest { who, address, expected, knocks, within_ms } = meeting;
     let most = expected.len().max(knocks.len());
     if most > MOST {
-        return Err(bad(format!("{most} ways are more than the {MOST} that are tried at once")));
+        return Err(bad(format!("{most} probes exceed the limit of {MOST}")));
     }
     host.waits("the other hosts to be reached");
     let within = Duration::from_millis(within_ms);
@@ -105,7 +105,7 @@ pub(in crate::agent) async fn meet(
     Ok((heard, knocked))
 }
 
-/// Listens on every way that somebody will knock on.
+/// Listens on every port on which a probe is expected.
 async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> Vec<ProbeResult> {
     let ear = Arc::new(Listener { heard: Mutex::default(), news: Notify::new() });
     let ways: BTreeSet<Way> = expected.iter().map(|e| e.way).collect();
@@ -124,7 +124,8 @@ async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> V
             }),
         };
         if bound.is_err() {
-            // Somebody else has it: said by the check of the ports, and no verdict on the way.
+            // Another process uses it: the check of the ports reports that, and it says nothing about the
+            // connectivity.
             deaf.insert(way);
         }
     }
@@ -136,7 +137,7 @@ async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> V
             break;
         }
     }
-    // Who was heard last still wants its echo, which the listener is about to send.
+    // The last sender still waits for its echo, which the listener is about to send.
     if !wanted.is_empty() {
         sleep(AGAIN).await;
     }
@@ -158,7 +159,7 @@ async fn hear_tcp(socket: TcpListener, way: Way, ear: Arc<Listener>) {
             let mut all = vec![0; ECHOED];
             let read = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut all)).await;
             let (Ok(Ok(_)), Some(who)) = (read, greeted(&all)) else { return };
-            // The one who knocked says whether the echo arrived.
+            // The sender reports whether the echo arrived.
             if stream.write_all(&all).await.is_ok() {
                 ear.hears(who, way);
             }
@@ -182,7 +183,7 @@ async fn hear_vrrp(socket: UdpSocket, ear: Arc<Listener>) {
     let mut packet = [0; 256];
     loop {
         let Ok(length) = socket.recv(&mut packet).await else { return };
-        // A raw IPv4 socket gives the header, too; its length stands in its first byte, in words.
+        // A raw IPv4 socket returns the header, too; its length is in its first byte, in words.
         let header = usize::from(packet[0] & 0x0f) * 4;
         if let Some(who) = packet.get(header..length).and_then(greeted) {
             ear.hears(who, Way::Vrrp);
@@ -190,19 +191,19 @@ async fn hear_vrrp(socket: UdpSocket, ear: Arc<Listener>) {
     }
 }
 
-/// A raw socket for VRRP. The standard library has no name for one; its datagram calls are the same.
+/// A raw socket for VRRP. The standard library has no type for one; its datagram calls are the same.
 fn raw() -> io::Result<UdpSocket> {
     use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
     let protocol = Protocol::from_raw(NonZeroU32::new(VRRP).ok_or(io::ErrorKind::InvalidInput)?);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(protocol))?;
     let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
-    // As keepalived sends: a packet filter lets nothing else in.
+    // The TTL of keepalived: a packet filter accepts nothing else.
     socket.set_ttl(255)?;
     Ok(socket)
 }
 
-/// Knocks at all of these at once. Per knock: `None`, or why it did not get through.
+/// Sends all these probes at once. Per probe: `None`, or why it failed.
 async fn knock(who: u16, knocks: Vec<Probe>, within: Duration) -> Vec<Option<String>> {
     let until = Instant::now() + within;
     let tries = knocks.into_iter().map(|knock| async move {
@@ -223,7 +224,7 @@ async fn tcp(who: u16, to: SocketAddr, echo: bool, until: Instant) -> Result<(),
             Ok(Ok(stream)) => match timeout_at(until, echoed(stream, who)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => last = format!("connected, then {error}"),
-                Err(_) => return Err("connected, but large packets do not get through".to_owned()),
+                Err(_) => return Err("connected, but large packets are dropped".to_owned()),
             },
             // Refused while the other side is not listening yet.
             Ok(Err(error)) => last = error.to_string(),
@@ -240,7 +241,7 @@ async fn echoed(mut stream: TcpStream, who: u16) -> io::Result<()> {
     stream.write_all(&all).await?;
     let mut back = vec![0; ECHOED];
     stream.read_exact(&mut back).await?;
-    if back == all { Ok(()) } else { Err(io::Error::other("something else came back")) }
+    if back == all { Ok(()) } else { Err(io::Error::other("the echo differs")) }
 }
 
 async fn udp(who: u16, to: SocketAddr, until: Instant) -> Result<(), String> {
@@ -265,7 +266,7 @@ async fn udp(who: u16, to: SocketAddr, until: Instant) -> Result<(), String> {
     Err(last)
 }
 
-/// Nobody answers on this way; whether it was heard, the other side says.
+/// VRRP has no answer; the other side reports whether it was received.
 async fn vrrp(who: u16, to: IpAddr) -> Result<(), String> {
     let socket = raw().map_err(|e| format!("could not open a raw socket: {e}"))?;
     let mut last = Ok(());
@@ -299,7 +300,7 @@ mod tests {
             tokio::join!(listen(HERE, expected, Duration::from_secs(60)), knock(7, knocks, Duration::from_secs(60)));
         assert_eq!(told, [None, None]);
         assert!(heard.iter().all(|h| h.heard == Some(true)));
-        assert!(begun.elapsed() < Duration::from_secs(30), "it waited for its time to end");
+        assert!(begun.elapsed() < Duration::from_secs(30), "it waited for its deadline");
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
-//! Whether a member that runs will never catch up by itself, as far as its own host can tell.
+//! Whether a running member will never catch up, as far as its own host can tell.
 //!
-//! In: its data, its journal and its metrics. Out: what was seen, in words. Slow is not stuck: either raft itself said that the log lacks what
-//! this member once acknowledged, or the member hears its leader and has written nothing at all for a whole minute. That the leader went
-//! on meanwhile is judged by who knows the others.
+//! In: its data, its journal and its metrics. Out: the symptom, in words. Slow is not stuck. Either raft itself
+//! reported that the log lacks entries that this member once acknowledged, or the member has a leader and has written
+//! nothing for a whole minute. Code that knows the other members judges whether the leader made progress meanwhile.
 
 use crate::agent::machine::run::run;
 use crate::agent::machine::when::now_ms;
@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Where etcd tells its metrics, to its own host alone.
+/// The metrics address of etcd, for its own host only.
 const METRICS: &str = "127.0.0.1:2384";
-/// How long each question may take.
+/// How long each query may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// A member that has run for so long and written nothing for so long, milliseconds.
+/// How long a member must have run and written nothing, milliseconds.
 const QUIET_MS: i64 = 60_000;
-/// Metrics are shorter than this.
+/// Larger than any metrics.
 const LARGEST: u64 = 4 << 20;
 
-/// What was seen of the member whose data this is.
+/// The symptom of the member with this data.
 pub(super) async fn stuck(data: &Path, disk: &DiskFact) -> Option<String> {
     if let Some(why) = panicked(&journal().await, disk.index) {
         return Some(why);
@@ -32,13 +32,13 @@ pub(super) async fn stuck(data: &Path, disk: &DiskFact) -> Option<String> {
     waits(&metrics, now_ms(), quiet)
 }
 
-/// The end of the member's journal; empty where it cannot be read.
+/// The end of the member's journal; empty if it is unreadable.
 async fn journal() -> String {
     let argv = ["journalctl", "-u", ETCD_UNIT, "-n", "200", "-o", "cat", "--no-pager", "-q"];
     run(&argv, WITHIN).await.map(|ran| ran.out).unwrap_or_default()
 }
 
-/// Raft's last panic about a commit beyond the end of the log, where the log that is there still ends before it.
+/// Raft's last panic about a commit beyond the end of the log, if the present log still ends before it.
 fn panicked(journal: &str, last: u64) -> Option<String> {
     let number = |text: &str| text.split_once(')')?.0.parse::<u64>().ok();
     let (commit, index) = journal.lines().rev().find_map(|line| {
@@ -46,18 +46,21 @@ fn panicked(journal: &str, last: u64) -> Option<String> {
         Some((number(commit)?, number(rest)?))
     })?;
     (commit > last).then(|| {
-        format!("raft ends it with \"tocommit({commit}) is out of range [lastIndex({index})]\": its log lacks what it acknowledged")
+        format!(
+            "raft panics with \"tocommit({commit}) is out of range [lastIndex({index})]\": its log lacks \
+                 acknowledged entries"
+        )
     })
 }
 
-/// Whether it hears a leader and takes nothing from it.
+/// Whether it has a leader and receives nothing from it.
 fn waits(metrics: &str, now_ms: i64, quiet_ms: i64) -> Option<String> {
     let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
     let hears = value("etcd_server_has_leader ")? >= 1.0;
     #[allow(clippy::cast_possible_truncation, reason = "seconds since 1970, for a comparison with a minute")]
     let ran_ms = now_ms.saturating_sub((value("process_start_time_seconds ")? * 1000.0) as i64);
     let long = ran_ms >= QUIET_MS && quiet_ms >= QUIET_MS;
-    (hears && long).then(|| format!("it hears its leader and has written nothing for {} s", quiet_ms / 1000))
+    (hears && long).then(|| format!("it has a leader and has written nothing for {} s", quiet_ms / 1000))
 }
 
 async fn metrics() -> std::io::Result<String> {
@@ -68,7 +71,7 @@ async fn metrics() -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// When a file of the store was last written to, milliseconds since 1970: also one that a leader is just sending.
+/// The last write to a file of the database, milliseconds since 1970: also to one that a leader is just sending.
 fn newest(folder: &Path) -> i64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let written = files.filter_map(|file| file.metadata().and_then(|meta| meta.modified()).ok());

@@ -1,6 +1,6 @@
 //! The machine itself: names, memory, disk, addresses.
 //!
-//! In: `/proc`, `/sys`, `/etc`. Out: the first part of [`HostFacts`]. A file that a host does not have leaves its fact empty.
+//! In: `/proc`, `/sys`, `/etc`. Out: the first part of [`HostFacts`]. A missing file leaves its fact empty.
 
 use crate::agent::fault::{Outcome, failed, free_bytes};
 use crate::agent::machine::prepare::swap_in_use;
@@ -12,7 +12,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Fills in what needs nothing but reading files.
+/// Fills in the facts that only require reading files.
 pub(super) fn facts(root: &Root) -> Outcome<HostFacts> {
     let mut facts = HostFacts::default();
     let read = |path: &'static str| fs::read_to_string(root.own(path)).unwrap_or_default();
@@ -70,8 +70,8 @@ pub(in crate::agent) async fn addresses() -> Outcome<Vec<InterfaceAddress>> {
 }
 
 fn parse(text: &str) -> Outcome<Vec<InterfaceAddress>> {
-    let interfaces: Vec<Interface> =
-        serde_json::from_str(text).map_err(|e| failed(format!("ip addr says what is not a list of addresses: {e}")))?;
+    let interfaces: Vec<Interface> = serde_json::from_str(text)
+        .map_err(|e| failed(format!("the output of `ip addr` is not a list of addresses: {e}")))?;
     let each = |i: Interface| {
         let name = i.ifname;
         i.addr_info.into_iter().filter_map(move |a| {

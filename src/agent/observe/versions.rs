@@ -1,7 +1,8 @@
-//! Which versions of Kubernetes the static pods' manifests name: what the kubelet brings to run here, whether it runs already or not.
+//! The versions of Kubernetes in the manifests of the static pods: what the kubelet will run here, whether or not it
+//! runs already.
 //!
-//! In: the manifests. Out: program name to version, without the `v`. A manifest that is not there, or names its image by something else
-//! than a version, says nothing.
+//! In: the manifests. Out: program name to version, without the `v`. A missing manifest, or one whose image tag is
+//! not a version, is omitted.
 
 use crate::agent::fault::Outcome;
 use crate::agent::machine::root::Root;
@@ -11,12 +12,12 @@ use std::collections::BTreeMap;
 /// The programs of static pods.
 const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// What the manifests name.
+/// The versions in the manifests.
 pub(super) fn named(root: &Root) -> Outcome<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for program in PROGRAMS {
         let path = root.path(&format!("/etc/kubernetes/manifests/{program}.yaml"))?;
-        // What cannot be read is as good as not there: the file's own facts say more about it.
+        // An unreadable manifest counts as missing: the facts of the file explain more.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         if let Some(version) = image_of(&text, program) {
             found.insert(program.to_owned(), version.to_string());

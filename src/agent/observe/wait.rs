@@ -1,6 +1,6 @@
-//! Waiting on the host itself, close to what is waited for: no round trip between two looks.
+//! Waits on the host itself: no round trip between two polls.
 //!
-//! In: a condition and a deadline. Out: done, or a fault saying what was seen last.
+//! In: a condition and a deadline. Out: done, or a fault with the last observed state.
 
 use crate::agent::etcd::member;
 use crate::agent::fault::{Outcome, fault};
@@ -13,15 +13,15 @@ use crate::protocol::{Fault, FaultKind, WaitCondition};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often it is looked.
+/// The interval of the polls.
 const LOOK: Duration = Duration::from_millis(60);
-/// How long one look may take.
+/// How long one poll may take.
 const TRY: Duration = Duration::from_secs(2);
-/// How long a connection may take. Towards an address that is just moving here the first packet is lost, and the kernel
-/// repeats it after a second only: a new connection is quicker.
+/// How long a connection may take. If an address is just moving here, the first packet is lost, and the kernel
+/// repeats it only after a second: a new connection is faster.
 const CONNECT: Duration = Duration::from_millis(400);
 
-/// The program that the others need.
+/// The program that the others require.
 const API_SERVER: &str = "kube-apiserver";
 
 /// Waits until the condition holds.
@@ -58,7 +58,7 @@ fn name(condition: &WaitCondition) -> String {
 }
 
 /// Whether each program's process started after its manifest last changed: an API server that is about to be replaced
-/// still says ready.
+/// still reports that it is ready.
 fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u64) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt as _;
     if newer.is_empty() {
@@ -70,22 +70,22 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
         let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
         let changed = meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000;
         match started.get(program) {
-            // The API server says itself how it is.
+            // The API server reports its own readiness.
             Some(at) if *at >= changed && program == API_SERVER => {}
             Some(at) if *at >= changed => {
                 let ran = crate::agent::machine::when::now_ms().saturating_sub(*at);
                 if u64::try_from(ran).unwrap_or(0) < settled_ms {
-                    return Err(format!("{program} has only just started"));
+                    return Err(format!("{program} has just started"));
                 }
             }
-            Some(_) => return Err(format!("{program} still runs by its old manifest")),
+            Some(_) => return Err(format!("{program} still runs with its previous manifest")),
             None => return Err(format!("{program} does not run yet")),
         }
     }
     Ok(())
 }
 
-/// What is looked at, with the connection kept between two looks.
+/// The condition, with the connection kept between two polls.
 struct Poll<'a> {
     condition: &'a WaitCondition,
     web: Option<Web>,
@@ -116,13 +116,14 @@ impl<'a> Poll<'a> {
     fn web(&mut self, host: &Host, ca: &str, (name, port): (&str, u16)) -> Result<&Web, String> {
         let web = match self.web.take() {
             Some(web) => web,
-            // Certificates may still be on their way: they are read again until they can be.
+            // Certificates may not be installed yet: they are read again until they exist.
             None => Web::new(tls::client(&host.root, ca, None).map_err(|f| f.what)?, name, port, CONNECT)?,
         };
         Ok(self.web.insert(web))
     }
 
-    /// A program that has ended by itself too often. Whoever needs the API server is only counted while that one is ready.
+    /// A program that has exited too often. A program that requires the API server is only counted while that is
+    /// ready.
     async fn in_vain(&mut self, host: &Host) -> Option<Fault> {
         let WaitCondition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
         for (program, _) in newer {
@@ -132,7 +133,7 @@ impl<'a> Poll<'a> {
             }
             let ended = self.ends.of(&host.root, program);
             if ended >= *most {
-                let what = format!("{program} has ended by itself {ended} times since it runs by its new manifest");
+                let what = format!("{program} has exited {ended} times with its new manifest");
                 return Some(Fault { tail: last_words(&host.root, program), ..fault(FaultKind::Failed, what) });
             }
         }

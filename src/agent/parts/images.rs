@@ -1,8 +1,8 @@
-//! Images in containerd's store: which are there, and importing one that was delivered.
+//! Images in containerd's store: listing them, and importing a delivered one.
 //!
-//! In: a delivered OCI archive, decompressed on its way into containerd. Out: the image under its reference, unpacked, and
-//! pinned so that kubelet's clean-up of images leaves it alone. containerd is asked through its own `ctr`, which is
-//! delivered with it.
+//! In: a delivered OCI archive, decompressed while containerd reads it. Out: the image under its reference, unpacked,
+//! and pinned so that kubelet's image garbage collection keeps it. containerd is accessed with its own `ctr`, which
+//! is delivered with it.
 
 use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad, failed, fault};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 const CTR: &str = "/usr/local/bin/ctr";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const PINNED: &str = "io.cri-containerd.pinned=pinned";
-/// Label that says which part an image was imported from.
+/// The label with the part from which an image was imported.
 const PART: &str = "hactl.part";
 const LIST: Duration = Duration::from_secs(10);
 const IMPORT: Duration = Duration::from_secs(280);
@@ -32,12 +32,13 @@ struct Listed {
     part: Option<String>,
 }
 
-/// Images by reference, with the part they were imported from, or else the digest of their manifest; nothing when containerd does not run.
+/// Images by reference, with the part they were imported from, or else the digest of their manifest; none if
+/// containerd does not run.
 pub(in crate::agent) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
     if !root.own(SOCKET).exists() || !root.own(CTR).exists() {
         return Ok(BTreeMap::new());
     }
-    // A socket without a server behind it: containerd is down, and its unit says so.
+    // A socket without a server: containerd is down, and its unit shows that.
     let ran = run(&[CTR, "-n", "k8s.io", "--connect-timeout", "2s", "images", "ls"], LIST).await?;
     if !ran.ok() {
         return Ok(BTreeMap::new());
@@ -61,7 +62,7 @@ fn parse(text: &str) -> BTreeMap<String, Listed> {
         .collect()
 }
 
-/// Imports a delivered image and pins it; nothing is done twice.
+/// Imports a delivered image and pins it; idempotent.
 pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
     let Place::Image { reference } = &part.place else {
         return Err(bad(format!("{} is not an image", part.name)));
@@ -71,7 +72,7 @@ pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
         && !reference.starts_with('-')
         && reference.bytes().all(|b| b.is_ascii_graphic());
     if !plain {
-        return Err(bad(format!("{reference:?} is not a reference")));
+        return Err(bad(format!("{reference:?} is not an image reference")));
     }
     let (root, wanted) = (host.root.clone(), part.clone());
     let digest = blocking(move || manifest(&mut parts::unpacked(&root, &wanted)?, &wanted.name)).await?;
@@ -88,7 +89,7 @@ pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
     Ok(())
 }
 
-/// Lists, waiting for a containerd that is just starting.
+/// Lists the images; waits for a containerd that is just starting.
 async fn images(timeout: Duration) -> Outcome<BTreeMap<String, Listed>> {
     let until = Instant::now() + timeout;
     loop {
@@ -99,14 +100,14 @@ async fn images(timeout: Duration) -> Outcome<BTreeMap<String, Listed>> {
         if Instant::now() > until {
             return Err(crate::protocol::Fault {
                 kind: FaultKind::TimedOut,
-                ..ran.fault("containerd does not answer: listing its images")
+                ..ran.fault("containerd does not answer: ctr images ls")
             });
         }
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// The digest of the first manifest named by an OCI archive, which is what containerd will list.
+/// The digest of the first manifest of an OCI archive, which is the one that containerd lists.
 fn manifest(archive: &mut impl Read, name: &str) -> Outcome<String> {
     let corrupt = |why: &str| fault(FaultKind::Corrupt, format!("{name} is not an OCI archive: {why}"));
     let unread = |error: io::Error| failed(format!("could not read the image {name}: {error}"));

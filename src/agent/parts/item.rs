@@ -1,6 +1,7 @@
-//! What is delivered, and what becomes of it: decided here, by the component table and by the operation, and by nothing that was sent.
+//! The deliverable items and their treatment: determined here, by the component table and the operation, never by
+//! received data.
 //!
-//! In: a [`Part`] as a bundle has it, or a [`SnapshotBlob`] and what it is for. Out: an [`Item`] with its place, or a refusal.
+//! In: a [`Part`] of a bundle, or a [`SnapshotBlob`] and its use. Out: an [`Item`] with its path, or a refusal.
 
 use crate::agent::fault::{Outcome, bad};
 use crate::agent::machine::root::Root;
@@ -11,46 +12,46 @@ use crate::model::target::{Part, Place};
 use crate::protocol::SnapshotUse;
 use std::path::PathBuf;
 
-/// Snapshots that members are about to be restored from.
+/// Snapshots from which members will be restored.
 const RECOVERIES: &str = "/var/lib/hactl/incoming";
-/// Snapshots that are only looked at.
+/// Snapshots that are only checked.
 const CHECKS: &str = "/var/lib/hactl/checks";
 
-/// What is delivered.
+/// A deliverable item.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct Item {
-    /// What it is, for people.
+    /// Its name for messages.
     pub(super) words: String,
     pub(super) digest: Digest,
     pub(super) size: u64,
     pub(super) sent_digest: Digest,
     pub(super) sent_size: u64,
     pub(super) becomes: Becomes,
-    /// Where its content lies on the host, absolute.
+    /// The path of its content on the host, absolute.
     pub(super) path: String,
 }
 
-/// What becomes of it.
+/// The treatment of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Becomes {
-    /// An executable, found by others at its link.
+    /// An executable, run through its link.
     Program { link: &'static str },
-    /// Kept as it was sent, for containerd.
+    /// Kept in its compressed form, for containerd.
     Image,
     /// Kept for root alone.
     Snapshot,
 }
 
 impl Item {
-    /// A component. One that the table does not have is refused, so that no name leads anywhere but to its row's place.
+    /// A component. One that is not in the table is refused, so that no name leads to any path but that of its row.
     pub(in crate::agent) fn part(part: &Part) -> Outcome<Self> {
         let kind = if part.place == Place::Program { Kind::Program } else { Kind::Image };
         let named = || part.name.chars().take(100).collect::<String>();
-        let row = row(&part.name, kind).ok_or_else(|| bad(format!("{:?} is no component of a host's", named())))?;
+        let row = row(&part.name, kind).ok_or_else(|| bad(format!("{:?} is not a component of a host", named())))?;
         let becomes = match (row.kind, row.link) {
             (Kind::Image, _) => Becomes::Image,
             (Kind::Program, Some(link)) => Becomes::Program { link },
-            (Kind::Program, None) => return Err(bad(format!("{} has no place on a host", row.name))),
+            (Kind::Program, None) => return Err(bad(format!("{} is not installed on hosts", row.name))),
         };
         let Part { digest, size, sent_digest, sent_size, .. } = *part;
         let words = format!("{} {}", row.name, part.version.chars().take(100).collect::<String>());
@@ -72,7 +73,7 @@ impl Item {
         }
     }
 
-    /// Where its content lies.
+    /// The path of its content.
     pub(super) fn place(&self, root: &Root) -> PathBuf {
         root.below(&self.path)
     }
@@ -85,7 +86,7 @@ fn folder(to: SnapshotUse) -> &'static str {
     }
 }
 
-/// The folder of all snapshots that are for the same.
+/// The directory of all snapshots of the same use.
 pub(super) fn folder_of(root: &Root, to: SnapshotUse) -> PathBuf {
     root.own(folder(to))
 }

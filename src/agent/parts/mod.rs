@@ -1,9 +1,9 @@
-//! Parts and snapshots: what arrives compressed, is verified while it arrives, and lies content-addressed.
+//! Parts and snapshots: received compressed, verified while they arrive, and stored by digest.
 //!
-//! In: an [`Item`] and the pieces of its compressed form. Out: the content in its place, verified; a program with its link; of an
-//! image the compressed form, since containerd makes copies of its own. The compressed pieces are kept until the end, so that a
-//! delivery that was cut off goes on where it stopped; decompressing and hashing happen meanwhile, so that nothing is left to
-//! do when the last piece is there.
+//! In: an [`Item`] and the pieces of its compressed form. Out: the verified content at its path; a program with its
+//! link; of an image the compressed form, because containerd makes copies of its own. The compressed pieces are kept
+//! until the end, so that an interrupted delivery resumes. They are decompressed and hashed as they arrive, so that
+//! nothing is left to do after the last piece.
 
 pub(super) mod images;
 mod item;
@@ -41,13 +41,13 @@ pub(super) enum Piece {
 pub(super) struct Blob<'a> {
     pub pieces: &'a mut mpsc::Receiver<Piece>,
     pub appetite: &'a Appetite,
-    /// Where to say from which offset the blob is wanted.
+    /// Receives the offset from which the blob is requested.
     pub wanted: &'a mpsc::Sender<u64>,
 }
 
-/// Decompressed bytes handled at once.
+/// Decompressed bytes processed at once.
 const WINDOW: usize = 1 << 20;
-/// Largest item accepted, bytes, in either form: nothing is larger than a snapshot may be.
+/// Largest accepted item, bytes, in either form: that of a snapshot.
 const LARGEST: u64 = LARGEST_SENT;
 /// Free space that must remain after a delivery, bytes.
 const RESERVE: u64 = 64 << 20;
@@ -63,7 +63,7 @@ fn linked(paths: &Paths) -> bool {
     paths.link.as_ref().is_none_or(|(at, to)| fs::read_link(at).is_ok_and(|found| found == Path::new(to)))
 }
 
-/// Whether a part is there, intact, linked, and on the disk.
+/// Whether a part exists, intact, linked, and on the disk.
 pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
     let item = Item::part(part)?;
     let paths = Paths::of(root, &item);
@@ -72,13 +72,13 @@ pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
     }
     match paths.kept(&item)? {
         Kept::No => Ok(false),
-        // What does not reach the disk is not there: delivering it again says why.
+        // Content that does not reach the disk counts as missing: delivering it again reports why.
         Kept::Written => Ok(paths.settle().is_ok()),
         Kept::Safe => Ok(true),
     }
 }
 
-/// The content of an image, decompressed while it is read, once it is certain that it is intact.
+/// The content of an image, decompressed while it is read, after it was verified.
 pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + use<>> {
     let item = Item::part(part)?;
     let paths = Paths::of(root, &item);
@@ -89,7 +89,7 @@ pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + u
     zstd::stream::read::Decoder::new(file).explain("read", &paths.content)
 }
 
-/// Where a delivered snapshot lies, once it is certain that it is intact.
+/// The path of a delivered snapshot, after it was verified.
 pub(super) fn snapshot(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<PathBuf> {
     let item = Item::snapshot(blob, to);
     let paths = Paths::of(root, &item);
@@ -99,44 +99,44 @@ pub(super) fn snapshot(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outc
     Ok(paths.content)
 }
 
-/// Puts a snapshot that was made on this host, from a file of root's alone, where a delivery for a recovery would have put it.
+/// Stores a snapshot that was made on this host, from a file of root, where a delivery for a recovery would store it.
 pub(super) fn keep_snapshot(root: &Root, blob: SnapshotBlob, from: &Path) -> Outcome<()> {
     let item = Item::snapshot(blob, SnapshotUse::Recovery);
     let paths = Paths::of(root, &item);
     folder(&paths, &item)?;
-    fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
+    fs::rename(from, &paths.content).explain("replace", &paths.content)?;
     let file = paths.open().explain("open", &paths.content)?;
     paths.note_written(&file)
 }
 
-/// Removes a snapshot that is not needed any more, with all that lies beside it, and the folder of its kind with the last.
+/// Removes an obsolete snapshot with all its files, and the directory of its kind with the last one.
 pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<()> {
     let paths = Paths::of(root, &Item::snapshot(blob, to));
     let own = paths.content.parent().unwrap_or(&paths.content);
     crate::agent::machine::files::absent(fs::remove_dir_all(own)).explain("remove", own)?;
-    // Others of its kind may lie there, and where none does it matters to nobody.
+    // Other snapshots of its kind may be there; a missing directory is fine.
     let _ = fs::remove_dir(item::folder_of(root, to));
     Ok(())
 }
 
-/// Removes what checks left here that were cut off.
+/// Removes the remains of interrupted checks.
 pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
     let at = item::folder_of(root, SnapshotUse::Check);
     crate::agent::machine::files::absent(fs::remove_dir_all(&at)).explain("remove", &at)
 }
 
-/// The folder that an item lies in, made when it is not there.
+/// The directory of an item, made if it does not exist.
 fn folder(paths: &Paths, item: &Item) -> Outcome<()> {
     let at = paths.content.parent().unwrap_or(Path::new("/"));
     let mode = if item.becomes == Becomes::Snapshot { 0o700 } else { 0o755 };
     DirBuilder::new().recursive(true).mode(mode).create(at).explain("create", at)
 }
 
-/// Puts an item in its place, asking for its content unless it is there.
+/// Installs an item; requests its content unless it is there.
 pub(super) async fn deliver(host: &Host, part: Item, blob: &mut Blob<'_>) -> Outcome<()> {
     if part.size > LARGEST || part.sent_size > LARGEST {
         return Err(bad(format!(
-            "{} of {} bytes is larger than anything may be that is delivered",
+            "{} has {} bytes, more than the limit of a delivery",
             part.words,
             part.size.max(part.sent_size)
         )));
@@ -149,7 +149,7 @@ pub(super) async fn deliver(host: &Host, part: Item, blob: &mut Blob<'_>) -> Out
     let Some((kept, from)) = begun else { return Ok(()) };
     host.waits(format!("the content of {}", part.words));
     blob.appetite.want();
-    // The session that listens ends only together with this operation.
+    // The receiving session ends only together with this operation.
     let _ = blob.wanted.send(from).await;
     // The thread gets a channel of its own: it must end when this operation is dropped.
     let (feed, intake) = mpsc::channel(2);
@@ -167,15 +167,15 @@ pub(super) async fn deliver(host: &Host, part: Item, blob: &mut Blob<'_>) -> Out
         }
     };
     outcome.unwrap_or_else(|error| Err(failed(format!("hactl itself failed: {error}"))))?;
-    // The disk writes while the run goes on. Should that fail, or the process end, the next look does it and says so. A snapshot is gone
-    // before the disk has it.
+    // The disk writes while the run continues. If that fails, or the process ends, the next check does it and reports
+    // it. A snapshot is deleted before the disk has it.
     if part.becomes != Becomes::Snapshot {
         std::thread::spawn(move || paths.settle());
     }
     Ok(())
 }
 
-/// Puts a snapshot in its place. Of one that was only to be checked and did not arrive nothing is left.
+/// Stores a snapshot. A snapshot for a check that did not arrive leaves nothing.
 pub(super) async fn deliver_snapshot(
     host: &Host,
     snapshot: SnapshotBlob,
@@ -190,7 +190,7 @@ pub(super) async fn deliver_snapshot(
     delivered
 }
 
-/// Looks what is there: `None` when nothing need be sent, else the partial file and its length.
+/// Determines what to send: `None` if nothing, else the partial file and its length.
 fn begin(paths: &Paths, part: &Item, free: Option<u64>) -> Outcome<Option<(File, u64)>> {
     folder(paths, part)?;
     if paths.kept(part)? != Kept::No {
@@ -206,9 +206,9 @@ fn begin(paths: &Paths, part: &Item, free: Option<u64>) -> Outcome<Option<(File,
         .open(&paths.partial)
         .explain("open", &paths.partial)?;
     if flock(&partial, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(failed(format!("{} is being delivered over another channel already", part.words)));
+        return Err(failed(format!("{} is already being delivered over another channel", part.words)));
     }
-    let mut from = partial.metadata().explain("look at", &paths.partial)?.len();
+    let mut from = partial.metadata().explain("stat", &paths.partial)?.len();
     if from > part.sent_size {
         partial.set_len(0).explain("empty", &paths.partial)?;
         from = 0;
@@ -220,7 +220,8 @@ fn begin(paths: &Paths, part: &Item, free: Option<u64>) -> Outcome<Option<(File,
     Ok(Some((partial, from)))
 }
 
-/// Takes the pieces in. On a fault about content the partial file goes too; on any other it stays for the next time.
+/// Receives the pieces. A fault of the content deletes the partial file; after any other it stays for the next
+/// attempt.
 fn receive(paths: &Paths, part: &Item, mut partial: File, mut pieces: mpsc::Receiver<Piece>) -> Outcome<()> {
     let _ = fs::remove_file(&paths.fresh);
     let outcome = take_in(paths, part, &mut partial, &mut pieces);
@@ -241,7 +242,7 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
     let mut intake = Intake::new(paths, part)?;
     let (mut got, mut window) = (0_u64, vec![0; WINDOW]);
     loop {
-        // Opened for reading and appending: reading starts at the front.
+        // Opened for reading and appending: reading starts at the beginning.
         match partial.read(&mut window).explain("read", &paths.partial)? {
             0 => break,
             more => {
@@ -261,7 +262,7 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
                 intake.take(&piece)?;
             }
             Some(Piece::End) => break,
-            None => return Err(failed(format!("the delivery of {} was cut off after {got} bytes", part.words))),
+            None => return Err(failed(format!("the delivery of {} was interrupted after {got} bytes", part.words))),
         }
     }
     let unpacked = intake.finish(part, got)?;
@@ -271,7 +272,7 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
         None => (&paths.partial, &*partial, MODE_IMAGE),
     };
     file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", from)?;
-    fs::rename(from, &paths.content).explain("put in place", &paths.content)?;
+    fs::rename(from, &paths.content).explain("replace", &paths.content)?;
     if unpacked.is_some() {
         fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
     }
@@ -279,8 +280,8 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
     paths.note_written(file)
 }
 
-/// What becomes of the compressed pieces while they arrive: a program is unpacked, and so is a snapshot; an image stays as it is, for only
-/// containerd needs its content, and unpacks it when it takes it.
+/// The treatment of compressed pieces as they arrive: programs and snapshots are unpacked; an image stays as it is,
+/// because only containerd reads its content, and unpacks it.
 enum Intake<'a> {
     Program(Box<Unpack<'a>>),
     Image(Digester<()>),
@@ -322,7 +323,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// The file that becomes a program or a snapshot once it is whole.
+/// The file that becomes a program or a snapshot once it is complete.
 fn fresh(paths: &Paths, item: &Item) -> Outcome<File> {
     let out = OpenOptions::new()
         .write(true)
@@ -336,7 +337,7 @@ fn fresh(paths: &Paths, item: &Item) -> Outcome<File> {
     Ok(out)
 }
 
-/// Where SELinux rules, systemd runs only what is labelled as a program.
+/// With SELinux, systemd runs only files labelled as programs.
 fn label(path: &Path, file: &File) -> Outcome<()> {
     if !Path::new("/sys/fs/selinux/enforce").exists() {
         return Ok(());
@@ -360,7 +361,7 @@ fn link(paths: &Paths) -> Outcome<()> {
         _ => {}
     }
     symlink(to, &fresh).explain("create", &fresh)?;
-    fs::rename(&fresh, at).explain("put in place", at)?;
+    fs::rename(&fresh, at).explain("replace", at)?;
     crate::agent::machine::files::sync_parent(at)
 }
 
@@ -388,7 +389,7 @@ mod tests {
         part.size = 500 << 20;
         let paths = Paths::of(&Root::at(directory.path()), &part);
         let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
-        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are needed"), "{fault:?}");
+        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are required"), "{fault:?}");
         assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
     }
 
@@ -404,9 +405,9 @@ mod tests {
         let paths = Paths::of(&root, &item);
         assert!(begin(&paths, &item, None).unwrap().is_none());
         assert_eq!(fs::read(snapshot(&root, made_of, SnapshotUse::Recovery).unwrap()).unwrap(), b"all keys");
-        assert!(snapshot(&root, made_of, SnapshotUse::Check).is_err(), "for a check it is delivered by itself");
+        assert!(snapshot(&root, made_of, SnapshotUse::Check).is_err(), "for a check it is delivered separately");
         fs::write(&paths.content, b"no keys!").unwrap();
-        assert!(begin(&paths, &item, None).unwrap().is_some(), "what is not what was made is asked for");
+        assert!(begin(&paths, &item, None).unwrap().is_some(), "changed content is requested");
         forget(&root, made_of, SnapshotUse::Recovery).unwrap();
         assert_eq!(fs::read_dir(directory.path().join("var/lib/hactl")).unwrap().count(), 0, "nothing of it is left");
     }

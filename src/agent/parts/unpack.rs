@@ -1,6 +1,6 @@
 //! The compressed form of an item as it arrives: decompressed, counted and hashed at once.
 //!
-//! In: pieces. Out: the content, known to be what was announced, or a fault that tells damage from a full disk.
+//! In: pieces. Out: the verified content, or a fault that distinguishes damage from a full disk.
 
 use super::WINDOW;
 use super::item::Item;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-/// An item whose content is not what it should be.
+/// An item with the wrong content.
 pub(super) fn corrupt(part: &Item, why: impl std::fmt::Display) -> Fault {
     fault(FaultKind::Corrupt, format!("{} arrived damaged: {why}", part.words))
 }
@@ -25,7 +25,7 @@ pub(super) struct Unpack<'a> {
     window: Vec<u8>,
     /// Whether the compressed form may end here: between two frames.
     between: bool,
-    /// Where the content goes.
+    /// The destination of the content.
     out: Digester<File>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Unpack<'a> {
                 return Err(corrupt(self.part, format!("it is larger than {} bytes", self.part.size)));
             }
             write(&mut self.out, &self.window[..made], self.path, self.part)?;
-            // A full window may have left more inside the decoder.
+            // A full window may have left more in the decoder.
             if input.pos() == compressed.len() && made < self.window.len() {
                 return Ok(());
             }
@@ -58,7 +58,7 @@ impl<'a> Unpack<'a> {
 
     pub(super) fn finish(self) -> Outcome<File> {
         if !self.between {
-            return Err(corrupt(self.part, "it ends too early"));
+            return Err(corrupt(self.part, "it ends prematurely"));
         }
         let (out, digest, size) = self.out.finish();
         if size != self.part.size {

@@ -1,7 +1,7 @@
-//! Keys that are made here and never leave, and the certificates that come back for them.
+//! Keys that are made here and never leave, and the certificates for them.
 //!
-//! In: leaves as they should be; certificates. Out: certificate requests; both files in place. A new key waits beside its
-//! place, so that the old pair goes on working until its successor is complete.
+//! In: the wanted leaf certificates; signed certificates. Out: CSRs; both files in place. A new key waits beside its
+//! destination, so that the old pair stays in use until the new one is complete.
 
 use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
@@ -26,7 +26,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::X509Certificate;
 use zeroize::Zeroizing;
 
-/// Where the key of a leaf waits for its certificate.
+/// The path of a new key that waits for its certificate.
 fn waiting(root: &Root, leaf: &CertSpec) -> Outcome<PathBuf> {
     root.path(&format!("{}.new", leaf.key_path))
 }
@@ -35,13 +35,13 @@ fn me() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// Makes or keeps a key for each leaf, and a request for it.
+/// Makes or keeps a key for each leaf certificate, and a CSR for it.
 pub(in crate::agent) async fn make_keys(host: &Host, leaves: Vec<CertSpec>) -> Outcome<BTreeMap<CertId, String>> {
     let root = host.root.clone();
     blocking(move || leaves.iter().map(|leaf| Ok((leaf.id, request(&root, leaf)?))).collect()).await
 }
 
-/// Makes or keeps a key for a leaf, and a request for it.
+/// Makes or keeps a key for a leaf certificate, and a CSR for it.
 pub(in crate::agent) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String> {
     let path = waiting(root, leaf)?;
     let kept = fs::read_to_string(&path).map(Zeroizing::new).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
@@ -55,25 +55,25 @@ pub(in crate::agent) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String>
     };
     let mut asked = CertificateParams::default();
     asked.distinguished_name = DistinguishedName::new();
-    // For people who look at the request: the signer takes the names from its own table, not from here.
+    // For people who read the CSR: the signer takes the names from its own table, not from here.
     for organization in &leaf.organizations {
         asked.distinguished_name.push(DnType::OrganizationName, organization.as_str());
     }
     asked.distinguished_name.push(DnType::CommonName, leaf.common_name.as_str());
     asked.subject_alt_names = leaf.sans.iter().map(|san| alternative(san)).collect::<Outcome<_>>()?;
     let request = asked.serialize_request(&key).and_then(|r| r.pem());
-    request.map_err(|e| failed(format!("could not make a request for {}: {e}", leaf.id)))
+    request.map_err(|e| failed(format!("could not make a CSR for {}: {e}", leaf.id)))
 }
 
 fn alternative(san: &str) -> Outcome<SanType> {
-    let unfit = || bad(format!("{san:?} is neither DNS:name nor IP:address"));
+    let unfit = || bad(format!("the SAN {san:?} is neither DNS:name nor IP:address"));
     if let Some(name) = san.strip_prefix("DNS:") {
         return name.try_into().map(SanType::DnsName).map_err(|_| unfit());
     }
     san.strip_prefix("IP:").and_then(|a| a.parse().ok()).map(SanType::IpAddress).ok_or_else(unfit)
 }
 
-/// Puts certificates and the keys made for them in place.
+/// Installs certificates and the keys made for them.
 pub(in crate::agent) async fn install(host: &Host, certs: Vec<(CertSpec, String)>) -> Outcome<()> {
     let root = host.root.clone();
     blocking(move || put(&root, &certs)).await
@@ -93,7 +93,7 @@ pub(in crate::agent) fn put(root: &Root, certs: &[(CertSpec, String)]) -> Outcom
     certs.iter().try_for_each(|(leaf, _)| remove(&waiting(root, leaf)?))
 }
 
-/// Lays a certificate and its key ready. The key may be in place already, when an earlier run was cut off.
+/// Prepares a certificate and its key. The key may be in place already, after an interrupted run.
 fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
     let (cert_path, key_path, owner) =
         (root.path(&leaf.cert_path)?, root.path(&leaf.key_path)?, root.owner(&leaf.owner)?);
@@ -101,13 +101,13 @@ fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
     let key = read(&waiting(root, leaf)?).or_else(|| read(&key_path));
     let Some(key) = key else {
         return Err(bad(format!(
-            "the certificate for {} does not belong to the key that was made for it on this host",
+            "the certificate for {} does not match the key that was made for it on this host",
             leaf.id
         )));
     };
-    // Only the key itself: in a file with both it would bring the old certificate along.
+    // Only the key itself: a file with both would keep the old certificate.
     let key = PrivateKeyDer::from_pem_slice(&key)
-        .map_err(|e| failed(format!("{} holds no usable key: {e}", leaf.key_path)))?;
+        .map_err(|e| failed(format!("{} does not contain a usable key: {e}", leaf.key_path)))?;
     let key = Zeroizing::new(to_pem(&key));
     let certificate = if pem.ends_with('\n') { pem.to_owned() } else { format!("{pem}\n") };
     let files = if cert_path == key_path {
@@ -115,7 +115,8 @@ fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
         let path = if leaf.self_renewing { dated(&cert_path, pem) } else { cert_path };
         vec![(path, both, 0o600)]
     } else {
-        // The key first: between the two renames the pair does not match, and the next run sees that and makes another.
+        // The key first: between the two renames the pair does not match; the next run detects that and makes
+        // another.
         vec![(key_path, key, 0o600), (cert_path, Zeroizing::new(certificate), 0o600)]
     };
     files
@@ -125,14 +126,14 @@ fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
         .collect()
 }
 
-/// The file behind the link of a certificate that its component renews: kubelet only ever moves a link from one such file
-/// to the next, and refuses a regular file in the link's place.
+/// The file behind the link of a certificate that its component renews: kubelet only moves a link from one such file
+/// to the next, and refuses a regular file in place of the link.
 fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
     let stem = link.file_stem().unwrap_or_default().to_string_lossy().replace("-current", "");
     link.with_file_name(format!("{stem}-{}.pem", Digest::of(pem.as_bytes()).short()))
 }
 
-/// Points the link at its file, atomically.
+/// Makes the link refer to its file, atomically.
 fn point(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<()> {
     let link = root.path(&leaf.cert_path)?;
     let file = dated(&link, pem);
@@ -142,8 +143,8 @@ fn point(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<()> {
     fs::rename(&fresh, &link).explain("replace", &link)
 }
 
-/// A kubelet that serves with what another authority signed than the one that signs now asks for another certificate at its next start, where it
-/// finds none.
+/// Deletes the serving certificate of a kubelet if another CA signed it than the present one: a kubelet without one
+/// requests another at its next start.
 fn forget_serving(root: &Root, leaf: &CertSpec) -> Outcome<()> {
     let link = root.path(KUBELET_SERVES_WITH)?;
     let signed_by = |pem: &[u8]| CertFact::read_pem(pem).into_iter().next().map(|fact| fact.authority);
@@ -159,7 +160,7 @@ fn to_pem(key: &PrivateKeyDer<'_>) -> String {
         _ => "PRIVATE KEY",
     };
     let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(key.secret_der()));
-    // All at once: growing would leave copies of the key behind in memory.
+    // Allocated at once: a growing buffer would leave copies of the key in memory.
     let mut pem = String::with_capacity(text.len() + text.len() / 64 + 100);
     pem.extend(["-----BEGIN ", label, "-----\n"]);
     for (i, letter) in text.chars().enumerate() {
@@ -172,7 +173,7 @@ fn to_pem(key: &PrivateKeyDer<'_>) -> String {
     pem
 }
 
-/// Whether a key is that of a certificate.
+/// Whether a key matches a certificate.
 fn belong(certificate: &[u8], key: &[u8]) -> bool {
     let matches = || {
         let certificate = CertificateDer::from_pem_slice(certificate).ok()?;
@@ -182,7 +183,7 @@ fn belong(certificate: &[u8], key: &[u8]) -> bool {
     matches().is_some()
 }
 
-/// What a leaf certificate says; `None` when there is none, or nothing that can be read as one.
+/// The facts of a leaf certificate; `None` if there is none, or it cannot be parsed.
 pub(in crate::agent) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<LeafFact>> {
     let path = root.path(&leaf.cert_path)?;
     if !path.exists() {
@@ -200,7 +201,7 @@ pub(in crate::agent) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<Lea
     Ok(Some(LeafFact { through, changed_ms, ..fact }))
 }
 
-/// The authority above the one that signed, where that one's certificate follows in the file.
+/// The CA above the one that signed, if the certificate of that one follows in the file.
 fn through(authority: &str, pem: &[u8]) -> Option<String> {
     let behind = CertFact::read_pem(pem).into_iter().skip(1);
     let mut signers = behind.filter(|cert| cert.key_id == authority && cert.authority != cert.key_id);

@@ -1,6 +1,6 @@
 //! Keys that never leave the host, and the TLS and renewals that use them.
 //!
-//! In: which certificates the host should have. Out: requests, installed certificates, TLS configurations.
+//! In: which certificates the host should have. Out: CSRs, installed certificates, TLS configurations.
 
 pub(in crate::agent) mod keys;
 pub(in crate::agent) mod renew;

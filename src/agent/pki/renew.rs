@@ -1,8 +1,8 @@
-//! Renewal without anybody: the host's own certificates, signed by issuers that lie on it.
+//! Unattended renewal: the certificates of the host, signed by issuers on the host.
 //!
-//! In: the settings that `up` wrote, the leaves and issuers as they are, the host's clock. Out: new leaves where the time of one is up, who
-//! reads them told, and what could not be renewed. Under the host's lock where there is something to do, so
-//! that no run of `up` is under way meanwhile.
+//! In: the settings that `up` wrote, the present leaf certificates and issuers, the clock of the host. Out: new leaf
+//! certificates for those that are due, their readers reloaded, and what could not be renewed. It takes the lock of
+//! the host if there is something to do, so that no run of `up` is active meanwhile.
 
 use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::root::Root;
@@ -20,13 +20,13 @@ use crate::protocol::Fault;
 use std::fs;
 use time::OffsetDateTime;
 
-/// Who has the lock meanwhile.
+/// The holder of the lock meanwhile.
 const HOLDER: &str = "the renewal of this host's certificates";
 
-/// One turn; `Err` inside: a run has the lock, and renews what is due itself.
+/// One round; `Err` inside: a run has the lock, and renews what is due itself.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// The failure, in words.
 pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
     turn(&Host::new(root)).await
 }
@@ -41,7 +41,7 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
     .await?;
     let own = settings.leaves.iter().filter(|leaf| leaf.id.may_be_renewed_by_its_host() && !leaf.self_renewing);
     let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
-    // On most days there is nothing to do, and nobody is to find the host locked for it.
+    // On most days there is nothing to do; then the host is not locked.
     let mut held = None;
     if !idle {
         held = match lock(host).await? {
@@ -61,7 +61,7 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
 async fn lock(host: &Host) -> Outcome<Result<lock::Held, String>> {
     let root = host.root.clone();
     let held = blocking(move || lock::take(&root, HOLDER)).await?;
-    Ok(held.map_err(|other| format!("{} has had this host's lock since {}", other.by, other.since)))
+    Ok(held.map_err(|other| format!("{} holds the lock of this host since {}", other.by, other.since)))
 }
 
 fn settings(root: &Root) -> Outcome<Settings> {
@@ -70,11 +70,11 @@ fn settings(root: &Root) -> Outcome<Settings> {
     serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
 }
 
-/// The leaves whose time is up, as they are, with the reason.
+/// The leaf certificates that are due, with their facts and the reason.
 fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(CertSpec, LeafFact, String)>> {
     let mut due = Vec::new();
     for leaf in &settings.leaves {
-        // One that is not there was never issued, or is being looked after by a person.
+        // A missing one was never issued, or is managed manually.
         let Some(fact) = pki::look(root, leaf)? else { continue };
         if let Some(why) = renews_by_itself(leaf, &fact, when::now_ms()) {
             due.push((leaf.clone(), fact, why));
@@ -83,7 +83,7 @@ fn due(root: &Root, settings: &Settings) -> Outcome<Vec<(CertSpec, LeafFact, Str
     Ok(due)
 }
 
-/// One leaf after the other, each in place before the next.
+/// One leaf certificate after the other, each in place before the next.
 fn leaves(root: &Root, settings: &Settings, mut renewed: Renewed) -> Outcome<Renewed> {
     for (leaf, fact, why) in due(root, settings)? {
         match successor(root, settings, &leaf, &fact) {
@@ -97,18 +97,18 @@ fn leaves(root: &Root, settings: &Settings, mut renewed: Renewed) -> Outcome<Ren
     Ok(renewed)
 }
 
-/// Another certificate for a new key, by the issuer of the leaf's authority.
+/// Another certificate for a new key, by the issuer of the same CA.
 fn successor(root: &Root, settings: &Settings, leaf: &CertSpec, fact: &LeafFact) -> Outcome<String> {
     let issuer = settings.leaves.iter().find(|other| other.id.issues() && other.authority == leaf.authority);
-    let issuer = issuer.ok_or_else(|| failed("no issuer of its authority belongs on this host"))?;
-    let found = pki::look(root, issuer)?.ok_or_else(|| failed(format!("there is no {}", issuer.id)))?;
+    let issuer = issuer.ok_or_else(|| failed("this host has no issuer for its CA"))?;
+    let found = pki::look(root, issuer)?.ok_or_else(|| failed(format!("the {} does not exist", issuer.id)))?;
     if found.authority != leaf.authority || !found.key_matches {
-        return Err(failed(format!("the {} is not as hactl made it", issuer.id)));
+        return Err(failed(format!("the {} was changed since hactl made it", issuer.id)));
     }
     let lasts = if fact.key_matches { fact.not_after_s } else { 0 };
     if found.not_after_s <= lasts.max(when::now_ms().div_euclid(1000)) {
         let end = rfc3339(found.not_after_s.saturating_mul(1000));
-        return Err(failed(format!("the {} ends at {end}: only `hactl up` can renew it", issuer.id)));
+        return Err(failed(format!("the {} expires at {end}: only `hactl up` can renew it", issuer.id)));
     }
     let (cert_at, key_at) = (root.path(&issuer.cert_path)?, root.path(&issuer.key_path)?);
     let cert_pem = fs::read_to_string(&cert_at).explain("read", &cert_at)?;
@@ -122,7 +122,7 @@ fn successor(root: &Root, settings: &Settings, leaf: &CertSpec, fact: &LeafFact)
     })
 }
 
-/// Makes a unit that runs by an older certificate read the new one.
+/// Makes a unit that uses an older certificate read the new one.
 async fn tell(host: &Host, reader: &Reader, leaves: &[CertSpec]) -> Outcome<()> {
     let root = host.root.clone();
     let read: Vec<CertSpec> = leaves.iter().filter(|leaf| reader.reads.contains(&leaf.id)).cloned().collect();

@@ -1,6 +1,6 @@
-//! TLS as this side speaks it: one provider, the certificates of the request, nothing of the host's own.
+//! TLS of the agent: one provider, the certificates of the request, no trust store of the host.
 //!
-//! In: paths of PEM files. Out: a client configuration, or a fault naming the file.
+//! In: paths of PEM files. Out: a client configuration, or a fault that names the file.
 
 use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::root::Root;
@@ -9,25 +9,25 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use std::fs;
 
-/// Makes aws-lc-rs the provider of this process; asking again changes nothing.
+/// Makes aws-lc-rs the provider of this process; idempotent.
 pub(in crate::agent) fn install_provider() {
-    // An error means that there is one already, and there is only this one in the program.
+    // An error means that there is one already, and the program has no other.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A client that trusts one authority, with or without a certificate of its own.
+/// A client that trusts one CA, with or without a certificate of its own.
 pub(in crate::agent) fn client(root: &Root, ca: &str, identity: Option<(&str, &str)>) -> Outcome<ClientConfig> {
     install_provider();
     let mut trusted = RootCertStore::empty();
     for certificate in certificates(root, ca)? {
-        trusted.add(certificate).map_err(|e| failed(format!("{ca} is not an authority: {e}")))?;
+        trusted.add(certificate).map_err(|e| failed(format!("{ca} is not a CA certificate: {e}")))?;
     }
     let builder = ClientConfig::builder().with_root_certificates(trusted);
     match identity {
         None => Ok(builder.with_no_client_auth()),
         Some((cert, key)) => builder
             .with_client_auth_cert(certificates(root, cert)?, private_key(root, key)?)
-            .map_err(|e| failed(format!("{cert} with {key} is not usable: {e}"))),
+            .map_err(|e| failed(format!("{cert} with {key} cannot be used: {e}"))),
     }
 }
 
@@ -37,7 +37,7 @@ pub(in crate::agent) fn certificates(root: &Root, path: &str) -> Outcome<Vec<Cer
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match found {
         Ok(list) if !list.is_empty() => Ok(list),
-        Ok(_) => Err(failed(format!("{path} holds no certificate"))),
+        Ok(_) => Err(failed(format!("{path} does not contain a certificate"))),
         Err(error) => Err(failed(format!("{path} is not PEM: {error}"))),
     }
 }
@@ -45,5 +45,5 @@ pub(in crate::agent) fn certificates(root: &Root, path: &str) -> Outcome<Vec<Cer
 pub(in crate::agent) fn private_key(root: &Root, path: &str) -> Outcome<PrivateKeyDer<'static>> {
     let at = root.path(path)?;
     let pem = zeroize::Zeroizing::new(fs::read(&at).explain("read", &at)?);
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{path} holds no usable key: {e}")))
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{path} does not contain a usable key: {e}")))
 }

@@ -1,4 +1,4 @@
-//! Certificates in real files and of real servers, which present what they should, something else, or nothing.
+//! Certificates in real files and of real servers, which present the expected one, another one, or none.
 
 use super::*;
 use crate::model::certificate::{CertFact, CertificatesAsk, CertificatesFact, Presenting};
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Certificate and key in PEM, with a time that is long over.
+/// Certificate and key in PEM, expired long ago.
 fn expired(name: &str) -> (String, String) {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -25,7 +25,7 @@ fn expired(name: &str) -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// A server with this certificate; `strict` demands one of its clients, and believes none. Its port.
+/// A server with this certificate; `strict` requires one of its clients, and accepts none. Its port.
 async fn serve(pair: &(String, String), strict: bool, versions: &[&'static rustls::SupportedProtocolVersion]) -> u16 {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let certificate = CertificateDer::from_pem_slice(pair.0.as_bytes()).unwrap();
@@ -46,7 +46,7 @@ async fn serve(pair: &(String, String), strict: bool, versions: &[&'static rustl
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // One that was turned away is of no interest here.
+            // A rejected client does not matter here.
             drop(acceptor.accept(stream).await);
         }
     });
@@ -127,5 +127,5 @@ async fn who_does_not_answer_is_told_in_time_and_no_other_host_is_asked() {
     let why = |path: &str| found[path].clone().unwrap_err();
     assert!(why("/mute").contains("no answer within"), "{}", why("/mute"));
     assert!(why("/refused").contains("refused"), "{}", why("/refused"));
-    assert_eq!(why("/other"), "192.0.2.1 is no address of this host");
+    assert_eq!(why("/other"), "192.0.2.1 is not an address of this host");
 }

@@ -1,4 +1,4 @@
-//! Parts and snapshots that arrive whole, in two goes, damaged, too large, or on a full disk.
+//! Parts and snapshots that arrive complete, in two deliveries, damaged, too large, or on a full disk.
 
 use super::*;
 use crate::model::blob::SnapshotBlob;
@@ -93,7 +93,7 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
     client.close().await.unwrap();
     let mut client = place.locked().await;
     assert!(!is_there(&mut client, &part).await);
-    // The thread that was writing notices a moment after the session is gone.
+    // The writing thread notices shortly after the end of the session.
     let (id, from) = loop {
         let id = client.send(Op::Deliver(part.clone())).await;
         match client.answer(id).await {
@@ -148,7 +148,7 @@ async fn what_was_verified_in_an_earlier_boot_and_never_reached_the_disk_is_read
     std::fs::write(&note, format!("{settled}another-boot-another-boot-another-boot\n")).unwrap();
     assert!(is_there(&mut client, &part).await, "intact content is found so by reading it");
     assert_eq!(std::fs::read_to_string(&note).unwrap(), settled);
-    // A power cut left a file of the right length without its content: the note must not vouch for it.
+    // A power loss left a file of the right length without its content: the note must not confirm it.
     let path = place.at(&part.path());
     std::fs::write(&path, vec![0; 300_000]).unwrap();
     std::fs::write(&note, format!("{settled}another-boot-another-boot-another-boot\n")).unwrap();
@@ -167,7 +167,7 @@ async fn a_flipped_bit_anywhere_is_corrupt_and_leaves_nothing_behind() {
         assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
         assert_eq!(place.list("/var/lib/hactl/parts"), Vec::<String>::new());
     }
-    // The same session can still take the good one.
+    // The same session can still receive the good one.
     assert!(deliver(&mut client, &part, &sent).await.is_ok());
 }
 
@@ -233,7 +233,7 @@ async fn names_and_sizes_that_make_no_sense_are_refused() {
     let place = Place::new();
     let (good, _) = part(b"x");
     let mut client = place.locked().await;
-    // The last two are components of the other kind, which have no program and no image to be.
+    // The last two are components of the other kind, which have no program and no image.
     for name in ["", ".", "..", "../x", "a/b", ".hidden", "a b", "snapshot", "systemctl", "kube-apiserver", "pause"] {
         let bad = Part { name: name.to_owned(), ..good.clone() };
         assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest, "{name:?}");
@@ -285,7 +285,7 @@ async fn a_check_that_fails_or_is_cut_off_leaves_nothing_and_a_recovery_goes_on_
     assert!(send(&mut client, deliver(SnapshotUse::Check), &damaged).await.is_err());
     assert_eq!(tree(&place), Vec::<String>::new(), "it arrived damaged");
     assert!(send(&mut client, deliver(SnapshotUse::Check), &sent).await.is_ok());
-    // It is no store of etcd's, nor need there be an etcd on this machine.
+    // It is not a database of etcd, and this machine need not have etcd.
     assert!(client.ask(Op::Rehearse { snapshot, drill: None }).await.is_err());
     assert_eq!(tree(&place), Vec::<String>::new(), "it could not be restored");
     assert!(!place.at("/var/lib/hactl/checks").exists());

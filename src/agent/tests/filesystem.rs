@@ -90,7 +90,7 @@ async fn one_rejected_file_leaves_all_of_them_as_they_were() {
     let files = vec![put("/etc/a", "new"), FilePut { check: Some(check.clone()), ..put("/etc/b", "new") }];
     let fault = client.ask(write(files)).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Rejected);
-    // The output names the file, not the name it had for a moment.
+    // The output names the file, not its temporary name.
     assert_eq!(fault.tail, [format!("{}: bad word", place.at("/etc/b").display())]);
     assert_eq!((place.read("/etc/a"), place.read("/etc/b")), ("old".to_owned(), "old".to_owned()));
     assert_eq!(place.list("/etc"), ["a", "b"]);
@@ -211,7 +211,7 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
     place.write("/var/lib/etcd/member/wal", "data");
     client.ask(op(true)).await.unwrap();
     assert!(!place.at("/var/lib/etcd").exists());
-    assert_eq!(place.list("/var/lib").len(), 3, "what was moved aside stays");
+    assert_eq!(place.list("/var/lib").len(), 3, "archived data stays");
 }
 
 #[tokio::test]
@@ -316,7 +316,7 @@ async fn pods_that_are_to_end_lose_their_manifests_and_the_folder_of_a_removed_c
         let remove = vec![change.to_owned()];
         client.ask(Op::WriteFiles { files: vec![], remove, keep: None }).await.unwrap();
     }
-    assert_eq!(place.list("/etc/kubernetes"), ["manifests/theirs.yaml"], "pods of others are theirs");
+    assert_eq!(place.list("/etc/kubernetes"), ["manifests/theirs.yaml"], "pods of others stay");
     assert!(!place.at("/etc/systemd/system/keepalived.service.d").exists());
     let outside = client.ask(Op::EndPods { manifests: vec!["../x".to_owned()] }).await.unwrap_err();
     assert_eq!(outside.kind, FaultKind::BadRequest);
@@ -365,7 +365,7 @@ async fn what_new_files_replaced_comes_back_as_it_was_also_where_there_was_none(
     assert_eq!(on_trial(&mut client).await, [FileSet::Kubelet]);
     let mode = std::fs::metadata(place.at("/var/lib/hactl/kept/kubelet.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it may hold keys");
-    // What came in between has proven nothing.
+    // The file in between has not passed its trial.
     let files = vec![put("/etc/a.conf", "third\n")];
     client.ask(Op::WriteFiles { files, remove: vec![], keep }).await.unwrap();
     client.ask(Op::RollBack { sets: vec![FileSet::Kubelet, FileSet::Etcd] }).await.unwrap();

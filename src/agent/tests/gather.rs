@@ -1,4 +1,4 @@
-//! What a host gathers for a support bundle, from a directory that stands for it.
+//! The diagnostics of a host for a support bundle, from a test directory.
 
 use super::*;
 use crate::model::bucket::Storage;
@@ -12,7 +12,7 @@ const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49
 async fn gathered(place: &Place, files: &[&str]) -> Vec<Page> {
     let files = files.iter().map(|f| (*f).to_owned()).collect();
     let ask = GatherAsk { units: vec![], files, hours: 24 };
-    // Looking needs no lock.
+    // Observations require no lock.
     let Reply::Pages(pages) = place.client().ask(Op::Gather(ask)).await.unwrap() else { panic!("no pages") };
     pages
 }
@@ -87,7 +87,7 @@ async fn a_long_log_keeps_its_newest_whole_lines_and_says_how_much_is_left_out()
     assert!(first.left_out > 0 && first.text.len() <= 512 << 10);
     let all: usize = pages.iter().map(|p| p.text.len()).sum();
     assert!(all <= 6 << 20, "all pages together are bounded: {all}");
-    assert_eq!(page(&pages, "pods/kube-system_p15_1/c/0.log").text, "", "there was no room for the last");
+    assert_eq!(page(&pages, "pods/kube-system_p15_1/c/0.log").text, "", "there was no space for the last");
     assert!(page(&pages, "system/hosts").left_out > 0 || page(&pages, "system/hosts").text.contains("No such file"));
 }
 

@@ -1,4 +1,4 @@
-//! What stands on a member's disk, and what it forbids.
+//! The state on the disk of a member, and what it forbids.
 
 use super::*;
 use crate::model::facts::EtcdFact;
@@ -22,7 +22,7 @@ fn seal(cluster: &str) -> Op {
     Op::Seal { data_dir: DATA.to_owned(), cluster: cluster.to_owned() }
 }
 
-/// A member that nobody can be asked for.
+/// A member that does not exist.
 fn member() -> EtcdAsk {
     let nowhere = "/nowhere".to_owned();
     EtcdAsk {
@@ -40,7 +40,7 @@ async fn look(client: &mut Client) -> EtcdFact {
     facts.etcd.unwrap()
 }
 
-/// A host with the user that etcd runs as.
+/// A host with etcd's user.
 fn host() -> Place {
     let place = Place::new();
     place.write("/etc/passwd", format!("etcd:x:{}:{}::/:/bin/false\n", me(), rustix::process::getegid().as_raw()));
@@ -56,7 +56,7 @@ async fn data_that_lies_where_the_settings_say_and_nobody_asks_is_told() {
     place.write("/srv/etcd/member/wal/0", "x");
     let fact = look(&mut client).await;
     assert_eq!((fact.data, fact.elsewhere.as_deref()), (false, Some("/srv/etcd")));
-    // Moved by hand to where it is asked for.
+    // Moved manually to the requested directory.
     std::fs::create_dir_all(place.at(DATA)).unwrap();
     std::fs::rename(place.at("/srv/etcd/member"), place.at("/var/lib/etcd/member")).unwrap();
     let fact = look(&mut client).await;
@@ -73,7 +73,10 @@ async fn a_born_disk_never_founds_again_whatever_is_asked() {
     assert_eq!((fact.data, fact.bootstrapped.as_deref(), fact.token), (true, Some("cafe"), None));
     std::fs::remove_dir_all(place.at("/var/lib/etcd/member")).unwrap();
     let fault = client.ask(start(Some("token-1"))).await.unwrap_err();
-    assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("cafe was born"), "{fault:?}");
+    assert!(
+        fault.kind == FaultKind::BadRequest && fault.what.contains("bootstrapped by etcd cluster cafe"),
+        "{fault:?}"
+    );
     assert!(!place.at("/etc/etcd/first-boot").exists());
     assert_eq!(client.ask(seal("beef")).await.unwrap_err().kind, FaultKind::BadRequest);
 }
@@ -85,7 +88,7 @@ async fn data_of_another_cluster_is_neither_founded_over_nor_joined_with() {
     let mut client = place.locked().await;
     for token in [Some("token-1"), None] {
         let fault = client.ask(start(token)).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("moved aside"), "{fault:?}");
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("move it aside"), "{fault:?}");
     }
     place.write("/var/lib/etcd/hactl-genesis", "token-2");
     assert_eq!(client.ask(start(Some("token-1"))).await.unwrap_err().kind, FaultKind::BadRequest);
@@ -96,12 +99,12 @@ async fn data_of_another_cluster_is_neither_founded_over_nor_joined_with() {
 async fn the_token_is_on_the_disk_before_the_member_starts_and_gone_once_it_is_sealed() {
     let place = host();
     let mut client = place.locked().await;
-    // The unit does not exist, so the start fails; what is written before it stands.
+    // The unit does not exist, so the start fails; the files written before it stay.
     client.ask(start(Some("token-1"))).await.unwrap_err();
     assert_eq!(place.read("/var/lib/etcd/hactl-genesis"), "token-1");
     let settings = "ETCD_INITIAL_CLUSTER=cp1=https://10.0.0.1:2380\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=token-1\n";
     assert_eq!(place.read("/etc/etcd/first-boot"), settings);
-    assert_eq!(client.ask(seal("cafe")).await.unwrap_err().kind, FaultKind::BadRequest, "nothing to seal yet");
+    assert_eq!(client.ask(seal("cafe")).await.unwrap_err().kind, FaultKind::BadRequest, "nothing to mark yet");
     place.write("/var/lib/etcd/member/wal/0", "x");
     client.ask(seal("cafe")).await.unwrap();
     client.ask(seal("cafe")).await.unwrap();
@@ -121,7 +124,7 @@ async fn a_member_that_is_started_once_more_has_nothing_written_for_it() {
     let written = || files.map(|path| std::fs::metadata(place.at(path)).unwrap().ino());
     let before = written();
     client.ask(start(Some("token-1"))).await.unwrap_err();
-    assert_eq!(written(), before, "a full disk has no room for another one");
+    assert_eq!(written(), before, "a full disk has no space for another one");
 }
 
 #[tokio::test]
@@ -190,9 +193,9 @@ async fn nothing_is_restored_at_a_revision_that_no_cluster_comes_near_and_such_a
     };
     for base in [i64::MAX, -1, 1 << 60] {
         let fault = client.ask(Op::Restore(Box::new(ask(base)))).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no cluster comes near"), "{fault:?}");
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no cluster reaches it"), "{fault:?}");
     }
     let missing = client.ask(Op::Restore(Box::new(ask(1_000_000_000)))).await.unwrap_err();
-    assert!(!missing.what.contains("no cluster comes near"), "{missing:?}");
+    assert!(!missing.what.contains("no cluster reaches it"), "{missing:?}");
     assert!(place.at("/var/lib/etcd/member/wal/0").exists());
 }

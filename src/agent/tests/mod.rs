@@ -1,4 +1,4 @@
-//! The host's side as its client sees it: real sessions over an in-memory stream, on directories that stand for hosts.
+//! The agent from its client's point of view: real sessions over an in-memory stream, on test directories.
 
 mod certificates;
 mod delivery;
@@ -20,12 +20,12 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, s
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The owner that a test may give files to: itself.
+/// The only possible owner of files in a test: its own user.
 fn me() -> String {
     rustix::process::geteuid().as_raw().to_string()
 }
 
-/// A directory that stands for a host.
+/// A test directory that replaces the host.
 struct Place(TempDir);
 
 impl Place {
@@ -60,7 +60,7 @@ impl Place {
     fn client(&self) -> Client {
         Client::new(self.0.path())
     }
-    /// A client that has the lock.
+    /// A client with the lock.
     async fn locked(&self) -> Client {
         let mut client = self.client();
         client.lock("test").await.unwrap();
@@ -131,7 +131,7 @@ impl Client {
         write_end(&mut self.to).await.unwrap();
     }
 
-    /// Closes the stream and gives how the session ended.
+    /// Closes the stream and returns how the session ended.
     async fn close(self) -> Result<(), ServeError> {
         let Self { mut from, mut to, serving, .. } = self;
         to.shutdown().await.unwrap();

@@ -1,4 +1,4 @@
-//! Keys, requests and certificates, with a real authority.
+//! Keys, CSRs and certificates, with a real CA.
 
 use super::*;
 use crate::model::certificate::CertFact;
@@ -17,7 +17,7 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "test authority");
+        params.distinguished_name.push(DnType::CommonName, "test CA");
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
     fn sign(&self, request: &str) -> String {
@@ -82,7 +82,7 @@ async fn a_request_becomes_a_pair_that_belongs_together_and_says_all_that_was_as
         ("kube-apiserver", &leaf.organizations, &leaf.sans)
     );
     assert!(fact.key_matches && fact.not_after_s > fact.not_before_s && fact.authority.len() == 40, "{fact:?}");
-    // The same answer again, after a run that was cut off: nothing changes.
+    // The same answer again, after an interrupted run: nothing changes.
     client.ask(Op::InstallCerts { certs: vec![(leaf.clone(), cert)] }).await.unwrap();
 }
 
@@ -149,7 +149,7 @@ async fn a_kubelet_keeps_what_it_serves_with_until_another_ca_than_its_signs_tha
     kubelet.serves_by = Some(signer);
     assert!(renewed(&kubelet).await);
     kubelet.serves_by = Some("another".to_owned());
-    assert!(!renewed(&kubelet).await, "it asks for another one when it starts");
+    assert!(!renewed(&kubelet).await, "it requests another one when it starts");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ async fn listening() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// The next frame that is no message.
+/// The next frame that is not a message.
 async fn brought(client: &mut Client) -> Frame {
     loop {
         match timeout(Duration::from_secs(10), read_frame(&mut client.from)).await.expect("nothing came").unwrap() {
@@ -55,7 +55,7 @@ async fn nothing_but_this_host_is_ever_dialled() {
     let mut client = place.client();
     for foreign in ["192.0.2.1", "169.254.169.254", "8.8.8.8", "2001:db8::1"] {
         let fault = client.ask(Op::Relay { to: foreign.parse().unwrap(), port: 80 }).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no address of this host"), "{fault:?}");
+        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("not an address of this host"), "{fault:?}");
     }
     let (listener, port) = listening().await;
     drop(listener);

@@ -1,4 +1,4 @@
-//! Certificates that a host renews without anybody, with real authorities.
+//! Certificates that a host renews automatically, with real CAs.
 
 use super::*;
 use crate::issue::{self, Signer};
@@ -12,7 +12,7 @@ use crate::protocol::ObserveAsk;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use time::{Duration as Days, OffsetDateTime};
 
-/// A host with one leaf of an authority, and an issuer below it.
+/// A host with one leaf certificate of a CA, and an issuer below it.
 struct World {
     place: Place,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -24,11 +24,11 @@ fn now() -> OffsetDateTime {
 }
 
 impl World {
-    /// The issuer has so many days left, the leaf was issued so many days ago for a year.
+    /// The issuer is valid for so many more days; the leaf certificate was issued so many days ago for a year.
     fn new(issuer_days: u32, leaf_age: i64) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
-        params.distinguished_name.push(DnType::CommonName, "lab cluster authority");
+        params.distinguished_name.push(DnType::CommonName, "lab cluster CA");
         params.not_before = now() - Days::days(2000);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let id = CertFact::read_pem(authority.pem().as_bytes()).remove(0).key_id;
@@ -58,7 +58,7 @@ impl World {
     fn leaf(&self) -> &CertSpec {
         &self.settings.leaves[0]
     }
-    /// Has the authority itself sign one of them, some days ago.
+    /// Makes the CA itself sign one of them, some days ago.
     fn issued(&self, which: usize, age: i64) {
         let leaf = &self.settings.leaves[which];
         let key = KeyPair::generate().unwrap();
@@ -76,7 +76,7 @@ impl World {
         self.place.write(&leaf.cert_path, signed);
         self.place.write(&leaf.key_path, key.serialize_pem());
     }
-    /// Writes the settings as they are now.
+    /// Writes the current settings.
     fn settle(&self) {
         self.place.write(SETTINGS, serde_json::to_vec(&self.settings).unwrap());
     }
@@ -135,8 +135,8 @@ async fn what_no_issuer_can_renew_is_told_and_stays() {
     strange.place.write("/etc/pki/cluster-issuer.key", KeyPair::generate().unwrap().serialize_pem());
     for (world, words) in [
         (ending, "only `hactl up` can renew it"),
-        (gone, "there is no cluster-issuer"),
-        (strange, "not as hactl made it"),
+        (gone, "the cluster-issuer does not exist"),
+        (strange, "was changed since hactl made it"),
     ] {
         let before = world.place.read("/etc/pki/apiserver.crt");
         let turn = world.renew().await.unwrap();

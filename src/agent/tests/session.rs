@@ -1,4 +1,4 @@
-//! Lock, fencing, order, and what a broken or hostile stream does.
+//! Lock, fencing, order, and broken or hostile streams.
 
 use super::*;
 use crate::model::facts::ClusterId;

@@ -21,7 +21,8 @@ pub struct BuildArgs {
     /// Fetch this Kubernetes version and the components that go with it
     #[arg(long, value_name = "VERSION")]
     kubernetes: Option<String>,
-    /// Use another version of a component than the built-in table: etcd, containerd, runc, cni, cni-flannel, flannel, coredns, pause
+    /// Use another version of a component than the built-in table: etcd, containerd, runc, cni, cni-flannel, flannel,
+    /// coredns, pause
     #[arg(long, value_name = "NAME=VERSION", requires = "kubernetes", value_parser = pair)]
     with: Vec<(String, String)>,
     /// Fetch from this URL instead of HOST; only mirrors may use plain http. Files are verified against the mirror's

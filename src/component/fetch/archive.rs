@@ -1,8 +1,8 @@
 //! An image as a file: an OCI archive as `ctr images import` takes it.
 //!
-//! In: the manifest, byte for byte as the registry gave it, and the files of its blobs. Out: a tar to read from, the same
-//! bytes each time, and the same as `components/image` writes for the same blobs. Layers stay as they were published, so
-//! that the image on a host has the digest that its publisher signed.
+//! In: the manifest, exactly as the registry sent it, and the files of its blobs. Out: a reproducible tar, the same as
+//! `components/image` writes for the same blobs. Layers stay as they were published, so that the image on a host has
+//! the digest that its publisher signed.
 
 use super::super::tar;
 use super::registry::Descriptor;
@@ -12,12 +12,12 @@ use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::PathBuf;
 
-/// What an archive is made of.
+/// The content of an archive.
 #[derive(Debug, Clone)]
 pub struct Archive {
-    /// The reference that containerd will know it by.
+    /// The image's reference in containerd.
     pub name: String,
-    /// Describes the manifest.
+    /// Descriptor of the manifest.
     pub manifest: Descriptor,
     /// The manifest itself.
     pub text: Vec<u8>,
@@ -60,7 +60,7 @@ impl Archive {
         Ok(serde_json::to_vec(&Index { manifests: [named], media_type, schema_version: 2 })?)
     }
 
-    /// The tar, and how many bytes it has.
+    /// The tar and its size.
     pub fn read(&self) -> io::Result<(Box<dyn Read>, u64)> {
         let place = |descriptor: &Descriptor| format!("blobs/sha256/{}", descriptor.digest.hex());
         let folder = |name: &str| -> io::Result<Box<dyn Read>> {
@@ -78,7 +78,7 @@ impl Archive {
             (folder("blobs/sha256/")?, tar::BLOCK),
             memory(&place(&self.manifest), self.text.clone())?,
         ];
-        // Layers may be the same, such as two that are empty.
+        // An image can have the same layer more than once, such as an empty one.
         let mut entered = BTreeSet::new();
         for (descriptor, path) in &self.blobs {
             if entered.insert(descriptor.digest) {
@@ -95,7 +95,7 @@ impl Archive {
     }
 }
 
-/// A file that must have as many bytes as were announced.
+/// A file that must have exactly the announced size.
 struct Whole {
     file: File,
     left: u64,

@@ -1,14 +1,14 @@
 //! Published checksums, in the forms that publishers use.
 //!
-//! In: the text of a checksum file and the name of a file. Out: that file's SHA-256. Known forms: a lone digest; lines of
-//! `DIGEST  NAME` or `DIGEST *NAME`, also inside a clear-signed message. The signature is not checked.
+//! In: the text of a checksum file and the name of a file. Out: that file's SHA-256. Known forms: a digest alone; lines
+//! of `DIGEST  NAME` or `DIGEST *NAME`, also inside a clear-signed message. The signature is not checked.
 
 use crate::model::names::Digest;
 
-/// The largest checksum file that is read.
+/// The largest checksum file that is accepted.
 pub const LARGEST: u64 = 256 * 1024;
 
-/// The digest of `name`, or why the text does not say it.
+/// The digest of `name`, or why the text does not have one.
 pub fn of(text: &str, name: &str) -> Result<Digest, String> {
     let mut alone = Vec::new();
     let mut named = Vec::new();

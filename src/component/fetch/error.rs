@@ -1,157 +1,157 @@
-//! Why something could not be fetched, in words that name the place asked.
+//! Why a download failed, with the URL or image.
 //!
-//! In: what an attempt ran into. Out: one variant for each thing a person would do something else about.
+//! In: the error of an attempt. Out: one variant for each case in which a person would act differently.
 
 use super::super::publishers::NoRelease;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a download ended without its file.
+/// Why a download failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nothing is known to fetch.
+    /// There is nothing to download for the given versions.
     #[error(transparent)]
     NoRelease(#[from] NoRelease),
-    /// The client itself cannot be made.
-    #[error("no connections can be made from this machine: {why}")]
+    /// The HTTP client cannot be created.
+    #[error("this machine cannot make connections: {why}")]
     NoClient {
-        /// What the library said.
+        /// The library's error.
         why: String,
     },
-    /// The name of a server is not known.
-    #[error("the name of the server is not known: {url}: {why}")]
+    /// The server's name cannot be resolved.
+    #[error("cannot resolve the server's name: {url}: {why}")]
     Name {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
     /// The server's certificate is not trusted, or TLS failed otherwise.
     #[error("no secure connection to the server: {url}: {why}")]
     Tls {
-        /// What was asked for.
+        /// The URL.
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// Nobody answers.
+    /// The server is unreachable.
     #[error("{url} cannot be reached, {}: {why}", tries(*.attempts))]
     Unreachable {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What the last attempt ran into.
+        /// The last error.
         why: String,
     },
-    /// There is no such file or image.
-    #[error("{url} is not there (404): {what} was not published, or not under this name")]
+    /// The file or image does not exist.
+    #[error("{url} does not exist (404): {what} was not published, or not under this name")]
     NotFound {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// Which component and version.
+        /// Component and version.
         what: String,
     },
-    /// The server wants credentials, or says no.
-    #[error("{url} is not given to everybody ({status}): {why}")]
+    /// The server requires credentials or denies access.
+    #[error("{url} is not public ({status}): {why}")]
     Denied {
-        /// What was asked for.
+        /// The URL.
         url: String,
         /// HTTP status.
         status: u16,
-        /// What the server said.
+        /// The server's message.
         why: String,
     },
-    /// The server answers with something else than the file.
+    /// The server answered with an error.
     #[error("{url} answers {status}, {}: {why}", tries(*.attempts))]
     Status {
-        /// What was asked for.
+        /// The URL.
         url: String,
         /// HTTP status.
         status: u16,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What the server said.
+        /// The server's message.
         why: String,
     },
     /// The server stopped sending.
-    #[error("{url} is too slow: nothing came for {} s, {}; {}", .timeout.as_secs_f32(), tries(*.attempts), held(*.have, *.of))]
+    #[error("{url} is too slow: no data for {} s, {}; {}", .timeout.as_secs_f32(), tries(*.attempts), held(*.have, *.of))]
     Slow {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// How long nothing came.
+        /// How long no data arrived.
         timeout: Duration,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// Bytes that are kept.
+        /// Bytes that were kept.
         have: u64,
-        /// Bytes of the whole, if known.
+        /// Total size, if known.
         of: Option<u64>,
     },
-    /// The connection was cut again and again.
+    /// The connection broke too often.
     #[error("{url} was cut short, {}; {}: {why}", tries(*.attempts), held(*.have, *.of))]
     Cut {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// Bytes that are kept.
+        /// Bytes that were kept.
         have: u64,
-        /// Bytes of the whole, if known.
+        /// Total size, if known.
         of: Option<u64>,
-        /// What the last attempt ran into.
+        /// The last error.
         why: String,
     },
-    /// The content is not what its checksum says.
+    /// The content does not match its checksum.
     #[error("{url} has SHA-256 {found}, but {by} says {expected}")]
     Checksum {
         /// The file.
         url: String,
-        /// Who says what it should be: the URL of the checksum, or a manifest.
+        /// The source of the expected digest: the URL of the checksum, or a manifest.
         by: String,
-        /// What it should be.
+        /// The expected digest.
         expected: String,
-        /// What it is.
+        /// The actual digest.
         found: String,
     },
-    /// The publisher says something else than at the first use.
-    #[error("{what} was locked at its first use to SHA-256 {locked}, but is published with {published} now ({by})")]
+    /// The publisher's content differs from the first use.
+    #[error("{what} was locked at its first use to SHA-256 {locked}, but is now published with {published} ({by})")]
     Moved {
         /// The file or image.
         what: String,
-        /// What it was.
+        /// The locked digest.
         locked: String,
-        /// What it is said to be now.
+        /// The published digest.
         published: String,
-        /// Who says so.
+        /// The source of the published digest.
         by: String,
         /// The file with the locked digests.
         lock: PathBuf,
     },
-    /// More came than there may be.
-    #[error("{url} has more than {limit} bytes, which it cannot have")]
+    /// The server sent more than the limit.
+    #[error("{url} has more than {limit} bytes, the limit")]
     TooLarge {
-        /// What was asked for.
+        /// The URL.
         url: String,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
-    /// Something was published that is not what it should be.
-    #[error("{url} is not understood: {why}")]
+    /// The published content is invalid.
+    #[error("{url} is invalid: {why}")]
     NotUnderstood {
-        /// What was asked for.
+        /// The URL.
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// An image is not there for this architecture.
-    #[error("{image} is not published for linux/{architecture}; it is for {there}")]
+    /// The image does not exist for this architecture.
+    #[error("{image} is not published for linux/{architecture}; published for: {there}")]
     Platform {
         /// The image.
         image: String,
-        /// What is wanted.
+        /// The required architecture.
         architecture: String,
-        /// What there is.
+        /// The published platforms.
         there: String,
     },
 }

@@ -1,7 +1,7 @@
-//! Named members of a gzip-compressed tar, and nothing else of it.
+//! Reads named members of a gzip-compressed tar.
 //!
-//! In: an archive that a checksum vouched for, the name of a member. Out: its bytes, to whoever takes them. Nothing is
-//! unpacked onto the disk: names in the archive are compared, never used as paths; links and devices are passed over.
+//! In: an archive with a verified checksum, the name of a member. Out: its bytes, for a callback. Nothing is unpacked
+//! to disk: names in the archive are compared, never used as paths; links and devices are skipped.
 
 use flate2::read::MultiGzDecoder;
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// The largest member. kubelet and its like have 60 to 100 MB.
+/// The largest member. kubelet and similar programs have 60 to 100 MB.
 pub const LARGEST: u64 = 1 << 30;
-/// Of a whole archive, unpacked: a small file can be made to unpack for ever.
+/// The largest unpacked archive: a small file can be crafted to unpack without end.
 const LARGEST_ARCHIVE: u64 = 4 << 30;
 
-/// Hands a member and its size to `take`. `None`: the archive has no such file.
+/// Calls `take` with a member and its size. `None`: the archive has no such file.
 pub fn read<T>(
     archive: &Path,
     member: &str,
@@ -31,7 +31,7 @@ pub fn read<T>(
     Ok(found)
 }
 
-/// The sizes of some members; those that are not there are left out.
+/// The sizes of the given members; missing ones are omitted.
 pub fn sizes(archive: &Path, members: &[String]) -> io::Result<BTreeMap<String, u64>> {
     let mut found = BTreeMap::new();
     walk(archive, &mut |name, size, _| {
@@ -45,11 +45,11 @@ pub fn sizes(archive: &Path, members: &[String]) -> io::Result<BTreeMap<String, 
 
 type Visit<'a> = &'a mut dyn FnMut(&str, u64, &mut dyn Read) -> io::Result<bool>;
 
-/// Goes over the plain files of an archive until `visit` has enough.
+/// Visits the regular files of an archive until `visit` stops.
 fn walk(archive: &Path, visit: Visit<'_>) -> io::Result<()> {
     let plain = MultiGzDecoder::new(BufReader::new(File::open(archive)?)).take(LARGEST_ARCHIVE);
     let mut tar = tar::Archive::new(plain);
-    // Raw: long names and other extensions are not put together, for what is wanted has a short name.
+    // Raw entries: long names and other extensions are not resolved, because the wanted names are short.
     for entry in tar.entries()?.raw(true) {
         let mut entry = entry?;
         if !entry.header().entry_type().is_file() {
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
 
-    /// An archive with whatever a hostile one may have.
+    /// An archive with the entries that a hostile one may have.
     fn archive(dir: &Path, entries: &[(&str, tar::EntryType, &[u8])]) -> std::path::PathBuf {
         let path = dir.join("a.tar.gz");
         let mut tar = tar::Builder::new(GzEncoder::new(File::create(&path).unwrap(), Compression::fast()));
         for (name, kind, content) in entries {
             let mut header = tar::Header::new_gnu();
-            // The name as it is: the library itself would refuse some.
+            // The name as given: the library would refuse some.
             header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
             header.set_entry_type(*kind);
             header.set_size(content.len() as u64);

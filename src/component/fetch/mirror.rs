@@ -1,7 +1,7 @@
-//! Mirrors: other places for what the publishers' hosts have.
+//! Mirrors: alternatives for the publishers' hosts.
 //!
-//! In: `HOST=URL` as the user writes it. Out: the URL or the registry that is asked in a host's stead. Only an explicit
-//! mirror may be plain http: digests protect the content, and whoever names such a place knows it.
+//! In: `HOST=URL` from the user. Out: the URL or registry to use instead of a host. Only an explicit mirror may use
+//! plain HTTP: digests protect the content, and it is the user's choice.
 
 use super::super::publishers::HOSTS;
 use reqwest::Url;
@@ -15,19 +15,19 @@ pub struct Mirror {
     base: Url,
 }
 
-/// Why a mirror is not taken.
+/// Why a mirror is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadMirror {
-    /// Not of the form.
+    /// The form is wrong.
     #[error("write HOST=URL, such as dl.k8s.io=https://mirror.example/k8s")]
     Form,
-    /// A host that nothing is fetched from.
-    #[error("nothing is fetched from {host}: the hosts are {}", HOSTS.join(", "))]
+    /// A host that hactl does not download from.
+    #[error("hactl does not download from {host}: the hosts are {}", HOSTS.join(", "))]
     Host {
-        /// What was named.
+        /// The host.
         host: String,
     },
-    /// Not a place that can be asked.
+    /// The URL is invalid.
     #[error("{why}")]
     Place {
         /// What is wrong.
@@ -48,37 +48,37 @@ impl FromStr for Mirror {
             return Err(wrong("a mirror is an http or https URL"));
         }
         if !base.username().is_empty() || base.password().is_some() {
-            return Err(wrong("a URL must not carry a password: everybody on this machine reads command lines"));
+            return Err(wrong("a URL must not contain a password: every user of this machine can read command lines"));
         }
         if base.query().is_some() || base.fragment().is_some() {
-            return Err(wrong("a mirror's URL ends with its path"));
+            return Err(wrong("a mirror's URL must end with its path"));
         }
         Ok(Self { host: host.to_owned(), base })
     }
 }
 
-/// All mirrors, by the host they stand for.
+/// All mirrors, by the host that they replace.
 #[derive(Debug, Clone, Default)]
 pub struct Mirrors(BTreeMap<String, Url>);
 
-/// A registry to ask: its host, and what goes before the names of repositories.
+/// A registry: its host, and the prefix of its repository names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registry {
-    /// Host, and port unless it is the usual one.
+    /// Host, and port unless it is the default.
     pub host: String,
-    /// Path before the repository, with its slash; empty for none.
+    /// Prefix with its slash; may be empty.
     pub prefix: String,
-    /// Whether it speaks http without TLS.
+    /// Whether it uses HTTP without TLS.
     pub plain: bool,
 }
 
 impl Mirrors {
-    /// The later one of two for the same host counts.
+    /// If a host has two mirrors, the later one counts.
     pub fn new(mirrors: impl IntoIterator<Item = Mirror>) -> Self {
         Self(mirrors.into_iter().map(|m| (m.host, m.base)).collect())
     }
 
-    /// The URL to ask for what is published at `url`.
+    /// The URL to use for a published `url`.
     pub fn url(&self, url: &str) -> String {
         let parsed = Url::parse(url).ok();
         let found = parsed.as_ref().and_then(|u| Some((u, self.0.get(u.host_str()?)?)));
@@ -88,7 +88,7 @@ impl Mirrors {
         }
     }
 
-    /// The registry to ask in a host's stead.
+    /// The registry to use for a host.
     pub fn registry(&self, host: &str) -> Registry {
         let Some(base) = self.0.get(host) else {
             return Registry { host: host.to_owned(), prefix: String::new(), plain: false };
@@ -100,7 +100,7 @@ impl Mirrors {
         Registry { host, prefix, plain: base.scheme() == "http" }
     }
 
-    /// The registries that speak http without TLS.
+    /// The registries that use HTTP without TLS.
     pub fn plain(&self) -> Vec<String> {
         let all = self.0.keys().map(|host| self.registry(host));
         all.filter(|registry| registry.plain).map(|registry| registry.host).collect()

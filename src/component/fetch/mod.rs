@@ -1,8 +1,8 @@
-//! A bundle from what the publishers have: release archives by their published checksums, images from their registries.
+//! A bundle from the publishers: release archives with their published checksums, images from their registries.
 //!
-//! In: an [`Order`]: versions, architectures, mirrors. Out: a [`Downloaded`], which is packed into the same kind of bundle
-//! as a directory of built components. What was fetched once is locked by its digest; what is in the store already is not
-//! fetched; what was cut off goes on where it ended.
+//! In: an [`Order`]: versions, architectures, mirrors. Out: a [`Downloaded`], which is packed into the same kind of
+//! bundle as a directory of built components. The digest of every downloaded source is locked; content that is in the
+//! store is not downloaded; an interrupted download is resumed.
 
 mod archive;
 mod checksum;
@@ -40,37 +40,37 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use transfer::Job;
 
-/// Transfers at the same time.
+/// Concurrent transfers.
 const AT_ONCE: usize = 4;
 /// The largest file of a publisher. The archive of containerd has 35 MB, kubelet 60 MB.
 const LARGEST_FILE: u64 = 1 << 30;
 
-/// What happens while a bundle is fetched.
+/// An event during a download.
 #[derive(Debug, Clone, Copy)]
 pub enum Moment<'a> {
-    /// So many bytes of a thing are there.
+    /// Progress of a file.
     At {
-        /// Where it comes from.
+        /// URL or image.
         url: &'a str,
         /// Component and version.
         what: &'a str,
-        /// Bytes that are there.
+        /// Bytes so far.
         done: u64,
-        /// Bytes of the whole, if known.
+        /// Total size, if known.
         total: Option<u64>,
     },
-    /// An attempt failed; there will be another one.
+    /// An attempt failed and will be repeated.
     Again {
-        /// Where it comes from.
+        /// URL or image.
         url: &'a str,
-        /// What happened.
+        /// The error.
         why: &'a str,
-        /// How long until then.
+        /// Time until the next attempt.
         pause: Duration,
     },
-    /// A thing is there, and is what its digest says.
+    /// A file is complete and matches its digest.
     Done {
-        /// Where it came from.
+        /// URL or image.
         url: &'a str,
         /// Component and version.
         what: &'a str,
@@ -79,12 +79,12 @@ pub enum Moment<'a> {
     },
 }
 
-/// A source that a bundle was made from.
+/// A source of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// URL or image reference of the publisher, whichever mirror was asked.
+    /// URL or image reference at the publisher, also if a mirror was used.
     pub source: String,
-    /// Its digest, which is locked now.
+    /// Its locked digest.
     pub sha256: Digest,
     /// Its size.
     pub bytes: u64,
@@ -92,21 +92,21 @@ pub struct Source {
     pub fetched: bool,
 }
 
-/// Everything of an order, on this machine.
+/// All sources of an order, on this machine.
 pub struct Downloaded {
     store: PathBuf,
     kubernetes: String,
     dir: PathBuf,
     parts: Vec<(Wanted, Ready)>,
     used: Vec<PathBuf>,
-    /// What it comes from.
+    /// The sources.
     pub sources: Vec<Source>,
     /// The file with the locked digests.
     pub lock: PathBuf,
     _guard: File,
 }
 
-/// A component that needs nothing from the network any more.
+/// A component whose downloads are complete.
 enum Ready {
     Packed(Blob),
     Fresh(String, Item),
@@ -118,7 +118,7 @@ enum Described {
     Image(Image, Box<Resolved>),
 }
 
-/// Fetches what the store does not have.
+/// Downloads the sources that the store does not have.
 pub async fn download(
     store: &Path,
     order: &Order,
@@ -152,7 +152,7 @@ pub async fn download(
     Ok(Downloaded { store, kubernetes, dir, parts, used, sources, lock, _guard: guard })
 }
 
-/// Asks publishers what each missing source must be.
+/// Gets the expected digest of each missing source from its publisher.
 async fn describe(
     net: &Net,
     missing: &[&Wanted],
@@ -185,7 +185,7 @@ async fn describe(
 
 type Files = BTreeMap<Digest, (PathBuf, u64)>;
 
-/// Fetches every blob once, and locks each source as soon as all of it is there and right.
+/// Downloads every blob once, and locks each source as soon as it is complete and verified.
 async fn get_all(
     net: &Net,
     dir: &Path,
@@ -237,7 +237,7 @@ async fn get_all(
     Ok((files, fetched))
 }
 
-/// What is locked of a source that is there.
+/// The pin of a downloaded source.
 fn pin(key: &str, source: &Described, files: &Files) -> Result<Pin, BundleError> {
     match source {
         Described::File(_, digest) => {
@@ -261,10 +261,10 @@ fn key_of(wanted: &Wanted) -> String {
     }
 }
 
-/// What there is to pack for a component.
+/// The content to pack for a component.
 fn fresh(wanted: &Wanted, described: &BTreeMap<String, Described>, files: &Files) -> Result<Ready, BundleError> {
     let url = key_of(wanted);
-    let lost = || FetchError::NotUnderstood { url: url.clone(), why: "it was fetched and is gone".to_owned() };
+    let lost = || FetchError::NotUnderstood { url: url.clone(), why: "the downloaded file is missing".to_owned() };
     let file = |digest: &Digest| files.get(digest).cloned().ok_or_else(lost);
     let (digest, size, content) = match (described.get(&url).ok_or_else(lost)?, &wanted.origin) {
         (Described::File(_, digest), Origin::Member(_, member)) => {
@@ -301,7 +301,7 @@ fn sources(parts: &[(Wanted, Ready)], pins: &Pins, fetched: &BTreeSet<String>) -
 }
 
 impl Downloaded {
-    /// Compresses what is new, writes the lock, and clears the folder of downloads of what is in the store now.
+    /// Compresses new content, writes the lock, and deletes downloads that are in the store now.
     pub fn pack(self, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Built, BundleError> {
         let _guard = pack::enter(&self.store)?;
         let mut memory = Memory::load(&self.store);

@@ -1,7 +1,7 @@
-//! One attempt over the network, and what its failure means.
+//! One network attempt, and the classification of its failure.
 //!
-//! In: a place and an offset. Out: a stream of bytes, or a [`Trouble`]: final, or worth another try. Every await has a
-//! deadline; proxies are taken from the environment; https is never left for http by a redirect.
+//! In: a place and an offset. Out: a stream of bytes, or a [`Trouble`]: final, or worth a retry. Every await has a
+//! deadline; proxies are taken from the environment; a redirect from https to http is refused.
 
 use super::super::BundleError;
 use super::error::FetchError;
@@ -17,16 +17,16 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-/// How long to wait, and how often to try.
+/// Timeouts and retries.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// For a connection.
+    /// To connect.
     pub connect: Duration,
-    /// For the next bytes, once connected. There is no deadline for the whole.
+    /// For the next bytes of a connection. There is no total deadline.
     pub silence: Duration,
-    /// Attempts without any new byte before it counts as failed.
+    /// Attempts without a new byte before it counts as failed.
     pub attempts: u32,
-    /// Before the second attempt; doubled each time.
+    /// Pause before the second attempt; doubled each time.
     pub pause: Duration,
 }
 
@@ -41,32 +41,32 @@ impl Default for Patience {
     }
 }
 
-/// What one attempt ran into.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Trying again will not help.
+    /// A retry does not help.
     Final(Box<BundleError>),
-    /// It may.
+    /// A retry may help.
     Again {
-        /// What it was.
+        /// The error.
         why: Why,
-        /// What the server asked for.
+        /// The pause that the server asked for.
         after: Option<Duration>,
     },
 }
 
-/// What may pass.
+/// A temporary error.
 #[derive(Debug)]
 pub enum Why {
-    /// Nothing came.
+    /// No data arrived.
     Silent,
     /// The connection was cut.
     Cut(String),
     /// No connection.
     Unreachable(String),
-    /// The name was not found.
+    /// The name was not resolved.
     Name(String),
-    /// The server is not well.
+    /// The server reported an error.
     Status(u16, String),
 }
 
@@ -88,17 +88,17 @@ impl From<Why> for Trouble {
     }
 }
 
-/// Where bytes come from.
+/// The source of bytes.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// A file of a web server.
+    /// A file on a web server.
     Http(String),
-    /// A blob of a registry: the repository it is asked for in, by its digest.
+    /// A blob of a registry, by repository and digest.
     Blob(Reference, String),
 }
 
 impl Place {
-    /// For people, and for the note beside a part.
+    /// For messages, and for the note beside a partial file.
     pub fn url(&self) -> String {
         match self {
             Self::Http(url) => url.clone(),
@@ -109,32 +109,32 @@ impl Place {
     }
 }
 
-/// An answer that has begun.
+/// An answer whose header has arrived.
 pub struct Opened {
-    /// At which byte of the whole.
+    /// Offset of its first byte.
     pub start: u64,
-    /// Bytes of the whole, if known.
+    /// Total size, if known.
     pub total: Option<u64>,
-    /// What tells this content from another under the same name.
+    /// Identifies this version of the content.
     pub validator: Option<String>,
     /// The bytes.
     pub body: BoxStream<'static, Result<Bytes, Trouble>>,
 }
 
-/// The clients, and what they go by.
+/// The HTTP clients and their settings.
 pub struct Net {
     http: reqwest::Client,
     oci: Oci,
-    /// Places to ask instead.
+    /// Mirrors.
     pub mirrors: Mirrors,
-    /// How long to wait.
+    /// Timeouts and retries.
     pub timeout: Patience,
 }
 
 impl Net {
-    /// Makes the clients.
+    /// Creates the clients.
     pub fn new(mirrors: Mirrors, timeout: Patience) -> Result<Self, FetchError> {
-        // There already: the binary installs it first of all, tests do not.
+        // The binary installs the provider at its start; tests do not.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let no_client = |why: String| FetchError::NoClient { why };
         let http = reqwest::Client::builder()
@@ -155,7 +155,7 @@ impl Net {
         Ok(Self { http, oci, mirrors, timeout })
     }
 
-    /// Asks for a place from an offset on.
+    /// Requests a place from an offset on.
     pub async fn open(&self, place: &Place, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
         let timeout = self.timeout.connect + self.timeout.silence;
         let opened = async {
@@ -181,12 +181,12 @@ impl Net {
             200 => (0, response.content_length()),
             206 => {
                 let range = headers.get(CONTENT_RANGE).and_then(|v| content_range(v.to_str().ok()?));
-                range.ok_or_else(|| not_understood(url, "it sends a part and does not say which"))?
+                range.ok_or_else(|| not_understood(url, "it sends a part without its range"))?
             }
-            // Nothing is left to send: what is there is the whole, or was the beginning of something else.
+            // Nothing is left to send: the file is complete, or was the start of another version.
             416 if from > 0 => (from, Some(from)),
             _ => {
-                // The reason of a refusal helps whoever reads it, and is not worth waiting for.
+                // The server's message helps the reader, but is not worth waiting for.
                 let text = tokio::time::timeout(self.timeout.silence, response.text()).await;
                 return Err(of_status(
                     url,
@@ -223,14 +223,14 @@ impl Net {
                 BlobResponse::Partial(stream) => (from, stream),
             }
         };
-        // The client's own verdict on the digest comes as an error at the end; ours follows anyway, on the whole file.
+        // The client reports a wrong digest as an error at the end; hactl verifies the complete file anyway.
         let judged = |e: &io::Error| e.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<DigestError>);
         let body = stream.stream.take_while(move |piece| std::future::ready(!piece.as_ref().is_err_and(judged)));
         let body = body.map(|piece| piece.map_err(|e| Trouble::from(Why::Cut(deepest(&e))))).boxed();
         Ok(Opened { start, total: stream.content_length.map(|rest| start + rest), validator: None, body })
     }
 
-    /// Lets a registry that wants a token give one to everybody, so that its refusal is told as such.
+    /// Gets an anonymous token if the registry requires one, so that a refusal is reported as such.
     pub async fn log_in(&self, reference: &Reference, what: &str) -> Result<(), Trouble> {
         let url = reference.whole();
         let asked = self.oci.auth(reference, &RegistryAuth::Anonymous, RegistryOperation::Pull);
@@ -256,10 +256,10 @@ impl Net {
 fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let left_tls = attempt.url().scheme() == "http" && attempt.previous().iter().any(|u| u.scheme() == "https");
     if left_tls {
-        return attempt.error("the server sends on from https to http");
+        return attempt.error("the server redirects from https to http");
     }
     if attempt.previous().len() > 10 {
-        return attempt.error("the server sends on and on");
+        return attempt.error("the server redirects too often");
     }
     attempt.follow()
 }
@@ -271,7 +271,7 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     Some((start.trim().parse().ok()?, total.trim().parse().ok()))
 }
 
-/// A strong entity tag, else the date. A server that says it knows no ranges is asked from the beginning all the same.
+/// A strong entity tag, or else the date. `None` if the server does not support ranges.
 fn validator_of(headers: &HeaderMap) -> Option<String> {
     if headers.get(ACCEPT_RANGES).is_some_and(|v| v.as_bytes() == b"none") {
         return None;
@@ -284,11 +284,11 @@ fn not_understood(url: &str, why: &str) -> Trouble {
     FetchError::NotUnderstood { url: url.to_owned(), why: why.to_owned() }.into()
 }
 
-/// The first words of what a server says.
+/// The beginning of a server's message.
 fn excerpt(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     let words = clean.split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.is_empty() { "it gives no reason".to_owned() } else { words }
+    if words.is_empty() { "no message".to_owned() } else { words }
 }
 
 fn of_status(url: &str, what: &str, status: u16, text: &str, headers: &HeaderMap) -> Trouble {
@@ -304,7 +304,7 @@ fn of_status(url: &str, what: &str, status: u16, text: &str, headers: &HeaderMap
     }
 }
 
-/// A request that got no answer.
+/// A request without an answer.
 fn of_request(url: &str, error: &reqwest::Error) -> Trouble {
     let why = deepest(error);
     if error.is_redirect() {
@@ -365,7 +365,7 @@ fn of_registry(url: &str, what: &str, error: &OciDistributionError) -> Trouble {
     }
 }
 
-/// The last sentence of a chain of errors: what the system said.
+/// The innermost error of a chain: the system's.
 fn deepest(error: &(dyn Error + 'static)) -> String {
     let mut last = error;
     while let Some(next) = last.source() {
@@ -385,7 +385,7 @@ fn said(error: &(dyn Error + 'static), words: &str) -> bool {
     false
 }
 
-/// What TLS itself complained of, however deep it lies: I/O errors do not show what they carry as their source.
+/// The error of TLS itself, however deeply nested: I/O errors do not return their inner error as their source.
 fn tls(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {

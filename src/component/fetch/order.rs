@@ -1,7 +1,7 @@
-//! What to fetch, and how much of it is here already.
+//! Which sources an order needs, and how much of them is on this machine.
 //!
-//! In: an order; the store; the locked digests. Out: for each source where it would be asked for and how much is missing,
-//! without asking anybody.
+//! In: an order, the store, the locked digests. Out: for each source its URL and how much is missing, without any
+//! network access.
 
 use super::super::memory::Memory;
 use super::super::pack::Blob;
@@ -17,25 +17,25 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// What to fetch and from where.
+/// Versions to download and their sources.
 #[derive(Debug, Clone)]
 pub struct Order {
     /// Kubernetes version without the `v`.
     pub kubernetes: String,
     /// Versions that differ from the table, by the name of the release.
     pub with: BTreeMap<String, String>,
-    /// For which machines.
+    /// Architectures.
     pub architectures: Vec<Arch>,
-    /// Places to ask instead of the publishers.
+    /// Mirrors.
     pub mirrors: Mirrors,
-    /// The file with the locked digests, if not the store's own.
+    /// The file with the locked digests; the store's own by default.
     pub lock: Option<PathBuf>,
-    /// How long to wait.
+    /// Timeouts and retries.
     pub timeout: Patience,
 }
 
 impl Order {
-    /// The order of a version from the publishers themselves, for amd64.
+    /// The order of a version from the publishers, for amd64.
     pub fn of(kubernetes: &str) -> Self {
         Self {
             kubernetes: kubernetes.to_owned(),
@@ -46,48 +46,48 @@ impl Order {
             timeout: Patience::default(),
         }
     }
-    /// Every component of it.
+    /// Its components.
     pub(super) fn wanted(&self) -> Result<Vec<Wanted>, super::FetchError> {
         let result: Result<_, NoRelease> = publishers::wanted(&self.kubernetes, &self.with, &self.architectures);
         Ok(result?)
     }
-    /// Where digests are locked.
+    /// The file with the locked digests.
     pub fn lock_path(&self, store: &Path) -> PathBuf {
         self.lock.clone().unwrap_or_else(|| store.join("sources.lock.json"))
     }
 }
 
-/// A source, before anybody is asked.
+/// A source before any network access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prospect {
     /// URL or image reference of the publisher.
     pub source: String,
-    /// What would be asked: the same, or a mirror's.
+    /// The URL or image to request: the publisher's or a mirror's.
     pub asked: String,
-    /// What comes of it, such as `etcd 3.6.16`.
+    /// Its component, such as `etcd 3.6.16`.
     pub components: Vec<String>,
-    /// Bytes, where a digest was locked.
+    /// Size, if a digest is locked.
     pub size: Option<u64>,
-    /// The digest that was locked.
+    /// The locked digest.
     pub locked: Option<Digest>,
-    /// How much is here.
+    /// How much of it is here.
     pub standing: Standing,
 }
 
 /// How much of a source is here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// All that comes of it is in the store.
+    /// Everything from it is in the store.
     Packed,
-    /// It is fetched and not packed yet.
+    /// It is downloaded but not packed yet.
     Fetched,
-    /// So many bytes of it are fetched.
+    /// This many bytes are downloaded.
     Begun(u64),
     /// Nothing.
     Missing,
 }
 
-/// What an order would fetch.
+/// The sources of an order.
 pub fn prospect(store: &Path, order: &Order) -> Result<Vec<Prospect>, BundleError> {
     let pins = Pins::read(&order.lock_path(store))?;
     let memory = Memory::load(store);
@@ -125,7 +125,7 @@ fn asked(wanted: &Wanted, mirrors: &Mirrors) -> String {
     }
 }
 
-/// An image's blobs are not known before its registry is asked.
+/// An image's blobs are unknown before its registry is queried.
 fn begun(store: &Path, wanted: &Wanted, pins: &Pins) -> Standing {
     let Some(digest) = locked(wanted, pins).filter(|_| !matches!(wanted.origin, Origin::Image(_))) else {
         return Standing::Missing;
@@ -138,12 +138,12 @@ fn begun(store: &Path, wanted: &Wanted, pins: &Pins) -> Standing {
     size(&path.with_extension("part")).map_or(Standing::Missing, Standing::Begun)
 }
 
-/// The folder of what is being fetched.
+/// The folder of downloads.
 pub(super) fn downloads(store: &Path) -> PathBuf {
     store.join("downloads")
 }
 
-/// Keeps a second download out of the folder: both would write the same parts.
+/// Locks the folder against a second download, which would write the same files.
 pub(super) fn enter(dir: &Path) -> Result<File, BundleError> {
     let guard = File::open(dir).map_err(io_error("open", dir))?;
     match rustix::fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
@@ -153,17 +153,17 @@ pub(super) fn enter(dir: &Path) -> Result<File, BundleError> {
     }
 }
 
-/// How an image of one architecture is called where digests are locked.
+/// The key of an image of one architecture among the locked digests.
 pub(super) fn key(image: &str, arch: Arch) -> String {
     format!("{image} linux/{arch}")
 }
 
-/// The architecture of such a name.
+/// The architecture of such a key.
 pub(super) fn arch_of(key: &str) -> Arch {
     if key.ends_with("/arm64") { Arch::Arm64 } else { Arch::Amd64 }
 }
 
-/// The digest that decides what a component is, if it is locked: of its file, or of its manifest.
+/// The digest that determines a component, if it is locked: of its file, or of its manifest.
 pub(super) fn locked(wanted: &Wanted, pins: &Pins) -> Option<Digest> {
     let pin = pins.get(&key_of(wanted))?;
     match wanted.origin {
@@ -172,7 +172,7 @@ pub(super) fn locked(wanted: &Wanted, pins: &Pins) -> Option<Digest> {
     }
 }
 
-/// How the store remembers what became of a source.
+/// The key of a source's result in the store's cache.
 pub(super) fn outcome_key(wanted: &Wanted, digest: Digest) -> String {
     let what = match &wanted.origin {
         Origin::File(_) => "file".to_owned(),
@@ -182,7 +182,7 @@ pub(super) fn outcome_key(wanted: &Wanted, digest: Digest) -> String {
     format!("{} {what}", digest.hex())
 }
 
-/// The blob of a component that was fetched before and is in the store as it was.
+/// The blob of a component that was downloaded before and is unchanged in the store.
 pub(super) fn known(wanted: &Wanted, pins: &Pins, memory: &Memory, store: &Path) -> Option<Blob> {
     let (digest, size) = memory.fetched(&outcome_key(wanted, locked(wanted, pins)?))?;
     memory.known(store, digest, size)

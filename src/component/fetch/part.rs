@@ -1,8 +1,8 @@
-//! A file that is not whole yet, kept so that the next attempt, or the next run, goes on from where it ended.
+//! A partial file, kept so that the next attempt or run resumes it.
 //!
-//! In: the folder of downloads and the digest that the file will have. Out: `<digest>.part` with what came so far, beside
-//! it `<digest>.json` with where it came from; in the end `<digest>`. What is there is named by its digest, so that nothing
-//! else can be taken for it.
+//! In: the folder of downloads and the expected digest of the file. Out: `<digest>.part` with the bytes so far, beside
+//! it `<digest>.json` with their source; in the end `<digest>`. Files are named by digest, so that none is mistaken for
+//! another.
 
 use super::super::lock::replace;
 use super::super::{BundleError, io_error};
@@ -12,7 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Where a part came from.
+/// The source of a partial file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     url: String,
@@ -20,7 +20,7 @@ struct Note {
     digest: String,
 }
 
-/// A download in the making.
+/// A download in progress.
 pub struct Part {
     done: PathBuf,
     path: PathBuf,
@@ -31,7 +31,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Looks at what is there.
+    /// Opens what is there.
     pub fn open(dir: &Path, digest: Digest) -> Result<Self, BundleError> {
         let name = |suffix: &str| dir.join(format!("{}{suffix}", digest.hex()));
         let path = name(".part");
@@ -43,12 +43,12 @@ impl Part {
         Ok(Self { done: name(""), path, beside: name(".json"), digest, file: None, len })
     }
 
-    /// Bytes that are there.
+    /// Bytes so far.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The whole file, if an earlier run finished it and it still is what it was.
+    /// The complete file, if an earlier run finished it and it is unchanged.
     pub fn finished(&self) -> Result<Option<(PathBuf, u64)>, BundleError> {
         match Digest::of_file(&self.done) {
             Ok((found, size)) if found == self.digest => Ok(Some((self.done.clone(), size))),
@@ -61,14 +61,14 @@ impl Part {
         }
     }
 
-    /// What the part's own server said of it, if it is the one that is asked now.
+    /// The validator that the same URL sent for this partial file.
     pub fn validator(&self, url: &str) -> Option<String> {
         let text = std::fs::read(&self.beside).ok()?;
         let note: Note = serde_json::from_slice(&text).ok()?;
         if note.url == url { note.validator } else { None }
     }
 
-    /// Goes on at `start`; what is there beyond it is dropped.
+    /// Resumes at `start`; bytes after it are dropped.
     pub fn begin(&mut self, start: u64, url: &str, validator: Option<String>) -> Result<(), BundleError> {
         let note = Note { url: url.to_owned(), validator, digest: self.digest.hex() };
         let text = serde_json::to_vec(&note).map_err(|e| io_error("write", &self.beside)(e.into()))?;
@@ -93,12 +93,12 @@ impl Part {
         Ok(())
     }
 
-    /// The digest of what is there.
+    /// The digest of the bytes so far.
     pub fn digest(&self) -> Result<Digest, BundleError> {
         Digest::of_file(&self.path).map(|(digest, _)| digest).map_err(io_error("read", &self.path))
     }
 
-    /// The part becomes the file.
+    /// Renames the complete file.
     pub fn finish(mut self) -> Result<(PathBuf, u64), BundleError> {
         if let Some(file) = self.file.take() {
             file.sync_all().map_err(io_error("write", &self.path))?;
@@ -108,7 +108,7 @@ impl Part {
         Ok((self.done, self.len))
     }
 
-    /// Throws away what turned out to be something else.
+    /// Deletes bytes that turned out to be wrong.
     pub fn discard(&mut self) -> Result<(), BundleError> {
         self.file = None;
         self.len = 0;

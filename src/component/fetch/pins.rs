@@ -1,7 +1,7 @@
-//! Digests locked at first use: what a publisher once gave under a name is what that name stands for from then on.
+//! Digests locked at first use: later content of the same name must be the same.
 //!
-//! In: `sources.lock.json` of the store, or a file that the user keeps with their inventory. Out: a refusal when a publisher
-//! says something else. Only content that was fetched and found right is written down.
+//! In: `sources.lock.json` of the store, or a file that the user keeps with the inventory. Out: an error if a
+//! publisher's content differs. Only downloaded and verified content is locked.
 
 use super::super::lock::replace;
 use super::super::{BundleError, io_error};
@@ -16,13 +16,13 @@ const SCHEMA: u32 = 1;
 /// Some hundred sources of some hundred bytes.
 const LARGEST: u64 = 8 << 20;
 
-/// What a source was at its first use.
+/// The content of a source at its first use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
-    /// SHA-256 of a file; of an image, the digest of what its tag names.
+    /// SHA-256 of a file; for an image, the digest that its tag names.
     pub sha256: Digest,
-    /// Bytes to fetch.
+    /// Bytes to download.
     pub size: u64,
     /// An image's manifest for one architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ struct Content {
     sources: BTreeMap<String, Pin>,
 }
 
-/// All of them.
+/// All locked digests.
 #[derive(Debug)]
 pub struct Pins {
     path: PathBuf,
@@ -44,7 +44,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Reads the file; there may be none yet.
+    /// Reads the file, which may not exist yet.
     pub fn read(path: &Path) -> Result<Self, BundleError> {
         let malformed = |why: String| BundleError::Malformed { path: path.to_owned(), why };
         let meta = match std::fs::metadata(path) {
@@ -64,17 +64,17 @@ impl Pins {
         Ok(Self { path: path.to_owned(), sources: content.sources })
     }
 
-    /// Where they are kept.
+    /// Their file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What a source is locked to.
+    /// The locked content of a source.
     pub fn get(&self, source: &str) -> Option<&Pin> {
         self.sources.get(source)
     }
 
-    /// Refuses a digest that is another than the locked one. `by` says it now.
+    /// Refuses a digest that differs from the locked one. `by` is its source.
     pub fn agrees(&self, source: &str, published: Digest, by: &str) -> Result<(), FetchError> {
         self.same(source, self.get(source).map(|pin| pin.sha256), published, by)
     }
@@ -97,7 +97,7 @@ impl Pins {
         }
     }
 
-    /// Locks a source, on the disk too.
+    /// Locks a source, on disk too.
     pub fn lock(&mut self, source: &str, pin: Pin) -> Result<(), BundleError> {
         if self.sources.get(source) == Some(&pin) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! An image in a registry: from a tag to the manifest of one architecture and the blobs it names.
+//! An image in a registry: from a tag to the manifest of one architecture and its blobs.
 //!
-//! In: an image, an architecture. Out: what to fetch, each by its digest and size. Nothing is believed that its digest
-//! does not cover, and nothing is taken that is larger than an image of a control plane can be.
+//! In: an image, an architecture. Out: the blobs to download, each by digest and size. Only data covered by a digest is
+//! used, and larger images than a control plane can have are refused.
 
 use super::super::BundleError;
 use super::super::publishers::{Arch, Image};
@@ -21,7 +21,7 @@ use serde::Deserialize;
 const LARGEST_MANIFEST: usize = 4 << 20;
 /// The largest image, compressed.
 const LARGEST_IMAGE: u64 = 2 << 30;
-/// Layers have a limit in every runtime as well.
+/// Runtimes limit the number of layers too.
 const MOST_LAYERS: usize = 128;
 
 const MANIFESTS: [&str; 2] = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
@@ -39,10 +39,10 @@ pub struct Descriptor {
     pub size: u64,
 }
 
-/// An image that is known down to its blobs.
+/// An image resolved to its blobs.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// What the tag names: an index, or the manifest itself.
+    /// The digest that the tag names: of an index, or of the manifest itself.
     pub tagged: Digest,
     /// The manifest of the architecture.
     pub manifest: Descriptor,
@@ -50,7 +50,7 @@ pub struct Resolved {
     pub text: Vec<u8>,
     /// Config, then layers.
     pub blobs: Vec<Descriptor>,
-    /// How the registry is asked.
+    /// The reference in the registry.
     reference: Reference,
 }
 
@@ -83,7 +83,7 @@ struct Named {
     size: u64,
 }
 
-/// Asks the registry, and holds what it says to the locked digests.
+/// Queries the registry, and compares its answers with the locked digests.
 pub async fn resolve(
     net: &Net,
     image: &Image,
@@ -121,7 +121,7 @@ pub async fn resolve(
 }
 
 impl Resolved {
-    /// What to fetch.
+    /// The blobs to download.
     pub fn jobs(&self, what: &str) -> impl Iterator<Item = Job> {
         let reference = &self.reference;
         self.blobs.iter().map(move |blob| Job {
@@ -134,13 +134,13 @@ impl Resolved {
         })
     }
 
-    /// Bytes of all blobs.
+    /// Total size of the blobs.
     pub fn size(&self) -> u64 {
         self.blobs.iter().map(|blob| blob.size).sum()
     }
 }
 
-/// The config of an image says what it is for; a tag without an index leads to one manifest, whatever that is for.
+/// Checks the platform in an image's config; a tag without an index leads to a single manifest for any platform.
 pub fn is_for(config: &[u8], image: &Image, arch: Arch) -> Result<(), FetchError> {
     #[derive(Deserialize)]
     struct Config {
@@ -162,7 +162,7 @@ fn choose(reference: &Reference, image: &Image, arch: Arch, list: &[Listed]) -> 
     let Some(found) = list.iter().find(|l| l.platform.as_ref().is_some_and(fits)) else {
         let all: Vec<String> =
             list.iter().filter_map(|l| l.platform.as_ref()).map(|p| format!("{}/{}", p.os, p.architecture)).collect();
-        let there = if all.is_empty() { "nothing that it names".to_owned() } else { all.join(", ") };
+        let there = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         return Err(FetchError::Platform { image: image.to_string(), architecture: arch.name().to_owned(), there });
     };
     digest(&reference.whole(), &found.digest)
@@ -225,10 +225,10 @@ fn blobs(url: &str, manifest: &AnyManifest) -> Result<Vec<Descriptor>, FetchErro
     let config = manifest.config.as_ref().ok_or_else(|| not("its manifest names no config"))?;
     let layers = manifest.layers.as_ref().ok_or_else(|| not("its manifest names no layers"))?;
     if layers.len() > MOST_LAYERS {
-        return Err(not("it has more layers than a runtime takes"));
+        return Err(not("it has more layers than a runtime accepts"));
     }
     if config.size > LARGEST_MANIFEST as u64 {
-        return Err(not("its config is larger than a config can be"));
+        return Err(not("its config is too large"));
     }
     if layers.iter().any(|l| l.media_type.contains("foreign") || l.media_type.contains("nondistributable")) {
         return Err(not("some of its layers are not in the registry"));

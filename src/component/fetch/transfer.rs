@@ -1,7 +1,7 @@
-//! Gets one thing over the network, however often it takes.
+//! Downloads one file with retries.
 //!
-//! In: a place, and the digest that the content must have. Out: a file with exactly this content. Attempts go on where the
-//! last one ended; only attempts that bring nothing new are counted.
+//! In: a place, and the expected digest. Out: a file with exactly this content. An attempt resumes where the previous
+//! one ended; only attempts without new bytes are counted.
 
 use super::super::BundleError;
 use super::Moment;
@@ -17,24 +17,24 @@ use tokio::time::sleep;
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Something to get.
+/// A file to download.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Which component and version, for people.
+    /// Component and version, for messages.
     pub what: String,
-    /// From where.
+    /// Its place.
     pub place: Place,
-    /// What it must be.
+    /// Its expected digest.
     pub digest: Digest,
-    /// Who says so.
+    /// The source of the digest.
     pub by: String,
-    /// Bytes, where somebody who is trusted said so.
+    /// Size, if a trusted source states it.
     pub size: Option<u64>,
-    /// Bytes it cannot have more of.
+    /// Upper limit of its size.
     pub limit: u64,
 }
 
-/// Counts attempts, waits between them, and knows when to stop.
+/// Counts attempts, waits between them, and gives up in the end.
 pub struct Retries<'a> {
     timeout: &'a Patience,
     url: String,
@@ -43,7 +43,7 @@ pub struct Retries<'a> {
 }
 
 impl<'a> Retries<'a> {
-    /// None so far.
+    /// No attempts yet.
     pub fn new(timeout: &'a Patience, url: String) -> Self {
         Self { timeout, url, failed: 0, most: 0 }
     }
@@ -60,7 +60,7 @@ impl<'a> Retries<'a> {
             Trouble::Final(error) => return Err(*error),
             Trouble::Again { why, after } => (why, after),
         };
-        // A server that ignores ranges and is cut at the same place each time brings nothing new either.
+        // A server that ignores ranges and always breaks at the same byte sends nothing new either.
         if have > self.most {
             self.most = have;
             self.failed = 0;
@@ -90,10 +90,10 @@ impl<'a> Retries<'a> {
 
 fn words(why: &Why) -> String {
     match why {
-        Why::Silent => "nothing comes".to_owned(),
+        Why::Silent => "no data arrives".to_owned(),
         Why::Cut(why) => format!("cut short: {why}"),
         Why::Unreachable(why) => format!("cannot be reached: {why}"),
-        Why::Name(why) => format!("its name is not known: {why}"),
+        Why::Name(why) => format!("cannot resolve its name: {why}"),
         Why::Status(status, why) => format!("it answers {status}: {why}"),
     }
 }
@@ -122,7 +122,7 @@ pub async fn text(
         };
         match attempt.await {
             Ok(()) => return Ok(String::from_utf8_lossy(&content).into_owned()),
-            // What came of a text is not kept.
+            // A partial text is not kept.
             Err(trouble) => tries.after(trouble, 0, None, tell).await?,
         }
     }
@@ -167,7 +167,7 @@ pub async fn get(
             return Ok((path, size, true));
         }
         part.discard()?;
-        // Pieces of two different files do not make either. Once more, in one piece.
+        // Parts of two different versions do not match. Once more, from the start.
         if !std::mem::take(&mut continued) {
             let (expected, found) = (job.digest.hex(), found.hex());
             return Err(FetchError::Checksum { url, by: job.by.clone(), expected, found }.into());
@@ -175,7 +175,7 @@ pub async fn get(
     }
 }
 
-/// Reads a file outside the threads that serve the network.
+/// Runs file I/O outside the network threads.
 async fn off<T: Send + 'static>(
     part: Part,
     read: impl FnOnce(&Part) -> Result<T, BundleError> + Send + 'static,
@@ -207,7 +207,7 @@ async fn attempt(
     let from = part.len();
     let mut opened = net.open(&job.place, from, part.validator(&url).as_deref(), &job.what).await?;
     if opened.start > from {
-        let why = "it sends another part than was asked for".to_owned();
+        let why = "it sends another part than requested".to_owned();
         return Err(FetchError::NotUnderstood { url, why }.into());
     }
     let total = opened.total.or(*of);

@@ -1,8 +1,10 @@
-//! The store's file, far enough to tell its revision: the newest meta page, and the right edge of two buckets.
+//! Reads as much of the database file as its revision requires: the newest meta page, and the right edge of two
+//! buckets.
 //!
-//! Format: bbolt's `internal/common`. Pages begin with id (8 bytes), flags (2), count (2) and overflow (4), all little-endian as every machine
-//! that is supported writes them; pages 0 and 1 are meta pages, of which the one with the higher transaction counts. etcd keeps
-//! the applied raft index in bucket `meta` and every revision as a key of bucket `key`: main revision, `_`, sub revision, big-endian.
+//! Format: bbolt's `internal/common`. Pages begin with id (8 bytes), flags (2), count (2) and overflow (4), all
+//! little-endian as every supported machine writes them; pages 0 and 1 are meta pages, of which the one with the
+//! higher transaction counts. etcd stores the applied raft index in bucket `meta` and every revision as a key of
+//! bucket `key`: main revision, `_`, sub revision, big-endian.
 
 use super::{DiskError, io, plain};
 use std::fs::File;
@@ -15,34 +17,35 @@ const PAGE_HEADER: usize = 16;
 const ELEMENT: usize = 16;
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
-/// Deeper than a tree of the largest file would be.
+/// Deeper than the tree of the largest file.
 const DEEPEST: usize = 32;
 /// A page with its overflow holds at least one value; etcd's largest are far below this.
 const LARGEST_PAGE: u64 = 64 << 20;
-/// A cluster has seven members at most; a list of more than this is none.
+/// A cluster has seven members at most; a longer list is invalid.
 const MOST_MEMBERS: usize = 64;
-/// Bytes of the whole list: a member's name and addresses are a few hundred. Values of a file that somebody made up may lie over one another.
+/// Bytes of the whole list: the name and addresses of a member take a few hundred. Values in a crafted file may
+/// overlap.
 const MOST_BYTES: usize = 1 << 20;
-/// How often a file that is written to meanwhile is read anew.
+/// How often a file that is being written is read again.
 const TRIES: usize = 5;
 
-/// What the store says.
+/// The content of the database.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Store {
     pub consistent_index: u64,
-    /// The term of that entry; 0 where the store does not say, as one that was only just restored.
+    /// The term of that entry; 0 if the database does not have it, for example after a restore.
     pub term: u64,
     pub revision: i64,
     /// The value of each member of the list: JSON.
     pub members: Vec<Vec<u8>>,
 }
 
-/// Reads the store. The writer never changes a page that the newest meta page refers to, but may use it again two commits
-/// later: a file that has gone on meanwhile is read once more.
+/// Reads the database. The writer never changes a page that the newest meta page refers to, but may reuse it two
+/// commits later: a file that has changed meanwhile is read again.
 pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
     let file = plain(File::options().read(true), path)?;
     let mut outcome =
-        Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is changed faster than it can be read" });
+        Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it changes faster than it can be read" });
     for _ in 0..TRIES {
         let bolt = Bolt::open(&file, path)?;
         outcome = bolt.store();
@@ -70,7 +73,7 @@ struct Page {
     bytes: Vec<u8>,
 }
 
-/// A bucket: a tree of pages, or a page inside its parent's value.
+/// A bucket: a tree of pages, or a page inside the value of its parent.
 enum Bucket {
     Tree(u64),
     Inline(Page),
@@ -89,7 +92,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     number(bytes, at).map(u64::from_le_bytes)
 }
 
-/// FNV-1a over 64 bits, which bbolt sums its meta pages with.
+/// FNV-1a over 64 bits, the checksum of bbolt's meta pages.
 pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -110,7 +113,7 @@ impl<'a> Bolt<'a> {
             let mut bytes = [0; PAGE_HEADER + 64];
             file.read_exact_at(&mut bytes, at).ok().and_then(|()| meta(&bytes))
         };
-        // The first page may be the one that was being written; then the second stands where some page size puts it.
+        // The first page may be the one that was being written; then the second is at an offset of some page size.
         let first = read(0);
         let second = match first {
             Some((page_size, _, _)) => read(page_size),
@@ -122,7 +125,7 @@ impl<'a> Bolt<'a> {
         let (page_size, root, transaction) = newest.ok_or(DiskError::Damaged {
             path: path.to_owned(),
             at: 0,
-            what: "neither of its meta pages is whole",
+            what: "neither of its meta pages is valid",
         })?;
         Ok(Self { file, path, length, page_size, root, transaction })
     }
@@ -132,13 +135,14 @@ impl<'a> Bolt<'a> {
     }
 
     fn page(&self, id: u64) -> Result<Page, DiskError> {
-        let at = id.checked_mul(self.page_size).ok_or_else(|| self.damaged(0, "a page lies beyond the file"))?;
+        let at =
+            id.checked_mul(self.page_size).ok_or_else(|| self.damaged(0, "a page is beyond the end of the file"))?;
         let mut head = [0; PAGE_HEADER];
-        self.file.read_exact_at(&mut head, at).map_err(|_| self.damaged(at, "a page lies beyond the file"))?;
-        let odd = || self.damaged(at, "a page has no header");
+        self.file.read_exact_at(&mut head, at).map_err(|_| self.damaged(at, "a page is beyond the end of the file"))?;
+        let odd = || self.damaged(at, "a page has no valid header");
         let size = (u64::from(u32_at(&head, 12).ok_or_else(odd)?) + 1) * self.page_size;
         if u64_at(&head, 0) != Some(id) || size > LARGEST_PAGE || at.saturating_add(size) > self.length {
-            return Err(self.damaged(at, "a page is not the one that is referred to"));
+            return Err(self.damaged(at, "a page does not have the id of its reference"));
         }
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| odd())?];
         self.file.read_exact_at(&mut bytes, at).map_err(io(self.path))?;
@@ -153,14 +157,14 @@ impl<'a> Bolt<'a> {
         let term = self.get(&meta, b"term")?;
         let term = term.and_then(|(value, _)| number(&value, 0)).map_or(0, u64::from_be_bytes);
         let keys = self.bucket(&top, b"key")?;
-        // A store without a key is at revision 1.
+        // A database without a key is at revision 1.
         let revision = match self.last(&keys)? {
             Some(key) => number(&key, 0).map(i64::from_be_bytes).filter(|_| key.get(8) == Some(&b'_')),
             None => Some(1),
         };
         let members = self.bucket(&top, b"members")?;
         let members = self.values(&members)?;
-        let odd = || self.damaged(0, "it is not etcd's");
+        let odd = || self.damaged(0, "it is not a database of etcd");
         let (consistent_index, revision) = (index.ok_or_else(odd)?, revision.ok_or_else(odd)?);
         Ok(Store { consistent_index, term, revision, members })
     }
@@ -192,10 +196,10 @@ impl<'a> Bolt<'a> {
     }
 
     fn endless(&self, page: &Page) -> DiskError {
-        self.damaged(page.at, "its list of members has no end")
+        self.damaged(page.at, "its list of members is endless")
     }
 
-    /// Adds the values of a page, as long as that can be a list of members.
+    /// Adds the values of a page, within the limits of a list of members.
     fn add(&self, page: &Page, found: &mut Vec<Vec<u8>>) -> Result<(), DiskError> {
         let mut bytes: usize = found.iter().map(Vec::len).sum();
         for value in (0..page.count).filter_map(|index| page.value(index)) {
@@ -210,18 +214,18 @@ impl<'a> Bolt<'a> {
 
     /// A bucket inside a bucket.
     fn bucket(&self, parent: &Bucket, name: &[u8]) -> Result<Bucket, DiskError> {
-        let (value, at) = self.get(parent, name)?.ok_or_else(|| self.damaged(0, "a bucket of etcd's is missing"))?;
+        let (value, at) = self.get(parent, name)?.ok_or_else(|| self.damaged(0, "a bucket of etcd is missing"))?;
         match u64_at(&value, 0) {
             Some(0) => {
                 let page = value.get(16..).and_then(|bytes| Page::of(at, bytes.to_vec()));
-                page.map(Bucket::Inline).ok_or_else(|| self.damaged(at, "a bucket is cut short"))
+                page.map(Bucket::Inline).ok_or_else(|| self.damaged(at, "a bucket is truncated"))
             }
             Some(root) => Ok(Bucket::Tree(root)),
-            None => Err(self.damaged(at, "a bucket is cut short")),
+            None => Err(self.damaged(at, "a bucket is truncated")),
         }
     }
 
-    /// The value of a key, and about where it lies in the file.
+    /// The value of a key, and its approximate offset in the file.
     fn get(&self, bucket: &Bucket, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>, DiskError> {
         // In a branch the child before the first one with a greater key; keys are in order.
         let pick =
@@ -238,7 +242,7 @@ impl<'a> Bolt<'a> {
         self.descend(bucket, &pick, &|page| page.key(page.count.checked_sub(1)?).map(<[u8]>::to_vec))
     }
 
-    /// Goes down from branch to branch, and asks the leaf.
+    /// Descends from branch to branch, and searches the leaf page.
     fn descend<T>(
         &self,
         bucket: &Bucket,
@@ -255,12 +259,12 @@ impl<'a> Bolt<'a> {
                 LEAF => return Ok(ask(&page)),
                 BRANCH => {
                     let child = page.child(pick(&page));
-                    id = child.ok_or_else(|| self.damaged(page.at, "a branch leads nowhere"))?;
+                    id = child.ok_or_else(|| self.damaged(page.at, "a branch has no child"))?;
                 }
                 _ => return Err(self.damaged(page.at, "a page is neither branch nor leaf")),
             }
         }
-        Err(self.damaged(0, "its tree has no end"))
+        Err(self.damaged(0, "its tree is endless"))
     }
 }
 

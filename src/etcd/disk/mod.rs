@@ -1,8 +1,10 @@
-//! What a member's directory holds, read from its files alone: the member need not run, and nothing is changed.
+//! The content of a member's data directory, read from its files alone: the member need not run, and nothing is
+//! changed.
 //!
-//! In: the data directory. Out: how far its raft log and its store go. Which of several directories is the newest is told by the last
-//! entry's (term, index), raft's own rule for elections; the store may lag behind it. The files are taken for hostile: they may
-//! have been cut short or damaged, and what they say about lengths is believed only as far as they reach.
+//! In: the data directory. Out: the positions of its raft log and its database. The (term, index) of the last entry
+//! decides which of several directories is the newest, which is raft's own rule for elections; the database may lag
+//! behind it. The files are treated as hostile: they may be truncated or damaged, and the lengths in them are
+//! checked.
 
 mod bolt;
 mod wal;
@@ -19,26 +21,26 @@ use std::time::UNIX_EPOCH;
 /// Why a directory cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// A file or folder cannot be opened or read.
+    /// A file or directory cannot be opened or read.
     #[error("cannot read {}: {source}", .path.display())]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The folder of the log has no log.
-    #[error("{} holds no log", .path.display())]
+    /// The directory of the log contains no log.
+    #[error("{} contains no log", .path.display())]
     NoLog {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// What stands there is not what etcd writes.
+    /// The content is not what etcd writes.
     #[error("{} is damaged at byte {at}: {what}", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How far into it.
+        /// The offset.
         at: u64,
         /// What is wrong.
         what: &'static str,
@@ -50,26 +52,27 @@ fn io(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     move |source| DiskError::Io { path, source }
 }
 
-/// Opens what etcd's user may have put there: no link, and nothing that would wait or do something when it is opened.
+/// Opens a file that etcd's user may have replaced: no link, and nothing that blocks or has side effects when it is
+/// opened.
 fn plain(options: &mut OpenOptions, path: &Path) -> Result<File, DiskError> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path).map_err(io(path))?;
     if file.metadata().map_err(io(path))?.is_file() {
         return Ok(file);
     }
-    Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is no plain file" })
+    Err(DiskError::Damaged { path: path.to_owned(), at: 0, what: "it is not a regular file" })
 }
 
-/// Reads how far the member in this data directory got.
+/// Reads the position of the member in this data directory.
 ///
 /// # Errors
-/// A log that cannot be read, or whose older part is damaged. A last record that was cut short is none: a loss of power does that, and
-/// nobody was told that it had been written. A store that cannot be read is no error either, but a flaw of the fact.
+/// A log that cannot be read, or whose older part is damaged. A truncated last record is none: it is the result of a
+/// power loss, and it was never acknowledged. An unreadable database is no error either, but a flaw of the fact.
 pub fn read(data_dir: &Path) -> Result<DiskFact, DiskError> {
     member(&data_dir.join("member"))
 }
 
-/// The same of the directory of a member that goes by another name, for it was moved aside.
+/// The same for the archived directory of a member, which has another name.
 ///
 /// # Errors
 /// As for [`read`].
@@ -81,7 +84,7 @@ pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
         Err(error) => (None, vec![error.to_string()]),
     };
     if log.damaged {
-        let what = "a record of its log is damaged: etcd does not start from it, and what came after is not known";
+        let what = "a record of its log is damaged: etcd does not start from it, and the entries after it are unknown";
         flaws.push(what.to_owned());
     }
     if log.cut_short {
@@ -108,7 +111,7 @@ pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
     })
 }
 
-/// A member as the store has it: `membership.Member` of etcd's server/etcdserver/api/membership.
+/// A member in the database: `membership.Member` of etcd's server/etcdserver/api/membership.
 #[derive(serde::Deserialize)]
 struct Listed {
     id: u64,
@@ -126,10 +129,10 @@ fn listed(values: &[Vec<u8>]) -> Result<Vec<(u64, String, PeerUrl, bool)>, Strin
         Some((found.id, found.name, found.peers.into_iter().next()?, found.learner))
     };
     let all: Option<Vec<_>> = values.iter().map(member).collect();
-    all.ok_or_else(|| "its list of members cannot be read".to_owned())
+    all.ok_or_else(|| "its list of members cannot be parsed".to_owned())
 }
 
-/// Makes a copy of a data directory fit to be started alone without losing an entry: see [`wal::commit_all`].
+/// Prepares a copy of a data directory to be started alone without losing an entry: see [`wal::commit_all`].
 ///
 /// # Errors
 /// A log that cannot be read or written.
@@ -137,26 +140,27 @@ pub fn commit_all(data_dir: &Path) -> Result<(u64, u64), DiskError> {
     wal::commit_all(&data_dir.join("member").join("wal")).map(|end| (end.term, end.index))
 }
 
-/// Up to which entry the store in this data directory goes, and its revision.
+/// The last entry in the database in this data directory, and its revision.
 ///
 /// # Errors
-/// A store that cannot be read.
+/// A database that cannot be read.
 pub fn applied(data_dir: &Path) -> Result<(u64, i64), DiskError> {
     bolt::read(&data_dir.join("member").join("snap").join("db")).map(|s| (s.consistent_index, s.revision))
 }
 
-/// How far a store in a file of its own goes, such as a snapshot: raft term, index of the last entry in it, revision.
+/// The position of a database in a file of its own, such as a snapshot: raft term, index of the last entry in it,
+/// revision.
 ///
 /// # Errors
-/// A store that cannot be read.
+/// A database that cannot be read.
 pub fn point(file: &Path) -> Result<(u64, u64, i64), DiskError> {
     bolt::read(file).map(|s| (s.term, s.consistent_index, s.revision))
 }
 
-/// The revision of a store in a file of its own, such as a snapshot.
+/// The revision of a database in a file of its own, such as a snapshot.
 ///
 /// # Errors
-/// A store that cannot be read.
+/// A database that cannot be read.
 pub fn revision(file: &Path) -> Result<i64, DiskError> {
     bolt::read(file).map(|s| s.revision)
 }

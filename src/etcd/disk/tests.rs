@@ -1,4 +1,4 @@
-//! Logs and stores as etcd writes them, made by hand, and everything that damage can do to them.
+//! Logs and databases in the format of etcd, made by hand, and everything that damage can do to them.
 
 use super::bolt::fnv;
 use super::wal::{Entry, HardState, Metadata, Record, Segment, Snapshot, kind, segment};
@@ -11,7 +11,7 @@ use std::fs;
 struct Log {
     bytes: Vec<u8>,
     crc: u32,
-    /// Where each record ends.
+    /// The end of each record.
     ends: Vec<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Log {
         self
     }
     fn entry(self, term: u64, index: u64) -> Self {
-        // What it carries is not looked at.
+        // Its payload is not read.
         let mut entry = Entry { term: Some(term), index: Some(index) }.encode_to_vec();
         entry.extend([0x22, 5]);
         entry.extend(b"hello");
@@ -126,13 +126,13 @@ fn revision(main: i64, sub: i64) -> Vec<u8> {
     [main.to_be_bytes().as_slice(), b"_", &sub.to_be_bytes()].concat()
 }
 
-/// A bucket that lies inside its parent's value.
+/// A bucket inside the value of its parent.
 fn inline(page: &[u8], count: u16) -> Vec<u8> {
     let head = [0_u64.to_le_bytes().as_slice(), &2_u16.to_le_bytes(), &count.to_le_bytes(), &[0; 4]].concat();
     [[0_u64.to_le_bytes(), 0_u64.to_le_bytes()].concat(), head, page.to_vec()].concat()
 }
 
-/// Revisions 2 to 5 on two leaves below a branch; the applied index in a bucket that lies inside its parent.
+/// Revisions 2 to 5 on two leaves below a branch; the applied index in a bucket inside its parent.
 fn store() -> Pages {
     let mut pages = Pages { bytes: Vec::new() };
     let tree = |root: u64| [root.to_le_bytes(), 0_u64.to_le_bytes()].concat();
@@ -154,7 +154,7 @@ fn store() -> Pages {
     pages
 }
 
-/// A member's directory with these segments and this store.
+/// A member's directory with these segments and this database.
 fn member(segments: &[&Log], store: &Pages) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (wal, snap) = (dir.path().join("member/wal"), dir.path().join("member/snap"));
@@ -163,7 +163,7 @@ fn member(segments: &[&Log], store: &Pages) -> tempfile::TempDir {
     for (number, log) in segments.iter().enumerate() {
         fs::write(wal.join(format!("{number:016x}-{:016x}.wal", number * 100)), &log.bytes).unwrap();
     }
-    fs::write(wal.join("0.tmp"), b"room for the next one").unwrap();
+    fs::write(wal.join("0.tmp"), b"space for the next one").unwrap();
     fs::write(snap.join("db"), &store.bytes).unwrap();
     dir
 }
@@ -173,11 +173,7 @@ fn a_directory_tells_how_far_its_log_and_its_store_go() {
     let dir = member(&[&sample()], &store());
     let fact = read(dir.path()).unwrap();
     assert_eq!((fact.member, fact.cluster.as_str()), (0xa1, "c1"));
-    assert_eq!(
-        (fact.term, fact.index, fact.commit),
-        (2, 3, 2),
-        "an entry that was written again counts as it was written last"
-    );
+    assert_eq!((fact.term, fact.index, fact.commit), (2, 3, 2), "the last version of a rewritten entry counts");
     assert_eq!((fact.revision, fact.applied), (Some(5), Some(77)));
     let members = fact.members.unwrap();
     let short: Vec<_> =
@@ -209,7 +205,7 @@ fn a_log_of_two_members_is_damaged() {
 
 #[test]
 fn a_record_that_was_whole_once_is_damaged_and_one_that_was_never_written_to_its_end_was_cut_short() {
-    // Field 4 of an entry: 1600 bytes that it carries.
+    // Field 4 of an entry: a payload of 1600 bytes.
     let carried = [[0x22, 0xc0, 0x0c].as_slice(), &[7; 1600]].concat();
     let entry = [Entry { term: Some(2), index: Some(4) }.encode_to_vec(), carried].concat();
     let mut log = sample().record(kind::ENTRY, &entry);
@@ -218,7 +214,11 @@ fn a_record_that_was_whole_once_is_damaged_and_one_that_was_never_written_to_its
     let whole = log.bytes.clone();
     log.bytes[end - 20] ^= 1;
     let found = log.read(true).unwrap();
-    assert_eq!((found.damaged, found.cut_short, found.last), (true, false, Some((2, 3))), "what is before it counts");
+    assert_eq!(
+        (found.damaged, found.cut_short, found.last),
+        (true, false, Some((2, 3))),
+        "the entries before it count"
+    );
     log.bytes.clone_from(&whole);
     // A sector that the disk never wrote.
     let sector = (begin / 512 + 2) * 512;
@@ -256,7 +256,7 @@ fn a_store_that_cannot_be_read_is_a_flaw_and_the_log_counts_all_the_same() {
 #[test]
 fn the_meta_page_that_is_whole_and_newest_counts() {
     let mut pages = store();
-    // The newest names an empty tree; once damaged, the one before it counts again.
+    // The newest names an empty tree; once it is damaged, the previous one counts again.
     pages.meta(1, 7, 10);
     let dir = member(&[&sample()], &pages);
     assert_eq!(read(dir.path()).unwrap().revision, None);
@@ -282,7 +282,7 @@ fn a_tree_that_leads_into_itself_has_an_end() {
     let mut pages = store();
     pages.put(4, 1, &branch(&[(&revision(2, 0), 4)]), 1);
     let fact = read(member(&[&sample()], &pages).path()).unwrap();
-    assert!(fact.flaws[0].contains("no end"), "{:?}", fact.flaws);
+    assert!(fact.flaws[0].contains("endless"), "{:?}", fact.flaws);
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_list_of_members_whose_values_lie_over_one_another_takes_no_memory() {
         pages.bytes[place..place + 16].copy_from_slice(&head);
     }
     let fact = read(member(&[&sample()], &pages).path()).unwrap();
-    assert!(fact.flaws.iter().any(|flaw| flaw.contains("no end")), "{:?}", fact.flaws);
+    assert!(fact.flaws.iter().any(|flaw| flaw.contains("endless")), "{:?}", fact.flaws);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_folder_without_a_log_and_one_that_is_not_there_are_told_apart() {
     assert!(matches!(read(dir.path()), Err(DiskError::NoLog { .. })));
 }
 
-/// Ends that a log may truthfully have after its first so many records.
+/// Valid ends of a log after its first so many records.
 fn prefixes(log: &Log) -> Vec<Option<(u64, u64)>> {
     let cut = |end: &usize| segment(&log.bytes[..*end], *end as u64, Path::new("a.wal"), false).unwrap().last;
     std::iter::once(None).chain(log.ends.iter().map(cut)).collect()
@@ -336,7 +336,7 @@ proptest! {
         let mut log = sample();
         let truths = prefixes(&log);
         let at = at % log.bytes.len();
-        // The one byte that no checksum covers, neither here nor in etcd: what kind of record it is.
+        // The one byte that no checksum covers, neither here nor in etcd: the kind of a record.
         let kinds: Vec<usize> = std::iter::once(0).chain(log.ends.iter().copied()).map(|begin| begin + 9).collect();
         prop_assume!(!kinds.contains(&at));
         log.bytes[at] ^= 1 << bit;
@@ -385,7 +385,7 @@ proptest! {
 
 #[test]
 fn a_log_all_of_whose_entries_are_noted_as_committed_reads_on_as_before() {
-    // Half a record behind the last whole one, as a loss of power leaves it, and room as etcd keeps it.
+    // Half a record after the last complete one, as after a power loss, and space that etcd preallocates.
     for torn in [0, 5, 21] {
         let mut log = sample();
         log.bytes.extend((1..=torn).collect::<Vec<u8>>());
@@ -396,7 +396,7 @@ fn a_log_all_of_whose_entries_are_noted_as_committed_reads_on_as_before() {
         assert_eq!((fact.term, fact.index, fact.commit), (2, 3, 3), "torn after {torn} bytes");
         assert!(fact.flaws.is_empty(), "{:?}", fact.flaws);
         let file = dir.path().join("member/wal/0000000000000000-0000000000000000.wal");
-        assert_eq!(fs::metadata(file).unwrap().len(), log.bytes.len() as u64, "the room stays");
-        assert_eq!(commit_all(dir.path()).unwrap(), (2, 3), "it may be done twice");
+        assert_eq!(fs::metadata(file).unwrap().len(), log.bytes.len() as u64, "the preallocated space stays");
+        assert_eq!(commit_all(dir.path()).unwrap(), (2, 3), "it is idempotent");
     }
 }

@@ -1,8 +1,9 @@
-//! The end of a write-ahead log: the last entry's term and index, and what was known to be committed.
+//! The end of a write-ahead log: term and index of the last entry, and the known commit index.
 //!
-//! Format: etcd's `server/storage/wal`. Segments are named SEQUENCE-INDEX.wal. A record is a length of eight bytes, little-endian, whose
-//! top byte says how much padding follows (0x80 | padding), then a `walpb.Record`. Its checksum, CRC-32C, runs over the data of all
-//! records before it in the segment, beginning with what the segment's first record says. A length of zero is room not written to yet.
+//! Format: etcd's `server/storage/wal`. Segments are named SEQUENCE-INDEX.wal. A record is a length of eight bytes,
+//! little-endian, whose top byte is the length of the padding (0x80 | padding), then a `walpb.Record`. Its checksum,
+//! CRC-32C, covers the data of all previous records in the segment, starting with the value in the segment's first
+//! record. A length of zero is preallocated space.
 
 use super::{DiskError, io, plain};
 use prost::Message;
@@ -11,7 +12,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// A record of more than this is none: etcd refuses requests of far less.
+/// A longer record is invalid: etcd refuses far smaller requests.
 const LARGEST: u64 = 256 << 20;
 
 /// `walpb.Record`.
@@ -43,7 +44,7 @@ pub(super) struct Metadata {
     pub cluster: Option<u64>,
 }
 
-/// `raftpb.Entry` without what it carries, and `walpb.Snapshot` without its configuration, in their own field numbers.
+/// `raftpb.Entry` without its payload, and `walpb.Snapshot` without its configuration, in their own field numbers.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Entry {
     #[prost(uint64, optional, tag = "2")]
@@ -71,31 +72,31 @@ pub(super) struct HardState {
     pub commit: Option<u64>,
 }
 
-/// How far a log goes.
+/// The position of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub member: u64,
     pub cluster: u64,
-    /// Of the last entry, or of the snapshot that came after it.
+    /// Of the last entry, or of the snapshot after it.
     pub term: u64,
     pub index: u64,
-    /// The last that was noted as committed; entries beyond it may be, too.
+    /// The last recorded commit index; entries beyond it may be committed, too.
     pub commit: u64,
-    /// Whether the last record is not whole.
+    /// Whether the last record is incomplete.
     pub cut_short: bool,
-    /// Whether a record is damaged that was whole once: etcd does not start from such a log.
+    /// Whether a record is damaged that was complete once: etcd does not start from such a log.
     pub damaged: bool,
     /// The newest segment.
     pub newest: PathBuf,
-    /// Where its last whole record ends.
+    /// The end of its last complete record.
     pub at: u64,
     /// The checksum so far.
     pub crc: u32,
-    /// For whom the member voted in the last term it knew, and that term.
+    /// The vote of the member in the last term that it knew, and that term.
     pub vote: (u64, u64),
 }
 
-/// What one segment says.
+/// The content of one segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
     pub identity: Option<(u64, u64)>,
@@ -107,7 +108,7 @@ pub(super) struct Segment {
     pub crc: u32,
 }
 
-/// Reads the log in this folder from its end, no further back than to its last entry.
+/// Reads the log in this directory from its end, back to its last entry.
 pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
     let mut segments: Vec<(u64, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io(folder))? {
@@ -140,7 +141,7 @@ pub(super) fn read(folder: &Path) -> Result<End, DiskError> {
     let (member, cluster) = all.identity.ok_or(DiskError::Damaged {
         path: newest.clone(),
         at: 0,
-        what: "it does not say whose log it is",
+        what: "it does not contain the id of its member",
     })?;
     let (term, index) = all.last.unwrap_or_default();
     let state = all.state.unwrap_or_default();
@@ -168,7 +169,8 @@ fn sequence(path: &Path) -> Option<u64> {
     number(sequence)
 }
 
-/// Reads one segment of this length. Where the newest one ends in something that is no record, it was cut short or is damaged there.
+/// Reads one segment of this length. If the newest one ends in an invalid record, it was truncated or is damaged
+/// there.
 pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: bool) -> Result<Segment, DiskError> {
     let damaged = |at: u64, what: &'static str| DiskError::Damaged { path: path.to_owned(), at, what };
     let mut found = Segment::default();
@@ -202,7 +204,7 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
         let record = usize::try_from(size).ok().and_then(|size| Record::decode(buffer.get(..size)?).ok());
         let checked = record.filter(|record| {
             let said = record.crc();
-            // The first record of a segment carries the sum of those before it.
+            // The first record of a segment carries the checksum of the previous ones.
             if record.kind == Some(kind::CRC) {
                 !begun || said == crc
             } else {
@@ -215,48 +217,48 @@ pub(super) fn segment(mut from: impl Read, length: u64, path: &Path, is_newest: 
                 found.damaged = !found.cut_short;
                 break;
             }
-            return Err(damaged(at, "a record does not have the checksum it should have"));
+            return Err(damaged(at, "the checksum of a record does not match"));
         };
         (crc, begun) = (record.crc(), true);
-        note(&mut found, &record).ok_or_else(|| damaged(at, "a record is not what its kind says"))?;
+        note(&mut found, &record).ok_or_else(|| damaged(at, "a record does not match its kind"))?;
         at = end_of_this;
         (found.end, found.crc) = (at, crc);
     }
     Ok(found)
 }
 
-/// Bytes that a disk writes all or none of.
+/// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
 
-/// Whether a record that begins here was being written when the power went: one of its sectors was never reached. etcd's own rule, by
-/// which it drops such a record and refuses any other that is not as its checksum says.
+/// Whether a record that begins here was being written when power failed: one of its sectors was never written. This
+/// is etcd's own rule, by which it drops such a record and refuses any other with a wrong checksum.
 fn torn(record: &[u8], begins: u64) -> bool {
     let into = usize::try_from(begins % SECTOR as u64).unwrap_or(0);
     let (first, rest) = record.split_at(record.len().min(SECTOR - into));
     std::iter::once(first).chain(rest.chunks(SECTOR)).any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
-/// Takes what a record says; `None` when it cannot be read.
+/// Applies a record; `None` if it cannot be parsed.
 fn note(found: &mut Segment, record: &Record) -> Option<()> {
     let data = record.data();
     match record.kind {
         Some(kind::METADATA) => {
             let said = Metadata::decode(data).ok()?;
             let said = (said.member.unwrap_or_default(), said.cluster.unwrap_or_default());
-            // A log is one member's from its beginning to its end.
+            // A log belongs to one member from its beginning to its end.
             if *found.identity.get_or_insert(said) != said {
                 return None;
             }
         }
         Some(kind::ENTRY) => {
-            // Entries behind one that is written again are no longer part of the log: the last written is the last.
+            // Entries after a rewritten one are no longer part of the log: the last written is the last.
             let entry = Entry::decode(data).ok()?;
             found.last = Some((entry.term.unwrap_or_default(), entry.index.unwrap_or_default()));
         }
         Some(kind::SNAPSHOT) => {
             let said = Snapshot::decode(data).ok()?;
             let (term, index) = (said.term.unwrap_or_default(), said.index.unwrap_or_default());
-            // One that was received replaces a log that had fallen behind it.
+            // A received snapshot replaces a log that had fallen behind it.
             if index > 0 && found.last.is_none_or(|(_, last)| index > last) {
                 found.last = Some((term, index));
             }
@@ -268,8 +270,8 @@ fn note(found: &mut Segment, record: &Record) -> Option<()> {
     Some(())
 }
 
-/// Notes in the log of a COPY that all of its entries are committed: started alone, a member drops those that are not, and an entry
-/// that a majority had may be among them.
+/// Marks all entries as committed in the log of a COPY: a member that is started alone drops uncommitted entries, and
+/// an entry that a majority had may be among them.
 ///
 /// # Errors
 /// A log that cannot be read or written.
@@ -283,7 +285,7 @@ pub(super) fn commit_all(folder: &Path) -> Result<End, DiskError> {
     let path = &end.newest;
     let file = plain(File::options().write(true), path)?;
     let length = file.metadata().map_err(io(path))?.len();
-    // Behind the last whole record there may be a part of another; then come zeroes, as etcd itself leaves them.
+    // After the last complete record there may be part of another; then come zeroes, as etcd itself leaves them.
     bytes.extend_from_slice(&[0; 8]);
     file.set_len(end.at).map_err(io(path))?;
     file.write_all_at(&bytes, end.at).map_err(io(path))?;
@@ -292,7 +294,7 @@ pub(super) fn commit_all(folder: &Path) -> Result<End, DiskError> {
     Ok(end)
 }
 
-/// A record with its length before it and its padding behind it.
+/// A record with its length and its padding.
 fn frame(record: &[u8]) -> Vec<u8> {
     let padding = (8 - record.len() % 8) % 8;
     let flagged = if padding == 0 { 0 } else { (0x80 | padding as u64) << 56 };

@@ -371,7 +371,7 @@ impl Ways {
                 ),
                 "knownhostscommand" if !off => (
                     "hactl does not run programs to get host keys",
-                    "write the keys into a known_hosts file, or pin them in the inventory (ssh.fingerprint, ssh.hostCA)",
+                    "write the keys into known_hosts, or pin them in the inventory (ssh.fingerprint, ssh.hostCA)",
                 ),
                 "revokedhostkeys" if !off => (
                     "hactl reads revoked host keys only from known_hosts",

@@ -1,7 +1,8 @@
-//! What an importer has understood of a foreign file, before it is an inventory: a plain struct that all of them fill in.
+//! The result of an importer, before it becomes an inventory: a plain struct that all importers fill in.
 //!
-//! In: values with the place they come from. Out: the same, completed: roles that the other tool leaves to itself, and SSH settings that all
-//! hosts share lifted to where hactl has them once. `write` makes the YAML of it. Only what was found is here; hactl's defaults stay away.
+//! In: values with their places. Out: the same, completed: roles that the other tool implies are explicit, and SSH
+//! settings that all hosts share are moved to the common `ssh`. `write` makes YAML of it. It has only values that were
+//! found, no defaults of hactl.
 
 use super::notes::{Notes, listed};
 use crate::model::desired::Role;
@@ -13,23 +14,23 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Said<T = String> {
     /// The value.
     pub value: T,
-    /// What it was called there; shown as a comment, unless empty.
+    /// Its name in the foreign file; written as a comment, unless empty.
     pub key: String,
-    /// File and line, or path in the file; told when a rule is broken.
+    /// File and line, or path in the file; reported with a violation.
     pub place: String,
 }
 
 impl<T> Said<T> {
-    /// A value that was called so in that place.
+    /// A value with its name and place.
     pub fn new(value: impl Into<T>, key: impl Into<String>, place: impl Into<String>) -> Self {
         Self { value: value.into(), key: key.into(), place: place.into() }
     }
 }
 
-/// The inventory to be.
+/// The future inventory.
 #[derive(Debug, Clone, Default)]
 pub struct Draft {
-    /// What it is made from, as one would say it: `the k0sctl file k0sctl.yaml`.
+    /// Description of its source: `the k0sctl file k0sctl.yaml`.
     pub made_from: String,
     /// The foreign file as the user named it.
     pub file: String,
@@ -41,13 +42,13 @@ pub struct Draft {
     pub etcd_version: Option<Said>,
     /// containerd's version.
     pub containerd_version: Option<Said>,
-    /// Where clients find the API.
+    /// Where clients reach the API.
     pub endpoint: Option<Way>,
     /// Port that clients use.
     pub endpoint_port: Option<Said<u16>>,
     /// Interface for a virtual address.
     pub interface: Option<Said>,
-    /// VRRP router id.
+    /// VRRP router ID.
     pub vrid: Option<Said<u8>>,
     /// A DNS name for the endpoint.
     pub endpoint_name: Option<Said>,
@@ -55,7 +56,7 @@ pub struct Draft {
     pub sans: Vec<Said>,
     /// Port of the API servers themselves.
     pub api_port: Option<Said<u16>>,
-    /// What holds for all hosts.
+    /// SSH settings of all hosts.
     pub ssh: Ssh,
     /// File with sudo's password.
     pub sudo_password_file: Option<Said>,
@@ -69,7 +70,7 @@ pub struct Draft {
     pub cni: Option<Said>,
     /// MTU of pods.
     pub mtu: Option<Said>,
-    /// Who implements Services: nftables or none.
+    /// Implementation of Services: nftables or none.
     pub kube_proxy: Option<Said>,
     /// Whether ordinary pods may run on control-plane nodes.
     pub schedulable: Option<Said<bool>>,
@@ -83,11 +84,11 @@ pub struct Draft {
     pub http_proxy: Option<Said>,
     /// Proxy for https.
     pub https_proxy: Option<Said>,
-    /// What needs no proxy.
+    /// Proxy exceptions.
     pub no_proxy: Vec<Said>,
-    /// How often snapshots are taken.
+    /// Interval of snapshots.
     pub snapshots_every: Option<Said>,
-    /// Where they are copied to.
+    /// Destinations of their copies.
     pub snapshots_to: Vec<Said>,
     /// The user's manifests.
     pub manifests: Vec<Said>,
@@ -99,25 +100,25 @@ pub struct Draft {
     pub ignored_checks: Vec<Said>,
 }
 
-/// Where clients find the API.
+/// Where clients reach the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     /// A virtual address.
     Vip(Said),
-    /// Somebody's balancer, as host or host:port.
+    /// An external balancer, as host or host:port.
     External(Said),
-    /// A balancer on every node.
+    /// A balancer on every Node.
     Local(Said<()>),
 }
 
-/// How one or all hosts are reached.
+/// SSH settings of one host or of all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ssh {
     /// Name or address, where that is not the host's address.
     pub host: Option<Said>,
     /// sshd's port.
     pub port: Option<Said<u16>>,
-    /// Who logs in.
+    /// Login user.
     pub user: Option<Said>,
     /// Private key file.
     pub identity: Option<Said>,
@@ -125,24 +126,24 @@ pub struct Ssh {
     pub known_hosts: Option<Said>,
     /// Fingerprint of the host's key.
     pub fingerprint: Option<Said>,
-    /// Hosts to go through.
+    /// Jump hosts.
     pub jump: Option<Said>,
 }
 
 /// One machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
-    /// Its name here.
+    /// Its name in hactl.
     pub name: String,
-    /// Its name there.
+    /// Its name in the foreign file.
     pub given: String,
-    /// Where it stands.
+    /// Its place.
     pub place: String,
     /// Its address.
     pub address: Option<Said>,
     /// Its roles.
     pub roles: BTreeSet<Role>,
-    /// How it is reached.
+    /// Its SSH settings.
     pub ssh: Ssh,
     /// Its failure domain.
     pub zone: Option<Said>,
@@ -153,7 +154,7 @@ pub struct Host {
 }
 
 impl Draft {
-    /// Gives out the roles that other tools leave to themselves, and takes those away that mean nothing here.
+    /// Adds the roles that other tools imply, and removes those that have no effect in hactl.
     pub fn complete_roles(&mut self, notes: &mut Notes) {
         self.etcd_and_balancers();
         if matches!(self.endpoint, Some(Way::External(_) | Way::Local(_))) {
@@ -166,10 +167,10 @@ impl Draft {
                 notes.add(
                     &first.place,
                     format!(
-                        "{} balance the load and do nothing else, and the endpoint is not theirs: left out",
+                        "{} are only load balancers, and the endpoint does not use them: left out",
                         listed(&names, 8)
                     ),
-                    "look after them yourself, or give them a virtual address with --vip ADDRESS, and hactl does",
+                    "manage them yourself, or set a virtual address with --vip ADDRESS, so that hactl manages them",
                 );
             }
             for host in &mut self.hosts {
@@ -192,7 +193,7 @@ impl Draft {
         }
     }
 
-    /// Moves to the common `ssh` what every host says alike, or most of them while each says something.
+    /// Moves a setting to the common `ssh` if all hosts have it, with the value of most of them.
     pub fn lift(&mut self) {
         lift(&mut self.ssh.port, &mut self.hosts, |ssh| &mut ssh.port);
         lift(&mut self.ssh.user, &mut self.hosts, |ssh| &mut ssh.user);
@@ -206,12 +207,12 @@ fn lift<T: Ord + Clone>(common: &mut Option<Said<T>>, hosts: &mut [Host], pick: 
     if common.is_none() {
         let mut counts: BTreeMap<T, (usize, Said<T>)> = BTreeMap::new();
         for host in hosts.iter_mut() {
-            // A host that says nothing means its own default, which must not be replaced.
+            // A host without the setting uses its default, which must not be replaced.
             let Some(said) = pick(&mut host.ssh) else { return };
             counts.entry(said.value.clone()).or_insert_with(|| (0, said.clone())).0 += 1;
         }
         let most = counts.values().map(|(n, _)| *n).max().unwrap_or(0);
-        // One host shares nothing with others, but one line is still where people look for it.
+        // For a single host too, the common `ssh` is the place where people expect it.
         *common =
             counts.into_values().find(|(n, _)| *n == most && (most > 1 || hosts.len() == 1)).map(|(_, said)| said);
     }

@@ -1,8 +1,9 @@
-//! Inventories that people already have, of other tools, to one of hactl's own.
+//! Converts existing inventories of other tools to one of hactl.
 //!
-//! In: a foreign file, with what lies beside it where that tool reads it too, and [`Wishes`] for what no such file can know. Out:
-//! [`Imported`]: a commented inventory that hactl's own rules have accepted, and a [`Note`] for everything that could not be carried over; or an
-//! [`ImportError`]. Each tool has a module that fills in a [`Draft`]; what a draft becomes is decided here, for all of them alike.
+//! In: a foreign file, with the files beside it that its tool reads, and [`Wishes`] for settings that such a file
+//! cannot contain. Out: [`Imported`]: a commented inventory that passes hactl's rules, and a [`Note`] for each setting
+//! that could not be converted; or an [`ImportError`]. Each tool has a module that fills in a [`Draft`]; this module
+//! converts the drafts of all of them.
 
 mod ansible;
 pub mod draft;
@@ -31,12 +32,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Whose file it is.
+/// The tool of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// An Ansible inventory.
     Ansible,
-    /// An inventory of Kubespray, which is Ansible's with variables of its own.
+    /// A Kubespray inventory: an Ansible inventory with Kubespray's variables.
     Kubespray,
     /// A k0sctl configuration.
     K0sctl,
@@ -52,35 +53,35 @@ impl fmt::Display for Tool {
     }
 }
 
-/// What the foreign file cannot know.
+/// Settings that the foreign file cannot contain.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// The cluster's name.
     pub cluster: Option<String>,
     /// A virtual address for the endpoint.
     pub vip: Option<String>,
-    /// Somebody's own balancer.
+    /// An external balancer.
     pub external: Option<String>,
-    /// A balancer on every node.
+    /// A balancer on every Node.
     pub local: bool,
     /// Roles of groups, as GROUP=ROLE[,ROLE].
     pub roles: Vec<String>,
     /// Addresses of hosts, as HOST=ADDRESS.
     pub addresses: Vec<String>,
-    /// Where the inventory will lie, when files that it names are to be looked for.
+    /// The future folder of the inventory, if the files that it names are to be checked.
     pub base: Option<PathBuf>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone)]
 pub struct Imported {
     /// The inventory.
     pub text: String,
-    /// What somebody should read before using it.
+    /// Warnings to read before using it.
     pub warnings: Vec<Note>,
 }
 
-/// A rule of hactl's that the result would break.
+/// A rule of hactl that the result would violate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Broken {
     /// Where in the foreign file.
@@ -112,25 +113,25 @@ impl fmt::Display for Broken {
 /// Why there is no inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Nothing is there.
-    #[error("there is nothing at {0}\n  do: name the file; `-` reads standard input")]
+    /// There is no such file.
+    #[error("{0} does not exist\n  do: name the file; `-` reads standard input")]
     Missing(String),
     /// It cannot be read.
     #[error("cannot read {from}: {source}\n  do: check its permissions; `-` reads standard input")]
     Unreadable {
         /// Which file.
         from: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is something else than what was asked for.
+    /// It is another kind of file.
     #[error("{from} is {seen}, not {wanted}\n  do: {remedy}")]
     Other {
         /// Which file.
         from: String,
-        /// What it seems to be.
+        /// The recognised kind.
         seen: String,
-        /// What it should be.
+        /// The requested kind.
         wanted: String,
         /// What to do.
         remedy: String,
@@ -147,20 +148,20 @@ pub enum ImportError {
         /// What to do.
         remedy: String,
     },
-    /// A flag is no use.
+    /// A flag is invalid.
     #[error("{flag} {text:?}: {why}\n  do: {remedy}")]
     Flag {
         /// Which flag.
         flag: &'static str,
-        /// What was given.
+        /// Its value.
         text: String,
         /// What is wrong.
         why: String,
         /// What to do.
         remedy: String,
     },
-    /// No host is left for the control plane.
-    #[error("{from} names no host for the control plane: {why}\n  do: {remedy}")]
+    /// No host has the role control-plane.
+    #[error("{from} has no host for the control plane: {why}\n  do: {remedy}")]
     NoControlPlane {
         /// Which file.
         from: String,
@@ -169,21 +170,22 @@ pub enum ImportError {
         /// What to do.
         remedy: String,
     },
-    /// Nobody says where clients find the API.
+    /// There is no endpoint.
     #[error(
-        "{0} does not say where clients find the API, and an address is not invented\n  \
-         do: add --vip ADDRESS (a free address of the hosts' network), --external HOST:PORT (a load balancer of your own), or --local (a balancer on every node)"
+        "{0} does not contain the endpoint of the API, and hactl does not guess one\n  \
+         do: add --vip ADDRESS (a free address of the hosts' network), --external HOST:PORT (your own load \
+         balancer), or --local (a balancer on every Node)"
     )]
     NoEndpoint(String),
-    /// Vagrant's machines make none.
+    /// hactl cannot make one from Vagrant's machines.
     #[error(transparent)]
     Vagrant(#[from] super::vagrant::VagrantError),
-    /// The result breaks hactl's rules.
+    /// The result violates hactl's rules.
     #[error("{}", told(.broken, .warnings))]
     Broken {
-        /// Which.
+        /// The violations.
         broken: Vec<Broken>,
-        /// What was found besides.
+        /// The warnings.
         warnings: Vec<Note>,
     },
 }
@@ -196,10 +198,10 @@ fn told(broken: &[Broken], warnings: &[Note]) -> String {
     for rule in broken {
         text.push_str(&format!("{rule}\n\n"));
     }
-    text + "error: nothing was written: what was found does not make an inventory"
+    text + "error: nothing was written: the result would not be a valid inventory"
 }
 
-/// Makes an inventory of a foreign file; other files are those of `disk`.
+/// Converts a foreign file to an inventory; other files are read from `disk`.
 pub fn import(tool: Tool, input: &Input, wishes: &Wishes, disk: &dyn Files) -> Result<Imported, ImportError> {
     recognise::expect(tool, input)?;
     let mut notes = Notes::default();
@@ -211,7 +213,7 @@ pub fn import(tool: Tool, input: &Input, wishes: &Wishes, disk: &dyn Files) -> R
     finish(draft, notes, wishes)
 }
 
-/// Completes a draft by what was wished, writes it and has it judged: nothing that breaks a rule is handed out.
+/// Completes a draft with the flags, writes it and validates it: a result that violates a rule is never returned.
 pub fn finish(mut draft: Draft, mut notes: Notes, wishes: &Wishes) -> Result<Imported, ImportError> {
     names::assign(&mut draft.hosts, &mut notes);
     wished(&mut draft, wishes)?;
@@ -219,7 +221,7 @@ pub fn finish(mut draft: Draft, mut notes: Notes, wishes: &Wishes) -> Result<Imp
         return Err(ImportError::NoControlPlane {
             from: draft.file,
             why: "none has that role".to_owned(),
-            remedy: "give it to hosts in the file; hactl needs 3, or 1 for a trial".to_owned(),
+            remedy: "add it to hosts in the file: 3, or 1 for a test cluster".to_owned(),
         });
     }
     if draft.endpoint.is_none() {
@@ -235,7 +237,7 @@ pub fn finish(mut draft: Draft, mut notes: Notes, wishes: &Wishes) -> Result<Imp
     accepted(written.text.clone(), &draft.file, wishes, notes, place)
 }
 
-/// The text, if hactl's own rules accept it; otherwise which it breaks, and where that comes from.
+/// The text, if it passes hactl's rules; otherwise the violations with their places in the foreign file.
 fn accepted(
     text: String,
     file: &str,
@@ -259,7 +261,7 @@ fn accepted(
                     what: other.to_string(),
                     line_text: String::new(),
                     expected: String::new(),
-                    remedy: "report this: hactl made the text itself".to_owned(),
+                    remedy: "report this bug: hactl wrote the text itself".to_owned(),
                 }],
             };
             Err(ImportError::Broken { broken, warnings: notes.into_list() })
@@ -267,7 +269,7 @@ fn accepted(
     }
 }
 
-/// hactl's own rules. A file that is named and not there is for its owner to bring, not a reason to write nothing.
+/// hactl's rules. A named file that does not exist yet is only a warning.
 fn judged(text: &str, wishes: &Wishes, notes: &mut Notes) -> Result<Loaded, InventoryError> {
     let Some(base) = &wishes.base else { return super::parse(text, &PathBuf::from("/")) };
     let loaded = super::parse(text, base)?;
@@ -278,7 +280,7 @@ fn judged(text: &str, wishes: &Wishes, notes: &mut Notes) -> Result<Loaded, Inve
             notes.add(
                 "the new inventory",
                 format!("{}: `check` will refuse it", problem.what),
-                "bring the file, or correct the path",
+                "copy the file there, or correct the path",
             );
         }
     }
@@ -294,13 +296,13 @@ fn broken(problem: &Problem, place: String) -> Broken {
         remedy: problem.remedy.clone(),
     };
     if broken.what.ends_with(" has no address") {
-        // The rule speaks of a line in an inventory, and there is none yet.
-        "say it with --address HOST=ADDRESS, or in the file; no name is looked up".clone_into(&mut broken.remedy);
+        // The rule's remedy is a line in an inventory, and there is none yet.
+        "add --address HOST=ADDRESS, or the address in the file; hactl resolves no name".clone_into(&mut broken.remedy);
     }
     broken
 }
 
-/// What the command line says goes before what the file says.
+/// The command line has precedence over the file.
 fn wished(draft: &mut Draft, wishes: &Wishes) -> Result<(), ImportError> {
     if let Some(name) = &wishes.cluster {
         draft.cluster = Said::new(name.as_str(), "", "--cluster");
@@ -332,7 +334,7 @@ fn wished(draft: &mut Draft, wishes: &Wishes) -> Result<(), ImportError> {
             flag: "--address",
             text: name,
             why: "no host of the cluster has this name".to_owned(),
-            remedy: "write the name as it stands in the file".to_owned(),
+            remedy: "write the name as in the file".to_owned(),
         }),
     }
 }

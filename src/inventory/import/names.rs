@@ -1,6 +1,6 @@
-//! Names that hosts and clusters may have here, made from those that they have elsewhere.
+//! Valid names for hosts and clusters, from their names in other tools.
 //!
-//! In: `node_1.example.com`. Out: `node-1`; the rule is [`HostName`]'s. Names that would become the same one keep their domain.
+//! In: `node_1.example.com`. Out: `node-1`; the rule is [`HostName`]'s. Names that would be equal keep their domain.
 
 use super::draft::Host;
 use super::notes::{Notes, short};
@@ -8,7 +8,7 @@ use crate::model::names::{ClusterName, HostName};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Lower case letters, digits and dashes, at most so many, with neither end a dash.
+/// Lower case letters, digits and dashes, at most `longest`, without a dash at either end.
 fn label(text: &str, longest: usize) -> String {
     let mut out = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -31,17 +31,17 @@ fn nearest(given: &str) -> String {
         return label(&format!("node-{given}"), 63);
     }
     let host = given.split('.').next().unwrap_or_default();
-    // What would be left of 1.30 is no name that anybody would know again.
+    // Without its domain, 1.30 would not be a recognisable name.
     label(if host.bytes().all(|b| b.is_ascii_digit()) { given } else { host }, 63)
 }
 
-/// A cluster's name, when anything is left of it.
+/// A cluster's name, if a valid one remains.
 pub fn cluster(given: &str) -> Option<String> {
     let name = label(given, 40);
     name.parse::<ClusterName>().is_ok().then_some(name)
 }
 
-/// Gives every host a name that is one here, each its own, and tells which ones changed.
+/// Gives every host a valid and unique name, and reports those that changed.
 pub fn assign(hosts: &mut [Host], notes: &mut Notes) {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for host in hosts.iter() {
@@ -56,7 +56,7 @@ pub fn assign(hosts: &mut [Host], notes: &mut Notes) {
         }
         host.name = name;
         if host.name != host.given {
-            changed.push(format!("{} is {} here", short(&host.given), host.name));
+            changed.push(format!("{} becomes {}", short(&host.given), host.name));
         }
     }
     if let (Some(first), false) = (hosts.first(), changed.is_empty()) {
@@ -68,7 +68,7 @@ pub fn assign(hosts: &mut [Host], notes: &mut Notes) {
         notes.add(
             &first.place,
             format!("a Node's name is one label of a-z, 0-9 and '-': {told}"),
-            "nothing, or choose other names; the machines themselves are never renamed",
+            "nothing, or choose other names; the machines' hostnames do not change",
         );
     }
 }

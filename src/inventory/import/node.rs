@@ -1,8 +1,8 @@
 //! Other tools' YAML, of any shape: every value with its line and its tag, and scalars as they were written.
 //!
-//! In: text from anywhere. Out: [`Node`]s, or the one line that stopped the reading. hactl's own inventory is read into a
-//! schema; a foreign file has none that we could rely on, and its tags (`!vault`, `!unsafe`) must not end the reading. Bounded as
-//! the inventory itself is: nothing in a text can make it large or deep.
+//! In: any text. Out: [`Node`]s, or the line at which the reader stopped. hactl's own inventory has a schema; a foreign
+//! file has none that we could rely on, and its tags (`!vault`, `!unsafe`) must not stop the reader. Bounded like the
+//! inventory: no text can make the result large or deep.
 
 use crate::inventory::at::Place;
 use crate::inventory::yaml;
@@ -14,20 +14,20 @@ use std::fmt;
 /// One value of a foreign file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its line, from 1; 0 when it is of no file.
+    /// Its line, from 1; 0 if it is not from a file.
     pub line: usize,
     /// Its tag, such as `!vault`.
     pub tag: Option<String>,
-    /// What it is.
+    /// Its value.
     pub value: Value,
 }
 
-/// What a value is.
+/// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Nothing.
     Null,
-    /// A text as it was written: `1.30` stays that, and `yes` is no boolean yet.
+    /// A text as it was written: `1.30` stays `1.30`, and `yes` is not a boolean yet.
     Text(String),
     /// A list.
     List(Vec<Node>),
@@ -77,11 +77,11 @@ impl Node {
     pub fn is_map(&self) -> bool {
         matches!(self.value, Value::Map(_))
     }
-    /// Whether nothing is written.
+    /// Whether it has no value.
     pub fn is_null(&self) -> bool {
         self.value == Value::Null
     }
-    /// Whether it is written and empty.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         match &self.value {
             Value::Null => true,
@@ -90,7 +90,7 @@ impl Node {
             Value::Map(entries) => entries.is_empty(),
         }
     }
-    /// Whether it says the same as another, wherever that stands.
+    /// Whether it has the same value as another, regardless of their places.
     pub fn same(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
             (Value::Null, Value::Null) => true,
@@ -107,7 +107,7 @@ impl Node {
             _ => false,
         }
     }
-    /// Whether ansible-vault keeps it.
+    /// Whether ansible-vault has encrypted it.
     pub fn is_vaulted(&self) -> bool {
         self.tag.as_deref().is_some_and(|tag| tag.contains("vault"))
             || self.as_text().is_some_and(|text| text.trim_start().starts_with("$ANSIBLE_VAULT"))
@@ -116,7 +116,7 @@ impl Node {
     pub fn as_bool(&self) -> Option<bool> {
         truth(self.as_text()?)
     }
-    /// The same value for settings that are handed on: numbers and booleans by YAML 1.2.
+    /// The value for settings that are passed on, with numbers and booleans by YAML 1.2.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
@@ -144,7 +144,7 @@ pub fn truth(text: &str) -> Option<bool> {
 /// Why a text cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotYaml {
-    /// Where reading stopped.
+    /// The line at which the reader stopped.
     pub line: usize,
     /// Why.
     pub why: String,
@@ -181,7 +181,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// A value before its scalars are looked up in the text.
+/// A value before its scalars are read from the text.
 struct Raw {
     place: Place,
     defined: Place,
@@ -191,9 +191,9 @@ struct Raw {
 
 enum Shape {
     Null,
-    /// Of a quoted or a block scalar, or a plain one that can be nothing else.
+    /// Of a quoted or a block scalar, or of a plain one that can only be text.
     Text(String),
-    /// What the reader took for a number or a boolean; how it was written stands in the text.
+    /// A number or a boolean by the reader; the text has its original form.
     Typed(String),
     List(Vec<Raw>),
     Map(Vec<(Raw, Raw)>),
@@ -276,7 +276,7 @@ impl Raw {
         };
         Node { line: self.place.line, tag: self.tag, value }
     }
-    /// A key as text; what is none is called by what it is.
+    /// A key as text; other keys get a description.
     fn key(self, text: &str) -> String {
         match self.finish(text).value {
             Value::Text(text) => text,
@@ -287,7 +287,7 @@ impl Raw {
     }
 }
 
-/// The characters of a plain scalar, when they are what the place says.
+/// The characters of a plain scalar at its place.
 fn as_written(text: &str, place: Place) -> Option<String> {
     let word = yaml::written(text, place)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_' | ':');

@@ -1,20 +1,20 @@
-//! What an import could not carry over, or carried over in another shape: each with where it stands and what to do.
+//! Settings that an import could not convert, or converted with a change: each with its place and what to do.
 //!
-//! In: what the importers find. Out: [`Note`]s in the order of their finding, where one that holds for many places is told once.
+//! In: the importers' findings. Out: [`Note`]s in this order; one for several places is reported once.
 
 use serde::Serialize;
 use std::fmt;
 
-/// One thing that somebody should read.
+/// One warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Note {
-    /// Where it stands: a file with a line, or a path such as `spec.hosts[2].hooks`.
+    /// Its place: a file with a line, or a path such as `spec.hosts[2].hooks`.
     #[serde(rename = "where")]
     pub place: String,
-    /// In how many other places the same holds.
+    /// Number of other places with the same warning.
     #[serde(rename = "more", skip_serializing_if = "is_zero")]
     pub more: usize,
-    /// What it is, and what it means.
+    /// The setting, and what happens to it.
     pub what: String,
     /// What to do.
     pub remedy: String,
@@ -41,12 +41,12 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A foreign value in a message: not more of it than a line can bear.
+/// A foreign value in a message, shortened to fit in a line.
 pub fn short(text: &str) -> String {
     clean(&crate::inventory::check::shorten(text))
 }
 
-/// `a`, `a and b`, `a, b and c`; of more than `most` the number of the others.
+/// `a`, `a and b`, `a, b and c`; beyond `most`, only the number of the others.
 pub fn listed<T: AsRef<str>>(items: &[T], most: usize) -> String {
     let shown: Vec<String> = items.iter().take(most).map(|item| short(item.as_ref())).collect();
     let rest = items.len().saturating_sub(shown.len());
@@ -58,14 +58,14 @@ pub fn listed<T: AsRef<str>>(items: &[T], most: usize) -> String {
     }
 }
 
-/// Collects them.
+/// Collects notes.
 #[derive(Debug, Clone, Default)]
 pub struct Notes {
     found: Vec<Note>,
 }
 
 impl Notes {
-    /// Adds one; the same thing elsewhere is counted.
+    /// Adds a note; a repetition in another place is counted.
     pub fn add(&mut self, place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
         let (place, what, remedy) = (place.into(), what.into(), remedy.into());
         match self.found.iter_mut().find(|note| note.what == what && note.remedy == remedy) {

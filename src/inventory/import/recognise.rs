@@ -1,15 +1,16 @@
-//! Whose file this is: people name the wrong one, and deserve to hear which one it is.
+//! Recognises files of other tools, because people name the wrong one.
 //!
-//! In: a text. Out: nothing when it may be what was asked for, else an error that says what it seems to be and which command reads it.
+//! In: a text. Out: nothing if it may be the requested kind of file, else an error with the recognised kind and the
+//! command that reads it.
 
 use super::node::{self, Node};
 use super::{ImportError, Input, Tool};
 
-/// What a text seems to be, and what to do with it.
+/// The recognised kind of a text, and the remedy.
 struct Seen {
     what: &'static str,
     remedy: &'static str,
-    /// The tool whose file it is, when there is an importer for it.
+    /// Its tool, if there is an importer for it.
     tool: Option<Tool>,
 }
 
@@ -20,9 +21,9 @@ const fn seen(what: &'static str, remedy: &'static str) -> Seen {
     Seen { what, remedy, tool: None }
 }
 
-const START: &str = "write an inventory to start from: `hactl inventory init --hosts NAME=ADDRESS,... FILE`";
+const START: &str = "create an inventory: `hactl inventory init --hosts NAME=ADDRESS,... FILE`";
 const DYNAMIC: &str =
-    "have Ansible write out what it makes: `ansible-inventory -i FILE --list --yaml > hosts.yml`, and import that";
+    "export it with Ansible: `ansible-inventory -i FILE --list --yaml > hosts.yml`, and import hosts.yml";
 
 /// Refuses what is certainly something else.
 pub fn expect(tool: Tool, input: &Input) -> Result<(), ImportError> {
@@ -44,17 +45,17 @@ pub fn expect(tool: Tool, input: &Input) -> Result<(), ImportError> {
 fn look(text: &str, tool: Tool) -> Option<Seen> {
     let text = text.trim_start_matches('\u{feff}');
     if text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\r' | '\n' | '\u{c}')) {
-        return Some(seen("not text", "name the inventory itself; is this another file?"));
+        return Some(seen("not text", "check the path: this may be another file"));
     }
     let speaks = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']) && *line != "---" && *line != "...";
     let mut lines = text.lines().map(str::trim).filter(speaks);
     let Some(first) = lines.next() else { return Some(seen("empty", "name the file that lists the hosts")) };
     if text.starts_with("#!") {
-        return Some(seen("a program that makes an inventory", DYNAMIC));
+        return Some(seen("a program that generates an inventory", DYNAMIC));
     }
     if text.starts_with("$ANSIBLE_VAULT") {
         return Some(seen(
-            "a file that ansible-vault keeps",
+            "a file encrypted with ansible-vault",
             "decrypt it first: `ansible-vault decrypt --output hosts.yml FILE`",
         ));
     }
@@ -73,7 +74,7 @@ fn look(text: &str, tool: Tool) -> Option<Seen> {
     if first.starts_with('[') && !first.starts_with("[{") && !first.starts_with("[\"") {
         let config = ["[defaults]", "[ssh_connection]", "[privilege_escalation]", "[inventory]"];
         if config.contains(&first) {
-            return Some(seen("Ansible's own configuration (ansible.cfg)", "name the inventory that it points at"));
+            return Some(seen("Ansible's own configuration (ansible.cfg)", "name the inventory that it refers to"));
         }
         return Some(ANSIBLE);
     }
@@ -88,32 +89,32 @@ fn by_shape(top: &Node, tool: Tool) -> Option<Seen> {
     if !top.items().is_empty() {
         let plays = top.items().iter().any(|item| item.get("hosts").is_some() || item.get("import_playbook").is_some());
         return Some(if plays {
-            seen("an Ansible playbook", "name the inventory that it is run with (`ansible-playbook -i INVENTORY`)")
+            seen("an Ansible playbook", "name the inventory of its runs (`ansible-playbook -i INVENTORY`)")
         } else {
             seen("a list", "name the file that lists hosts in groups")
         });
     }
     if !top.is_map() {
         // One word may be a host of an INI inventory.
-        return (tool == Tool::K0sctl).then(|| seen("no YAML mapping", "name k0sctl's own file, often k0sctl.yaml"));
+        return (tool == Tool::K0sctl).then(|| seen("not a YAML mapping", "name k0sctl's own file, often k0sctl.yaml"));
     }
     if word("apiVersion").starts_with("k0sctl.k0sproject.io/") {
         return Some(K0SCTL);
     }
     if word("apiVersion").starts_with("k0s.k0sproject.io/") {
         return Some(seen(
-            "k0s' own configuration, which names no hosts",
-            "name k0sctl's file, often k0sctl.yaml, that names them",
+            "k0s' own configuration, which contains no hosts",
+            "name k0sctl's file, often k0sctl.yaml, which contains them",
         ));
     }
     if word("apiVersion").contains("kubeadm.k8s.io/") {
-        return Some(seen("a kubeadm configuration, which names no hosts", START));
+        return Some(seen("a kubeadm configuration, which contains no hosts", START));
     }
     if has("apiVersion") && has("kind") {
         return Some(seen("a Kubernetes object", START));
     }
     if has("schema") && has("cluster") && has("hosts") {
-        return Some(seen("an inventory of hactl already", "use it as it is: `hactl inventory check FILE`"));
+        return Some(seen("already an inventory of hactl", "use it as it is: `hactl inventory check FILE`"));
     }
     if has("plugin") && tool != Tool::K0sctl {
         return Some(seen("the configuration of an inventory plugin", DYNAMIC));
@@ -139,13 +140,13 @@ fn by_shape(top: &Node, tool: Tool) -> Option<Seen> {
         return Some(ANSIBLE);
     }
     if tool == Tool::K0sctl {
-        return Some(seen("a YAML file of some other tool", "name k0sctl's own file, often k0sctl.yaml"));
+        return Some(seen("a YAML file of another tool", "name k0sctl's own file, often k0sctl.yaml"));
     }
     let named = |node: &Node| node.is_null() || node.is_map();
     if top.entries().iter().all(|(_, node)| !named(node)) {
         return Some(seen(
             "a file of variables",
-            "name the inventory itself; what lies in group_vars beside it is read by itself",
+            "name the inventory; hactl reads the group_vars beside it automatically",
         ));
     }
     None

@@ -1,6 +1,6 @@
-//! What several tools say in the same words: versions, flags of components, proxies, mirrors.
+//! Settings that several tools share: versions, flags of components, proxies, mirrors.
 //!
-//! In: a value of a foreign file. Out: the same as hactl has it, or a note that says why it has not.
+//! In: a value of a foreign file. Out: hactl's setting, or a note with the reason why there is none.
 
 use super::draft::{Draft, Said};
 use super::notes::{Notes, listed, short};
@@ -9,7 +9,7 @@ use crate::inventory::check::extra::{owns, take_owned};
 use crate::model::version::{MINORS, Version};
 use serde_json::{Map, Value};
 
-/// Kubernetes' version as `1.36.3`, when this hactl installs that minor version.
+/// Kubernetes' version as `1.36.3`, if this hactl installs that minor version.
 pub fn kubernetes(said: &Said, notes: &mut Notes) -> Option<Said> {
     let text = said.value.trim().trim_start_matches('v');
     let text = text.split(['+', '-']).next().unwrap_or(text);
@@ -22,21 +22,21 @@ pub fn kubernetes(said: &Said, notes: &mut Notes) -> Option<Said> {
     notes.add(
         &said.place,
         format!(
-            "it asks for Kubernetes {}, and this hactl installs {}: the new cluster gets {DEFAULT_KUBERNETES}",
+            "it requires Kubernetes {}, and this hactl installs {}: the new cluster gets {DEFAULT_KUBERNETES}",
             short(text),
             listed(&MINORS.map(|minor| minor.to_string()), MINORS.len())
         ),
-        format!("see what changed for your workloads up to {own} before you move them"),
+        format!("check the changes up to {own} that affect your workloads before you move them"),
     );
     None
 }
 
-/// The version of something that hactl chooses itself.
+/// The version of a component for which hactl chooses it.
 pub fn own_version(component: &str, said: &Said, notes: &mut Notes) {
     notes.add(
         &said.place,
-        format!("it asks for {component} {}: hactl takes the one that goes with its Kubernetes", short(&said.value)),
-        format!("nothing, or name a version under versions.{component}"),
+        format!("it requires {component} {}: hactl uses the version for its Kubernetes", short(&said.value)),
+        format!("nothing, or set a version under versions.{component}"),
     );
 }
 
@@ -47,20 +47,23 @@ pub fn arg(draft: &mut Draft, component: &'static str, flag: &str, said: Said, n
     if !fine || said.value.chars().any(char::is_control) {
         notes.add(
             &said.place,
-            format!("{} is no flag of {component} in one line: left out", short(flag)),
+            format!("{} is not a flag of {component} in one line: left out", short(flag)),
             format!("write it under extra.{component}.args"),
         );
     } else if owns(component, name) {
         notes.add(
             &said.place,
             format!("hactl sets {component}'s --{name} itself: left out"),
-            "nothing, or see docs/inventory.md whether another key says it",
+            "nothing, or check in docs/inventory.md whether another key sets it",
         );
     } else if matches!(name, "feature-gates" | "runtime-config") {
         notes.add(
             &said.place,
-            format!("{component}'s --{name} is left out: what it names comes and goes with the versions, and a word that is gone stops the component"),
-            format!("write what Kubernetes {DEFAULT_KUBERNETES} still knows under extra.{component}.args"),
+            format!(
+                "{component}'s --{name} is left out: its names depend on the version, and a component does not \
+                 start with an unknown one"
+            ),
+            format!("write those of Kubernetes {DEFAULT_KUBERNETES} under extra.{component}.args"),
         );
     } else {
         draft.args.entry(component).or_default().insert(name.to_owned(), said);
@@ -76,20 +79,20 @@ pub fn kubelet(draft: &mut Draft, mut fields: Map<String, Value>, key: &str, pla
     if !own.is_empty() {
         notes.add(
             place,
-            format!("of {key} hactl sets itself, or knows better for its version: {}; left out", listed(&own, 20)),
-            "nothing, or see docs/inventory.md whether another key says it",
+            format!("fields of {key} that hactl sets, or that depend on the version: {}; left out", listed(&own, 20)),
+            "nothing, or check in docs/inventory.md whether another key sets them",
         );
     }
     draft.kubelet_config.extend(fields.into_iter().map(|(field, value)| (field, Said::new(value, key, place))));
 }
 
-/// A URL, unless it carries a password.
+/// A URL, unless it contains a password.
 pub fn url(said: Said, notes: &mut Notes) -> Option<Said> {
     let rest = said.value.split_once("://").map_or(said.value.as_str(), |(_, rest)| rest);
     if rest.split(['/', '?', '#']).next().unwrap_or_default().contains('@') {
         notes.add(
             &said.place,
-            format!("{} carries a user name or a password: left out", said.key),
+            format!("{} contains a user name or a password: left out", said.key),
             "use an address without one, or for registries name a file under registries.credentials",
         );
         return None;
@@ -97,7 +100,7 @@ pub fn url(said: Said, notes: &mut Notes) -> Option<Said> {
     Some(said)
 }
 
-/// What needs no proxy; what hactl does not understand there is told.
+/// Proxy exceptions; invalid ones are reported.
 pub fn no_proxy(draft: &mut Draft, list: Vec<Said>, notes: &mut Notes) {
     for said in list {
         let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'/' | b':' | b'_');
@@ -106,7 +109,7 @@ pub fn no_proxy(draft: &mut Draft, list: Vec<Said>, notes: &mut Notes) {
         } else {
             notes.add(
                 &said.place,
-                format!("{} cannot be exempt from the proxy: left out", short(&said.value)),
+                format!("{} cannot be a proxy exception: left out", short(&said.value)),
                 "write names, addresses and ranges under proxy.noProxy",
             );
         }
@@ -121,7 +124,7 @@ pub fn network_plugin(said: &Said, notes: &mut Notes) -> Said {
         "cni" | "none" | "custom" => {
             notes.add(
                 place,
-                "the network plugin is yours: nodes stay NotReady until it is installed",
+                "the network plugin is yours: Nodes stay NotReady until you install it",
                 "put its manifests into a folder and name that under `manifests`",
             );
             Said::new("none", format!("{}: {}", said.key, short(&said.value)), place)
@@ -129,7 +132,7 @@ pub fn network_plugin(said: &Said, notes: &mut Notes) -> Said {
         other => {
             notes.add(
                 place,
-                format!("hactl brings flannel and no {}: nodes stay NotReady until that is installed", short(other)),
+                format!("hactl installs flannel, not {}: Nodes stay NotReady until you install it", short(other)),
                 "put its manifests into a folder and name that under `manifests`; or write `cni: flannel`",
             );
             Said::new("none", format!("{}: {}", said.key, short(other)), place)
@@ -137,13 +140,13 @@ pub fn network_plugin(said: &Said, notes: &mut Notes) -> Said {
     }
 }
 
-/// What kube-proxy does with packets.
+/// The mode of kube-proxy.
 pub fn proxy_mode(said: &Said, notes: &mut Notes) {
     if said.value != "nftables" {
         notes.add(
             &said.place,
             format!(
-                "kube-proxy runs in mode {} there, and here always with nftables: Services work alike",
+                "kube-proxy runs in mode {} there, and always with nftables here: Services work the same",
                 short(&said.value)
             ),
             "nothing, unless you have rules of your own in iptables or ipvsadm",

@@ -1,6 +1,7 @@
-//! Where a foreign file comes from: a file, standard input, or a folder in which there is only one that can be meant.
+//! The source of a foreign file: a file, standard input, or a folder with exactly one possible file.
 //!
-//! In: what the user named. Out: [`Input`], its text and the folder beside which other files lie; bounded, and text for certain.
+//! In: the user's argument. Out: [`Input`], the text and its folder, which may contain related files. The size is
+//! bounded, and the text is valid UTF-8.
 
 use super::{ImportError, Tool};
 use crate::inventory::{Files, Source, yaml};
@@ -12,9 +13,9 @@ use std::path::{Path, PathBuf};
 pub struct Input {
     /// As the user named it.
     pub name: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// The folder it lies in; `None`: nowhere, as with standard input.
+    /// Its folder; `None` for standard input.
     pub folder: Option<PathBuf>,
 }
 
@@ -23,7 +24,7 @@ impl Input {
     pub fn file_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
-    /// A file beside it, as the user would name that.
+    /// A file in the same folder, as the user would name it.
     pub fn beside(&self, name: &str) -> String {
         match self.name.rsplit_once('/') {
             Some((folder, _)) => format!("{folder}/{name}"),
@@ -60,7 +61,7 @@ pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, Impo
             let file = std::fs::File::open(&path).map_err(unreadable)?;
             file.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
             let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-            // Absolute, since its name is that of the cluster where nothing else is.
+            // Absolute, because the folder's name is the default name of the cluster.
             let folder = std::path::absolute(&folder).unwrap_or(folder);
             Ok(Input { text: text(tool, &name, bytes)?, name, folder: Some(folder) })
         }
@@ -87,10 +88,10 @@ fn inside(tool: Tool, folder: &Path, disk: &dyn Files) -> Result<PathBuf, Import
     let (candidates, seen) = if found.is_empty() {
         (
             others.into_iter().filter(|name| folder.join(name).is_file()).take(6).collect(),
-            "a folder without a file that is meant for certain",
+            "a folder without a file of a usual name",
         )
     } else {
-        (found, "a folder with several files that could be meant")
+        (found, "a folder with several possible files")
     };
     let remedy = if candidates.is_empty() {
         "name the file itself".to_owned()
@@ -101,7 +102,7 @@ fn inside(tool: Tool, folder: &Path, disk: &dyn Files) -> Result<PathBuf, Import
     Err(ImportError::Other { from, seen: seen.to_owned(), wanted: tool.to_string(), remedy })
 }
 
-/// Bytes that are text, and not more of it than any inventory has.
+/// The bytes as text, within the limit for inventories.
 fn text(tool: Tool, from: &str, bytes: Vec<u8>) -> Result<String, ImportError> {
     let other = |seen: &str, remedy: &str| ImportError::Other {
         from: from.to_owned(),
@@ -110,7 +111,7 @@ fn text(tool: Tool, from: &str, bytes: Vec<u8>) -> Result<String, ImportError> {
         remedy: remedy.to_owned(),
     };
     if bytes.len() > yaml::LARGEST {
-        return Err(other("more than 1024 KiB", "name the inventory itself; is this another file?"));
+        return Err(other("more than 1024 KiB", "check the path: this may be another file"));
     }
-    String::from_utf8(bytes).map_err(|_| other("not text", "name the inventory itself; is this another file?"))
+    String::from_utf8(bytes).map_err(|_| other("not text", "check the path: this may be another file"))
 }

@@ -1,6 +1,6 @@
-//! The machines of a Vagrantfile as an inventory to be kept and edited.
+//! The machines of a Vagrantfile as an inventory to keep and edit.
 //!
-//! In: the Vagrantfile's folder, and what somebody says who knows better. Out: the text that `-i vagrant:DIR` works on, judged.
+//! In: the Vagrantfile's folder, and the user's flags. Out: the text that `-i vagrant:DIR` uses, validated.
 
 use super::notes::Notes;
 use super::{ImportError, Imported, Wishes, accepted, pairs};
@@ -27,7 +27,7 @@ pub fn vagrant(dir: &Path, wishes: &Wishes) -> Result<Imported, ImportError> {
         Some(text) => Some(text.parse().map_err(|_| ImportError::Flag {
             flag: "--vip",
             text: text.clone(),
-            why: "it is no IPv4 address".to_owned(),
+            why: "it is not an IPv4 address".to_owned(),
             remedy: "write a free address of the machines' network".to_owned(),
         })?),
     };

@@ -1,7 +1,7 @@
-//! A draft as YAML: commented where a value comes from, quoted so that it comes back as it was.
+//! A draft as YAML: each value with a comment that names its source, quoted so that it is read back unchanged.
 //!
-//! In: a [`Draft`]. Out: [`Written`], the text and for each of its lines the place in the foreign file that it comes from, so that a broken
-//! rule can be told in terms of the file that people know.
+//! In: a [`Draft`]. Out: [`Written`], the text and for each of its lines the place in the foreign file, so that a
+//! violation is reported with a place that people know.
 
 use super::draft::{Draft, Host, Said, Ssh, Way};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-/// Comments begin here where the line leaves room.
+/// Column of comments, if the line is short enough.
 const COMMENTS: usize = 44;
 
 /// The YAML.
@@ -17,7 +17,7 @@ const COMMENTS: usize = 44;
 pub struct Written {
     /// The text.
     pub text: String,
-    /// Where each line comes from; empty: from no place in particular.
+    /// The source of each line; empty: no particular place.
     pub origins: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl Written {
             self.line(&format!("{:indent$}{key}: {text}", ""), &said.key, &said.place);
         }
     }
-    /// Numbers and booleans stand without quotes.
+    /// Numbers and booleans, without quotes.
     fn bare<T: Display>(&mut self, indent: usize, key: &str, said: Option<&Said<T>>) {
         if let Some(said) = said {
             self.line(&format!("{:indent$}{key}: {}", "", said.value), &said.key, &said.place);
@@ -54,7 +54,7 @@ impl Written {
             self.line(&format!("{:indent$}{key}: [{}]", "", words.join(", ")), &first.key, &first.place);
         }
     }
-    /// Headings, written only when something follows.
+    /// Headings, written only if content follows.
     fn section(&mut self, headings: &[&str], body: impl FnOnce(&mut Self)) {
         let mut inside = Self::default();
         body(&mut inside);
@@ -68,10 +68,10 @@ impl Written {
     }
 }
 
-/// Words that YAML or one of its readers takes for something else than text.
+/// Words that YAML or one of its readers does not read as text.
 const RESERVED: [&str; 10] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan"];
 
-/// A text as a YAML scalar that is read as just this text, in flow collections, too.
+/// A text as a YAML scalar that is read back as this text, also in flow collections.
 pub fn scalar(text: &str) -> String {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '@' | '+');
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));
@@ -82,7 +82,7 @@ pub fn scalar(text: &str) -> String {
     if is_address || (word && body.chars().all(fine) && !reserved) { text.to_owned() } else { quoted(text) }
 }
 
-/// A text in a comment: of one line, and only what YAML allows to stand in a file.
+/// A text in a comment: one line, with only characters that YAML allows.
 fn said_aside(text: &str) -> String {
     let fine = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     text.chars().map(|c| if fine(c) { c } else { '\u{fffd}' }).collect()
@@ -112,23 +112,24 @@ pub fn write(draft: &Draft) -> Written {
     out.plain("schema: 1");
     out.said(0, "cluster", Some(&draft.cluster));
     out.section(&["", "versions:"], |out| {
-        // Versions are quoted, always: 1.30 would be the number 1.3.
+        // Versions are always quoted: 1.30 would be the number 1.3.
         let text = |said: &Option<Said>| said.as_ref().map(|s| Said::new(quoted(&s.value), &s.key, &s.place));
         out.bare::<String>(2, "kubernetes", text(&draft.kubernetes).as_ref());
         out.bare::<String>(2, "etcd", text(&draft.etcd_version).as_ref());
         out.bare::<String>(2, "containerd", text(&draft.containerd_version).as_ref());
     });
-    out.section(&["", "# Where clients find the API.", "endpoint:"], |out| endpoint(out, draft));
+    out.section(&["", "# Where clients reach the API.", "endpoint:"], |out| endpoint(out, draft));
     out.bare(0, "apiPort", draft.api_port.as_ref());
-    let reached = "# How the hosts are reached; what is left open is looked up in ~/.ssh/config. The user is root, or may use sudo.";
+    let reached =
+        "# SSH to the hosts; hactl takes missing settings from ~/.ssh/config. The user is root, or may use sudo.";
     out.section(&["", reached, "ssh:"], |out| {
         ssh(out, 2, &draft.ssh);
         out.section(&["  sudo:"], |out| out.said(4, "passwordFile", draft.sudo_password_file.as_ref()));
     });
     out.plain("");
-    out.plain("# name: the Node's name. address: what components bind and put into certificates.");
+    out.plain("# name: the Node's name. address: components bind it and put it into certificates.");
     out.plain(
-        "# roles: control-plane, etcd, load-balancer, worker; or spare alone. An odd number of etcd members: 3 or 5.",
+        "# roles: control-plane, etcd, load-balancer, worker; or only spare. An odd number of etcd members: 3 or 5.",
     );
     out.plain(if draft.hosts.is_empty() { "hosts: []" } else { "hosts:" });
     for one in &draft.hosts {
@@ -162,18 +163,18 @@ pub fn write(draft: &Draft) -> Written {
     });
     out.section(&[""], |out| out.list(0, "manifests", &draft.manifests));
     out.section(&["", "preflight:"], |out| out.list(2, "ignore", &draft.ignored_checks));
-    out.section(&["", "# Handed to the components as it is.", "extra:"], |out| extra(out, draft));
+    out.section(&["", "# Passed to the components as it is.", "extra:"], |out| extra(out, draft));
     out
 }
 
 fn header(out: &mut Written, draft: &Draft) {
     let cluster = said_aside(&draft.cluster.value);
     let from = said_aside(&draft.made_from);
-    out.plain(&format!("# Inventory of the cluster {cluster}, made from {from}."));
+    out.plain(&format!("# Inventory of the cluster {cluster}, converted from {from}."));
     for line in [
-        "# Next: read the warnings that came with it, then `hactl inventory check FILE` and `hactl plan -i FILE`.",
-        "# It describes the same hosts for a new cluster: a cluster that runs on them is not taken over.",
-        "# Words behind # name the setting that a value comes from. Every key is explained in docs/inventory.md.",
+        "# Next: read the warnings of the import, then run `hactl inventory check FILE` and `hactl plan -i FILE`.",
+        "# It describes the same hosts for a new cluster: an existing cluster on them is not taken over.",
+        "# A comment behind a value names the setting that it comes from. docs/inventory.md explains every key.",
     ] {
         out.plain(line);
     }

@@ -1,4 +1,4 @@
-//! What is remembered of machines, for one that is off is still a host of the cluster and Vagrant knows no way to it.
+//! Records of machines: a machine that is off is still a host of the cluster, and Vagrant has no SSH settings for it.
 //!
 //! In and out: `hactl-machines.json` in Vagrant's own folder beside the Vagrantfile.
 
@@ -13,15 +13,15 @@ use std::path::Path;
 
 const FILE: &str = "hactl-machines.json";
 
-/// What is known of a machine that ran once.
+/// The record of a machine that has run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Known {
-    /// The address the others know it by.
+    /// The address at which the others reach it.
     pub(super) address: Ipv4Addr,
-    /// How many of its bits are the network's.
+    /// Length of its network prefix.
     #[serde(default = "usual")]
     pub(super) prefix: u8,
-    /// The way to it.
+    /// Its SSH settings.
     pub(super) way: Way,
 }
 
@@ -30,7 +30,7 @@ fn usual() -> u8 {
 }
 
 impl Known {
-    /// The network it is of.
+    /// Its network.
     pub(super) fn network(&self) -> (Ipv4Addr, u8) {
         Address { ip: self.address, prefix: self.prefix }.network()
     }
@@ -39,7 +39,7 @@ impl Known {
 /// Machines by name.
 pub(super) type Memory = BTreeMap<String, Known>;
 
-/// What the folder has; nothing, where nothing was ever written.
+/// The folder's records; empty if there are none.
 pub(super) fn load(data: &Path) -> Result<Memory, VagrantError> {
     let path = data.join(FILE);
     match fs::read_to_string(&path) {
@@ -49,7 +49,7 @@ pub(super) fn load(data: &Path) -> Result<Memory, VagrantError> {
     }
 }
 
-/// Writes what has changed, by way of a neighbour, so that nobody reads half of it.
+/// Writes changed records through a temporary file, so that no reader sees half of them.
 pub(super) fn save(data: &Path, before: &Memory, now: &Memory) -> Result<(), VagrantError> {
     if before == now {
         return Ok(());

@@ -1,8 +1,8 @@
-//! An inventory from a Vagrantfile: its machines, as Vagrant itself tells of them.
+//! An inventory from a Vagrantfile: its machines, as Vagrant reports them.
 //!
-//! In: the Vagrantfile's folder. Out: an inventory's text, or [`VagrantError`]. Vagrant is asked twice, for the machines'
-//! states and for the ways to those that run; the machines themselves for their addresses, for Vagrant does not know them.
-//! What a machine is for is told by its name, as the topology has it, unless somebody says otherwise.
+//! In: the Vagrantfile's folder. Out: an inventory's text, or [`VagrantError`]. hactl runs Vagrant twice, for the
+//! states of the machines and for the SSH settings of the running ones; it reads the addresses from the machines,
+//! because Vagrant does not know them. A machine's name determines its role by the topology, unless a flag sets it.
 
 mod memory;
 mod network;
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The cluster's name, and that of its state's folder, unless somebody says otherwise.
+/// Default name of the cluster and of its state directory.
 pub const CLUSTER: &str = "vagrant";
-/// Vagrant starts a Ruby with all its plugins, and providers look at every machine.
+/// Vagrant starts Ruby with all its plugins, and providers check every machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// A machine that runs answers within seconds.
 const LOGIN: Duration = Duration::from_secs(20);
@@ -40,35 +40,51 @@ pub enum VagrantError {
         dir: PathBuf,
     },
     /// No Vagrant.
-    #[error("Vagrant is not installed here, and only it knows the machines of {}\n  do: install it (`apt-get install -y vagrant`, and a provider such as vagrant-lxc), or use an inventory file", .dir.display())]
+    #[error(
+        "Vagrant is not installed here; hactl needs it to find the machines of {}\n  \
+         do: install it (`apt-get install -y vagrant`, and a provider such as vagrant-lxc), or use an inventory file",
+        .dir.display()
+    )]
     NoVagrant {
         /// The folder.
         dir: PathBuf,
     },
-    /// Vagrant says no.
-    #[error("Vagrant cannot tell of its machines in {}:\n{said}\n  do: see that `vagrant status` works in that folder", .dir.display())]
+    /// Vagrant failed.
+    #[error(
+        "Vagrant cannot list its machines in {}:\n{said}\n  \
+         do: make `vagrant status` work in that folder",
+        .dir.display()
+    )]
     Failed {
         /// The folder.
         dir: PathBuf,
-        /// Vagrant's words.
+        /// Vagrant's message.
         said: String,
     },
     /// It did not answer, or could not be run.
-    #[error("Vagrant could not be asked about its machines in {}: {source}\n  do: see that `vagrant status` ends in that folder; another Vagrant that works there keeps it waiting", .dir.display())]
+    #[error(
+        "cannot run Vagrant in {}: {source}\n  \
+         do: check that `vagrant status` ends in that folder; another running Vagrant blocks it",
+        .dir.display()
+    )]
     Process {
         /// The folder.
         dir: PathBuf,
         /// Why.
         source: ProcessError,
     },
-    /// Nothing was made yet.
-    #[error("no machine of {} has been made yet\n  do: `vagrant up` in that folder", .dir.display())]
+    /// No machine exists yet.
+    #[error("no machine of {} has been created yet\n  do: `vagrant up` in that folder", .dir.display())]
     NothingMade {
         /// The folder.
         dir: PathBuf,
     },
     /// A machine was never seen running.
-    #[error("{} in {}: off or not made, and not seen running so far, so that nobody knows the address\n  do: `vagrant up` in that folder; a machine that is gone for good leaves the Vagrantfile", list(.machines), .dir.display())]
+    #[error(
+        "{} in {}: not running, and the address is unknown because hactl has not seen it running\n  \
+         do: `vagrant up` in that folder, or remove the machine from the Vagrantfile",
+        list(.machines), .dir.display()
+    )]
     NeverSeen {
         /// The folder.
         dir: PathBuf,
@@ -76,51 +92,73 @@ pub enum VagrantError {
         machines: Vec<String>,
     },
     /// A machine that runs cannot be logged in to.
-    #[error("{machine} in {} runs and cannot be logged in to as Vagrant does it: {said}\n  do: see that `vagrant ssh {machine}` works", .dir.display())]
+    #[error(
+        "{machine} in {} is running, but SSH with Vagrant's settings fails: {said}\n  \
+         do: make `vagrant ssh {machine}` work",
+        .dir.display()
+    )]
     NoLogin {
         /// The folder.
         dir: PathBuf,
         /// The machine.
         machine: String,
-        /// OpenSSH's words.
+        /// OpenSSH's message.
         said: String,
     },
     /// No network in common.
-    #[error("the machines of {} have no network in common: {}\n  do: give each an address in one, in the Vagrantfile: `machine.vm.network :private_network, ip: \"10.88.200.11\"`", .dir.display(), .found.join("; "))]
+    #[error(
+        "the machines of {} have no network in common: {}\n  \
+         do: set an address in one network for each in the Vagrantfile: `machine.vm.network :private_network, ip: \
+         \"10.88.200.11\"`",
+        .dir.display(), .found.join("; ")
+    )]
     NoNetwork {
         /// The folder.
         dir: PathBuf,
         /// Each machine with its addresses.
         found: Vec<String>,
     },
-    /// What a machine is for cannot be told from its name.
-    #[error("{} in {}: the name does not tell what the machine is for\n  do: say it with `hactl inventory import vagrant {} --role {}=worker > hactl.yaml` (roles: control-plane, etcd, load-balancer, worker, spare), or name machines cp1, etcd1, lb1, w1", list(.machines), .dir.display(), .dir.display(), .machines.first().map_or("", String::as_str))]
+    /// A machine's name does not determine its role.
+    #[error(
+        "{} in {}: the name does not determine the role of the machine\n  \
+         do: set it with `hactl inventory import vagrant {} --role {}=worker > hactl.yaml` (roles: control-plane, \
+         etcd, load-balancer, worker, spare), or name machines cp1, etcd1, lb1, w1",
+        list(.machines), .dir.display(), .dir.display(), .machines.first().map_or("", String::as_str)
+    )]
     NoRole {
         /// The folder.
         dir: PathBuf,
         /// The machines.
         machines: Vec<String>,
     },
-    /// `--role` names a machine that is not there.
+    /// `--role` names a machine that does not exist.
     #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), list(.machines))]
     NoSuchMachine {
         /// The folder.
         dir: PathBuf,
-        /// What was named.
+        /// The name.
         machine: String,
         /// The machines.
         machines: Vec<String>,
     },
-    /// A machine's name can be no Node's.
-    #[error("a machine of {} cannot be a Node under its name: {source}\n  do: name it otherwise in the Vagrantfile", .dir.display())]
+    /// A machine's name cannot be a Node's.
+    #[error(
+        "the name of a machine of {} cannot be a Node's: {source}\n  \
+         do: rename it in the Vagrantfile",
+        .dir.display()
+    )]
     Name {
         /// The folder.
         dir: PathBuf,
         /// Why.
         source: BadName,
     },
-    /// What was remembered cannot be read.
-    #[error("{} is not what hactl wrote there: {source}\n  do: remove it; the machines that run are found again", .path.display())]
+    /// The recorded machines cannot be read.
+    #[error(
+        "{} is not a valid file of hactl: {source}\n  \
+         do: remove it; hactl finds running machines again",
+        .path.display()
+    )]
     Memory {
         /// The file.
         path: PathBuf,
@@ -129,13 +167,17 @@ pub enum VagrantError {
         source: serde_json::Error,
     },
     /// A file operation failed.
-    #[error("could not {action} {}: {source}\n  do: see that you may write to Vagrant's folder there", .path.display())]
+    #[error(
+        "could not {action} {}: {source}\n  \
+         do: make sure that you can write to Vagrant's folder there",
+        .path.display()
+    )]
     Io {
-        /// What was tried.
+        /// The action.
         action: &'static str,
-        /// On which path.
+        /// Its path.
         path: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -149,7 +191,7 @@ fn list(words: &[String]) -> String {
     words.join(", ")
 }
 
-/// What somebody says who knows better.
+/// The user's flags.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
     /// The cluster's name.
@@ -163,7 +205,7 @@ pub struct Wishes {
 /// The inventory of the machines in a Vagrantfile's folder.
 ///
 /// # Errors
-/// When Vagrant does not tell, a machine was never seen, or names and networks say too little.
+/// When Vagrant fails, a machine was never seen running, or names and networks are not sufficient.
 pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
     let dir = &std::path::absolute(dir).map_err(io_error("find", dir))?;
     if !dir.join("Vagrantfile").is_file() {
@@ -193,11 +235,11 @@ pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
     Ok(text::render(&draft))
 }
 
-/// Vagrant's answer, on its standard output.
+/// Runs Vagrant and returns its standard output.
 fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     let mut command = Command::new("vagrant");
     command.args(words).current_dir(dir).env("VAGRANT_CHECKPOINT_DISABLE", "1");
-    // Vagrant goes by these before it looks where it stands: they may be somebody's, of other machines.
+    // These have precedence over the current directory: the user may have set them for other machines.
     command.env("VAGRANT_CWD", dir).env_remove("VAGRANT_VAGRANTFILE");
     let asked = Run::from(command).timeout(PATIENCE).output();
     let output = asked.map_err(|source| match &source {
@@ -213,7 +255,7 @@ fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     Err(VagrantError::Failed { dir: dir.to_owned(), said })
 }
 
-/// The machines, of which at least one was made.
+/// The machines, of which at least one exists.
 fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
     let machines = said::machines(&ask(dir, &["status", "--machine-readable"])?);
     if machines.iter().any(Machine::is_made) {
@@ -223,8 +265,8 @@ fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
     }
 }
 
-/// What is known of every machine: of those that run by asking them, of the others from before. One that runs and does not answer is one of
-/// the others: it is a host of the cluster, and that it does not answer is for the cluster to tell.
+/// The records of all machines: new ones of running machines, the recorded ones of the others and of running machines
+/// that do not answer. Such a machine is still a host of the cluster, and the cluster's commands report it.
 fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, VagrantError> {
     let running: Vec<&str> = machines.iter().filter(|m| m.runs()).map(|m| m.name.as_str()).collect();
     let mut now: Memory = Memory::new();
@@ -236,7 +278,7 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
             running.iter().filter_map(|name| ways.get(*name).map(|way| (*name, way))).collect();
         now = seen(dir, &asked, before)?;
     }
-    // Where a lab was made anew in another network, what was known of the one before counts for nothing.
+    // If a lab was created again in another network, the previous records are void.
     let network = now.values().next().map(Known::network);
     let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.network() == n));
     let unknown = |m: &&Machine| !now.contains_key(&m.name) && known(&m.name).is_none();
@@ -253,7 +295,7 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
     Ok(now)
 }
 
-/// What machines that run say of the addresses that they know one another by, without those that are known and do not answer.
+/// The records of running machines, without recorded machines that do not answer.
 fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory, VagrantError> {
     let said: Vec<Result<String, VagrantError>> = std::thread::scope(|threads| {
         let asked: Vec<_> = machines.iter().map(|(name, way)| threads.spawn(move || login(dir, name, way))).collect();
@@ -281,7 +323,7 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
             };
             Ok(seen.iter().zip(ways).zip(found).map(known).collect())
         }
-        // All are known from before: what has become of their network is for the cluster to tell.
+        // All are recorded: the cluster's commands report problems with their network.
         None if seen.iter().all(|seen| seen.before.is_some()) => Ok(Memory::new()),
         None => {
             let one = |seen: &Seen<'_>| {
@@ -293,8 +335,8 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
     }
 }
 
-/// A machine's addresses in its own words. It is logged in to as Vagrant does it, which checks no host key; nothing is
-/// done there but this, and hactl's own connection is as strict as any.
+/// A machine's addresses as it reports them. This login uses Vagrant's settings, without host key verification, and
+/// does nothing else; hactl's own connections verify host keys.
 fn login(dir: &Path, name: &str, way: &Way) -> Result<String, VagrantError> {
     let mut ssh = Command::new("ssh");
     ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR"]);
@@ -313,14 +355,14 @@ fn login(dir: &Path, name: &str, way: &Way) -> Result<String, VagrantError> {
     })
 }
 
-/// What each machine is for.
+/// The roles of each machine.
 fn roles(dir: &Path, machines: &[Machine], wishes: &Wishes) -> Result<Vec<Vec<Role>>, VagrantError> {
     let names = || machines.iter().map(|m| m.name.clone()).collect::<Vec<String>>();
     if let Some(machine) = wishes.roles.keys().find(|name| machines.iter().all(|m| m.name != **name)) {
         return Err(VagrantError::NoSuchMachine { dir: dir.to_owned(), machine: machine.clone(), machines: names() });
     }
     let by_name = |machine: &Machine| match machines {
-        // One machine alone is the whole cluster, whatever it is called.
+        // A single machine is the whole cluster, whatever its name.
         [_] => Some(Role::ControlPlane),
         _ => topology().role_of(&machine.name),
     };
@@ -341,7 +383,8 @@ fn roles(dir: &Path, machines: &[Machine], wishes: &Wishes) -> Result<Vec<Vec<Ro
     }
 }
 
-/// A machine as the inventory has it; its host keys are on record in the folder that Vagrant empties when it destroys the machine.
+/// A machine as a host of the inventory; its host keys are in the folder that Vagrant empties when it destroys the
+/// machine.
 fn host(
     dir: &Path,
     data: &Path,
@@ -358,26 +401,26 @@ fn host(
         std::fs::write(&known_hosts, "").map_err(io_error("write", &known_hosts))?;
     }
     let mut way = known.way.clone();
-    // A machine that was destroyed took its key along.
+    // Vagrant deletes the key of a machine that it destroys.
     way.identity = way.identity.filter(|identity| machine.runs() || identity.exists());
     let off = (!machine.runs()).then(|| machine.state.replace('_', " "));
     Ok(text::Host { name: name.to_string(), address: known.address, roles, way, known_hosts, off })
 }
 
-/// The address that the topology has for the API in the machines' network, or another that no machine has.
+/// The topology's API address in the machines' network, or another one that no machine has.
 fn free(taken: &[Address]) -> Ipv4Addr {
     let (network, prefix) = taken.first().map_or((Ipv4Addr::LOCALHOST, 24), |address| address.network());
     let base = u32::from(network);
     let hosts = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
     let wanted = u32::from(topology().vip);
-    // Neither the network's own address, nor the last, which is for all; the first and the last but one are often a router's.
+    // Neither the network address nor the broadcast address; the first and the last host are often routers.
     let all = std::iter::once(wanted).chain((2..hosts.saturating_sub(1).min(65_534)).rev());
     let mut all = all.filter(|at| *at > 1 && at.saturating_add(1) < hosts).map(|at| Ipv4Addr::from(base | at));
     let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.ip == *address);
     all.find(|address| !not_free(address)).unwrap_or(Ipv4Addr::from(base | wanted))
 }
 
-/// Who gives addresses away in VirtualBox's usual network between its machines and this one.
+/// The DHCP server in VirtualBox's default host-only network.
 const VIRTUALBOX_DHCP: Ipv4Addr = Ipv4Addr::new(192, 168, 56, 100);
 
 #[cfg(test)]
@@ -398,7 +441,7 @@ mod tests {
         assert_eq!(told(&["cp1", "etcd1"]).unwrap(), [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd]]);
         let error = told(&["cp1", "alice", "bob"]).unwrap_err().to_string();
         assert!(
-            error.starts_with("alice, bob in /v: the name does not tell") && error.contains("--role alice=worker"),
+            error.starts_with("alice, bob in /v: the name does not determine") && error.contains("--role alice=worker"),
             "{error}"
         );
     }
@@ -423,6 +466,6 @@ mod tests {
         assert_eq!(chosen(&[of("10.88.200.11", 24), of("10.88.200.12", 24)]), "10.88.200.100");
         assert_eq!(chosen(&[of("10.88.200.100", 24), of("10.88.200.12", 24)]), "10.88.200.253");
         assert_eq!(chosen(&[of("192.168.57.18", 28), of("192.168.57.29", 28)]), "192.168.57.28", "within the network");
-        assert_eq!(chosen(&[of("192.168.56.11", 24)]), "192.168.56.253", "not who gives addresses away there");
+        assert_eq!(chosen(&[of("192.168.56.11", 24)]), "192.168.56.253", "not the DHCP server there");
     }
 }

@@ -1,7 +1,8 @@
-//! Which of its addresses a machine is known by to the others.
+//! Chooses the address at which the other machines reach a machine.
 //!
-//! In: what each machine has, and where Vagrant logs in. Out: one address each, all of one network. Machines of VirtualBox
-//! all have the same address towards Vagrant, those of libvirt one that a DHCP server gave them: neither makes a cluster.
+//! In: the addresses of each machine, and those that Vagrant logs in to. Out: one address each, all of one network.
+//! Machines of VirtualBox all have the same address for Vagrant, those of libvirt one from DHCP: neither is suitable
+//! for a cluster.
 
 use super::said::Address;
 use std::net::Ipv4Addr;
@@ -10,9 +11,9 @@ use std::net::Ipv4Addr;
 pub(super) struct Seen<'a> {
     /// Its name.
     pub(super) name: &'a str,
-    /// Where Vagrant logs in.
+    /// The address that Vagrant logs in to.
     pub(super) login: Option<Ipv4Addr>,
-    /// The address it was known by before.
+    /// Its recorded address.
     pub(super) before: Option<Ipv4Addr>,
     /// All its addresses.
     pub(super) addresses: Vec<Address>,
@@ -24,8 +25,8 @@ impl Seen<'_> {
     }
 }
 
-/// For each machine its address in the network that all have in common; `None` where there is no such network. Of several it is the one
-/// that a machine was known by before and still has; else one that Vagrant does not log in by, and of those the first.
+/// For each machine its address in the network that all have in common; `None` if there is no such network. Of several
+/// networks, one with a recorded address; else the first one that Vagrant does not use for logging in.
 pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Address>> {
     let first = machines.first()?;
     let shared = |network: &(Ipv4Addr, u8)| {
@@ -33,7 +34,7 @@ pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Address>> {
         let distinct = |found: &Vec<Address>| found.iter().enumerate().all(|(at, one)| !found[..at].contains(one));
         found.filter(distinct)
     };
-    // Addresses of a single host, such as a virtual one, make no network.
+    // Addresses of a single host, such as a virtual one, have no network.
     let networks = first.addresses.iter().filter(|address| address.prefix <= 30).map(|address| address.network());
     let candidates: Vec<Vec<Address>> =
         networks.filter(|network| !nat(first, *network)).filter_map(|network| shared(&network)).collect();
@@ -44,8 +45,8 @@ pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Address>> {
     candidates.iter().find(known).or(candidates.iter().find(apart)).or(candidates.first()).cloned()
 }
 
-/// Whether a network is the one that VirtualBox gives each machine by itself, where all have the same address: Vagrant logs in by a port
-/// of this machine then.
+/// Whether a network is VirtualBox's NAT network, in which all machines have the same address; Vagrant then logs in
+/// through a port of this machine.
 fn nat(machine: &Seen<'_>, network: (Ipv4Addr, u8)) -> bool {
     machine.login.is_some_and(|login| login.is_loopback()) && network.0 == Ipv4Addr::new(10, 0, 2, 0)
 }
@@ -106,7 +107,11 @@ mod tests {
         assert_eq!(chosen(&[container]), Some(vec!["10.88.200.11".into()]));
         let virtualbox = || seen("cp1", "127.0.0.1", &[("10.0.2.15", 24), ("192.168.57.11", 24)]);
         assert_eq!(chosen(&[virtualbox()]), Some(vec!["192.168.57.11".into()]));
-        assert_eq!(chosen(&[seen("cp1", "127.0.0.1", &[("10.0.2.15", 24)])]), None, "nobody else reaches it there");
+        assert_eq!(
+            chosen(&[seen("cp1", "127.0.0.1", &[("10.0.2.15", 24)])]),
+            None,
+            "no other machine reaches it there"
+        );
     }
 
     #[test]
@@ -119,7 +124,7 @@ mod tests {
         assert_eq!(
             chosen(&both),
             Some(vec!["10.88.200.11".into(), "10.88.200.12".into()]),
-            "and so does who comes new"
+            "and so does a new machine"
         );
     }
 

@@ -1,7 +1,7 @@
-//! What Vagrant and its machines say: machine-readable status, OpenSSH configuration, addresses.
+//! Parsers for the output of Vagrant and its machines: machine-readable status, OpenSSH configuration, addresses.
 //!
-//! In: their output. Out: machines, ways to them, addresses. Lines that mean nothing to us are passed over: Vagrant and
-//! its plugins add more of them with every version.
+//! In: their output. Out: machines, their SSH settings, addresses. Unknown lines are ignored, because Vagrant and its
+//! plugins add more of them with every version.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use std::path::PathBuf;
 pub(super) struct Machine {
     /// Its name in the Vagrantfile.
     pub(super) name: String,
-    /// Who makes it: lxc, libvirt, virtualbox.
+    /// Its provider: lxc, libvirt, virtualbox.
     pub(super) provider: String,
-    /// Its state in the provider's word.
+    /// Its state in the provider's terms.
     pub(super) state: String,
 }
 
@@ -24,13 +24,13 @@ impl Machine {
     pub(super) fn runs(&self) -> bool {
         self.state == "running"
     }
-    /// Whether there is such a machine at all.
+    /// Whether the machine has been created.
     pub(super) fn is_made(&self) -> bool {
         self.state != "not_created"
     }
 }
 
-/// How Vagrant logs in to a machine.
+/// Vagrant's SSH settings of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Way {
     /// Name or address.
@@ -48,12 +48,12 @@ pub(super) struct Way {
 pub(super) struct Address {
     /// The address.
     pub(super) ip: Ipv4Addr,
-    /// How many of its bits are the network's.
+    /// Length of its network prefix.
     pub(super) prefix: u8,
 }
 
 impl Address {
-    /// The network it is of.
+    /// Its network.
     pub(super) fn network(self) -> (Ipv4Addr, u8) {
         let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
         (Ipv4Addr::from(u32::from(self.ip) & mask), self.prefix)
@@ -80,7 +80,7 @@ pub(super) fn machines(text: &str) -> Vec<Machine> {
     found
 }
 
-/// Vagrant's own words for what went wrong, of its machine-readable output.
+/// Vagrant's error message in its machine-readable output.
 pub(super) fn error(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let words: Vec<String> = line.split(',').map(plain).collect();
@@ -98,7 +98,7 @@ fn plain(word: &str) -> String {
     word.replace("%!(VAGRANT_COMMA)", ",").replace("\\n", "\n").replace("\\r", "")
 }
 
-/// The ways of `vagrant ssh-config`, by machine.
+/// The SSH settings of `vagrant ssh-config`, by machine.
 pub(super) fn ways(text: &str) -> BTreeMap<String, Way> {
     let mut found = BTreeMap::new();
     let mut name: Option<String> = None;
@@ -124,10 +124,10 @@ pub(super) fn ways(text: &str) -> BTreeMap<String, Way> {
     found
 }
 
-/// How interfaces begin that a machine has for its own containers: no other machine is reached by them.
+/// Name prefixes of interfaces for a machine's own containers, which do not reach other machines.
 const INSIDE: [&str; 8] = ["cni", "flannel", "docker", "veth", "br-", "virbr", "kube-", "cali"];
 
-/// The addresses of `ip -4 -o addr show scope global`, without those that were added to an interface later, such as virtual ones.
+/// The addresses of `ip -4 -o addr show scope global`, without secondary ones, such as virtual addresses.
 pub(super) fn addresses(text: &str) -> Vec<Address> {
     let one = |line: &str| {
         let mut words = line.split_whitespace();

@@ -1,6 +1,6 @@
 //! The inventory's text for the machines of a Vagrantfile.
 //!
-//! In: machines with their addresses and roles. Out: YAML that a person may keep and edit.
+//! In: machines with their addresses and roles. Out: YAML to keep and edit.
 
 use super::said::Way;
 use crate::inventory::import::write::scalar;
@@ -14,21 +14,21 @@ use std::path::{Path, PathBuf};
 pub(super) struct Host {
     /// The Node's name.
     pub(super) name: String,
-    /// The address the others know it by.
+    /// The address at which the others reach it.
     pub(super) address: Ipv4Addr,
-    /// What it is for.
+    /// Its roles.
     pub(super) roles: Vec<Role>,
-    /// How Vagrant logs in.
+    /// Vagrant's SSH settings.
     pub(super) way: Way,
-    /// Where its host keys are on record.
+    /// The file with its host keys.
     pub(super) known_hosts: PathBuf,
-    /// Whether Vagrant says that it runs; if not, in which state it is.
+    /// Its state if Vagrant does not report it as running.
     pub(super) off: Option<String>,
 }
 
-/// What an inventory is written from.
+/// The contents of an inventory.
 pub(super) struct Draft<'a> {
-    /// Where the Vagrantfile lies.
+    /// The Vagrantfile's folder.
     pub(super) dir: &'a Path,
     /// The cluster's name.
     pub(super) cluster: &'a str,
@@ -44,17 +44,17 @@ pub(super) struct Draft<'a> {
 pub(super) fn render(draft: &Draft<'_>) -> String {
     let mut text = format!(
         "\
-# The machines of the Vagrantfile in {}, as Vagrant tells of them.
+# The machines of the Vagrantfile in {}, as Vagrant reports them.
 # Every key is explained in docs/inventory.md; `hactl inventory schema` prints a JSON Schema for editors.
 schema: 1
 cluster: {}
 endpoint:
   vip: {}                       # a free address of the machines' network
 ssh:
-  config: none                           # Vagrant's ways hold, and nobody's ~/.ssh/config
+  config: none                           # Vagrant's SSH settings apply, not ~/.ssh/config
 hosts:
 ",
-        // A path may hold a line break, and a comment must not.
+        // A path may contain a line break, a comment must not.
         draft.dir.display().to_string().escape_debug(),
         scalar(draft.cluster),
         draft.vip
@@ -63,17 +63,17 @@ hosts:
         host_text(&mut text, host);
     }
     if draft.containers {
-        text.push_str("# What containers on one machine need; real hosts need none of it.\n");
+        text.push_str("# Only containers on one machine need these settings.\n");
         text.push_str(&topology().containers);
     }
     text
 }
 
-/// Writing to a String cannot fail, so its answers are of no interest here.
+/// Writing to a String cannot fail, so the results are ignored.
 fn host_text(text: &mut String, host: &Host) {
     let roles: Vec<String> = host.roles.iter().map(Role::to_string).collect();
     if let Some(state) = &host.off {
-        let _ = writeln!(text, "  # {} as Vagrant has it; this is how it was when it ran.", state.escape_debug());
+        let _ = writeln!(text, "  # State in Vagrant: {}; these are its last known settings.", state.escape_debug());
     }
     let _ = writeln!(text, "  - name: {}", scalar(&host.name));
     let _ = writeln!(text, "    address: {}\n    roles: [{}]", host.address, roles.join(", "));
@@ -91,7 +91,7 @@ fn host_text(text: &mut String, host: &Host) {
     let _ = writeln!(text, "      known_hosts: {}", quoted(&host.known_hosts.to_string_lossy()));
 }
 
-/// A text as JSON has it, which YAML reads.
+/// A text in JSON's notation, which is valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

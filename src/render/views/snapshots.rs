@@ -1,6 +1,6 @@
 //! Recovery bundles: how a host takes them, when, and the sealed state that goes into each.
 
-use crate::inventory::Attached;
+use crate::model::attached::Attached;
 use crate::model::bucket::{SCHEME, Storage, StorageSettings};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;

@@ -149,7 +149,7 @@ fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut V
         verdicts.goal(with <= without.mul_f64(1.25) + HELD_UP, format!("{row}: {ours}"));
         println!("    {what}: the whole run took {}", seconds(went.run.took));
         for (ill, words) in [
-            (Ill::Dead, "nothing answered in time"),
+            (Ill::Dead, "the connection timed out"),
             (Ill::Babbles, "no hactl here"),
             (Ill::Stalls, "could not take the lock"),
         ] {

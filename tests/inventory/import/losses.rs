@@ -59,13 +59,13 @@ fn unreachable(done: &Imported, words: &[&str]) {
 fn of_several_endpoints_of_kubespray_those_that_are_not_taken_are_told() {
     let vip = "kube_vip_enabled: true\nkube_vip_address: 10.0.0.100\nkube_vip_interface: eth1\n";
     let done = kubespray(&format!("{vip}loadbalancer_apiserver: {{address: 10.0.0.200, port: 8443}}\n"));
-    told(&done, &["clients have 10.0.0.200 there", "--external 10.0.0.200:8443"]);
+    told(&done, &["clients use 10.0.0.200 there", "--external 10.0.0.200:8443"]);
     assert_eq!(
         (loaded(&done).desired.endpoint.host().as_str(), loaded(&done).desired.endpoint.port),
         ("10.0.0.100", 6443)
     );
     let done = kubespray(&format!("{vip}loadbalancer_apiserver: {{address: 10.0.0.100, port: 8443}}\n"));
-    unreachable(&done, &["clients have"]);
+    unreachable(&done, &["clients use"]);
     assert_eq!(loaded(&done).desired.endpoint.port, 8443);
     let done = kubespray(&format!("{vip}kube_vip_controlplane_enabled: false\n"));
     told(
@@ -73,21 +73,21 @@ fn of_several_endpoints_of_kubespray_those_that_are_not_taken_are_told() {
         &["all.yml:2: warning: kube_vip_address is not carried over", "all.yml:3: warning: kube_vip_interface is not"],
     );
     let done = kubespray(&format!("{vip}loadbalancer_apiserver_localhost: true\n"));
-    told(&done, &["all.yml:4: warning: there is a balancer on every node and the virtual address as well"]);
+    told(&done, &["all.yml:4: warning: there is a balancer on every Node and the virtual address as well"]);
     let done = kubespray("loadbalancer_apiserver: {address: api.example.org, port: https}\n");
-    told(&done, &["loadbalancer_apiserver.port is no port: https"]);
+    told(&done, &["loadbalancer_apiserver.port is not a port: https"]);
     let done = kubespray("loadbalancer_apiserver: {port: 8443}\n");
     told(&done, &["a port and no address"]);
     let done = kubespray("loadbalancer_apiserver: api.example.org\n");
-    told(&done, &["loadbalancer_apiserver is no mapping"]);
+    told(&done, &["loadbalancer_apiserver is not a mapping"]);
 }
 
 #[test]
 fn what_kubespray_takes_without_a_word_is_told() {
-    told(&kubespray(""), &["Calico there, which is Kubespray's own choice, and flannel here"]);
+    told(&kubespray(""), &["Calico, Kubespray's default, there, and flannel here"]);
     unreachable(&kubespray("kube_network_plugin: flannel\n"), &["Calico"]);
     let done = kubespray("kubelet_max_pods: many\nkubelet_config_extra_args: 1\nkube_pods_subnet: fd00::/64\n");
-    told(&done, &["kubelet_max_pods is no number", "kubelet_config_extra_args is no mapping", "no range of IPv4"]);
+    told(&done, &["kubelet_max_pods is not a number", "kubelet_config_extra_args is not a mapping", "no IPv4 range"]);
 }
 
 #[test]
@@ -104,15 +104,15 @@ fn what_is_said_of_mirrors_besides_their_urls_is_told() {
         &done,
         &[
             "mirrors without a prefix",
-            "what quay.io has no mirror of comes from another server",
-            "a mirror of quay.io names no host",
-            "m1.example.org is asked for other things there (pull)",
+            "images of quay.io that no mirror has come from another server",
+            "a mirror of quay.io has no host",
+            "m1.example.org has other capabilities there (pull)",
             "not carried over: dial_timeout",
-            "override_path: images of m2.example.org/hub lie below it as it is there",
-            "containerd_registries_mirrors carries a user name or a password",
+            "override_path: images of m2.example.org/hub are directly below it there",
+            "containerd_registries_mirrors contains a user name or a password",
         ],
     );
-    unreachable(&done, &["what docker.io has", "m2.example.org/hub is asked", "images of m3"]);
+    unreachable(&done, &["images of docker.io", "m2.example.org/hub has other", "images of m3"]);
     assert_eq!(loaded(&done).desired.mirrors["ghcr.io"], ["https://m3.example.org/v2/ghcr"]);
 }
 
@@ -125,7 +125,7 @@ fn what_a_bastion_has_of_its_own_is_told_unless_the_hosts_have_the_same() {
     };
     let vars = "ansible_ssh_private_key_file: ~/.ssh/fleet\n";
     let done = kubespray_of(&hosts("~/.ssh/gate"), vars);
-    told(&done, &["the bastion has a key of its own", "Host 192.0.2.1, below it IdentityFile ~/.ssh/gate"]);
+    told(&done, &["the bastion has its own key", "Host 192.0.2.1, below it IdentityFile ~/.ssh/gate"]);
     unreachable(&kubespray_of(&hosts("~/.ssh/fleet"), vars), &["the bastion"]);
 }
 
@@ -133,7 +133,7 @@ fn what_a_bastion_has_of_its_own_is_told_unless_the_hosts_have_the_same() {
 fn an_address_that_is_none_is_told_with_the_flag_that_says_it() {
     let hosts = "[kube_control_plane]\na ansible_host=10.0.0.1 ip=fd00::1\n";
     let done = kubespray_of(hosts, "");
-    told(&done, &["hosts:2: warning: ip of a is no IPv4 address: fd00::1", "--address a=ADDRESS"]);
+    told(&done, &["hosts:2: warning: ip of a is not an IPv4 address: fd00::1", "--address a=ADDRESS"]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn what_limits_node_ports_and_answers_for_names_is_no_habit_of_kubesprays() {
         "kube_proxy_nodeport_addresses_cidr: 10.0.0.0/24\nenable_coredns_k8s_external: true\ncoredns_k8s_external_zone: k8s.example.org\n",
     );
     told(&done, &["nodePortAddresses under extra.kube-proxy.config", "in the zone k8s.example.org"]);
-    unreachable(&done, &["how Kubespray itself works"]);
+    unreachable(&done, &["only Kubespray itself"]);
     let sample = "kube_proxy_nodeport_addresses: '{%- if kube_proxy_nodeport_addresses_cidr is defined -%}[{{ kube_proxy_nodeport_addresses_cidr }}]{%- else -%}[]{%- endif -%}'\n";
     let off = format!("{sample}enable_coredns_k8s_external: false\ncoredns_k8s_external_zone: k8s_external.local\n");
     unreachable(&kubespray(&off), &["nodeport", "nodePort", "coredns"]);
@@ -160,17 +160,17 @@ fn of_k0s_balancers_the_one_that_is_not_taken_is_told_and_what_they_are_told_bes
     told(
         &done,
         &[
-            "network.nodeLocalLoadBalancing: warning: there is a balancer on every node and the virtual address as well",
+            "network.nodeLocalLoadBalancing: warning: there is a balancer on every Node and the virtual address as well",
             "nodeLocalLoadBalancing.envoyProxy: warning: ",
             "controlPlaneLoadBalancing.extra: warning: ",
             "keepalived.more: warning: ",
-            "virtualRouterID is no number from 1 to 255",
+            "virtualRouterID is not a number from 1 to 255",
             "advertIntervalSeconds and unicastPeers",
         ],
     );
     assert_eq!(loaded(&done).desired.endpoint.host().as_str(), "10.0.0.100");
     let done = k0sctl(HOST, &format!("{{network: {{{local}}}, api: {{externalAddress: api.example.org}}}}"));
-    told(&done, &["there is a balancer on every node and the external address as well"]);
+    told(&done, &["there is a balancer on every Node and the external address as well"]);
     let done = k0sctl(HOST, &format!("{{network: {{{local}}}}}"));
     unreachable(&done, &["as well"]);
 }
@@ -185,9 +185,9 @@ fn what_k0s_has_for_addresses_and_kube_proxy_is_told() {
     told(
         &done,
         &[
-            "spec.api.address: warning: the API server is known by 10.0.0.9",
-            "spec.api.port: warning: many is no port",
-            "peerAddress: warning: etcd's members know one by 10.0.0.8",
+            "spec.api.address: warning: the API server's address is 10.0.0.9",
+            "spec.api.port: warning: many is not a port",
+            "peerAddress: warning: an etcd member's peer address is 10.0.0.8",
             "etcd.extraArgs.x: warning: ",
             "metricsBindAddress under extra.kube-proxy.config",
             "kubeProxy.iptables: warning: ",
@@ -214,9 +214,9 @@ fn openssh_options_keep_the_file_of_host_keys_and_name_the_rest() {
     let done = k0sctl(&host("UserKnownHostsFile: /srv/keys/known_hosts, StrictHostKeyChecking: yes"), "{}");
     assert_eq!(loaded(&done).desired.hosts[0].ssh.user, "root");
     assert!(done.text.contains("known_hosts: /srv/keys/known_hosts"), "{}", done.text);
-    unreachable(&done, &["host keys are not looked at", "options"]);
+    unreachable(&done, &["host keys are not verified", "options"]);
     let done = k0sctl(&host("userknownhostsfile: /dev/null, Compression: yes"), "{}");
-    told(&done, &["host keys are not looked at there", "not carried over: Compression"]);
+    told(&done, &["host keys are not verified there", "not carried over: Compression"]);
     assert!(!done.text.contains("known_hosts:"), "{}", done.text);
     let done = k0sctl(&host("UserKnownHostsFile: /a /b"), "{}");
     told(&done, &["not carried over: UserKnownHostsFile"]);

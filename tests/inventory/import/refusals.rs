@@ -146,7 +146,7 @@ fn groups_that_mean_nothing_are_listed_with_the_flag_that_gives_them_a_meaning()
     let hosts = text("h", "[web]\na ansible_host=10.0.0.1\n[db]\nb\n");
     let said = refused(Tool::Ansible, &hosts, &vip("10.0.0.100"));
     assert!(said.contains("web and db") && said.contains("--role web=control-plane"), "{said}");
-    for (flag, word) in [("gone=worker", "no such group"), ("web=king", "king is no role"), ("web", "GROUP=ROLE")] {
+    for (flag, word) in [("gone=worker", "no such group"), ("web=king", "king is not a role"), ("web", "GROUP=ROLE")] {
         let wishes = Wishes { roles: vec![flag.to_owned()], ..vip("10.0.0.100") };
         let said = refused(Tool::Ansible, &hosts, &wishes);
         assert!(said.contains(word) && said.contains("--role"), "{flag}: {said}");
@@ -168,7 +168,7 @@ fn broken_rules_are_told_by_the_place_in_the_foreign_file() {
     let places: Vec<&str> = broken.iter().map(|rule| rule.place.as_str()).collect();
     assert_eq!(places, ["--vip", "hosts.ini:2", "hosts.ini:4"], "{error}");
     assert!(broken[1].what.contains("cp1 has no address") && broken[1].remedy.contains("--address"), "{error}");
-    assert!(error.to_string().ends_with("nothing was written: what was found does not make an inventory"), "{error}");
+    assert!(error.to_string().ends_with("nothing was written: the result would not be a valid inventory"), "{error}");
 }
 
 #[test]

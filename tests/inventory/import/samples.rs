@@ -144,9 +144,9 @@ fn what_kubespray_sets_for_workers_alone_is_named_with_these_and_nothing_of_it_i
     );
     assert!(desired.extra.kubelet_config.is_empty() && desired.mirrors.is_empty(), "{shown}");
     for line in [
-        "group_vars/kube_node.yml: warning: set for w1, w2 and gpu1 alone, and not carried over, since one value holds for all hosts here: \
+        "group_vars/kube_node.yml: warning: set only for w1, w2 and gpu1, and not carried over, because one value applies to all hosts here: \
          containerd_registries_mirrors, http_proxy, kubelet_config_extra_args and kubelet_max_pods",
-        "host_vars/cp2.yml: warning: set for cp2 alone",
+        "host_vars/cp2.yml: warning: set only for cp2",
         "host_vars/gpu1.yml:1: warning: nvidia_accelerator_enabled: drivers for GPUs are installed there",
         "group_vars/kube_control_plane.yml:1: warning: additional_no_proxy is not set for w1, w2 and gpu1 there",
     ] {

@@ -1,7 +1,8 @@
-//! Copies of bundles in object storage: put there, and dropped when they are not kept any more.
+//! Copies of snapshots in object storage: uploaded, and deleted when they exceed the retention.
 //!
-//! In: a bundle of this host, the settings, the file with the key. Out: words for each place that did not get it. Only what this host put
-//! there is ever removed. A key that may write and not remove is no trouble: then the storage's own rules drop what is old.
+//! In: a snapshot of this host, the settings, the file with the access key. Out: a message for each bucket that did
+//! not get it. Only objects of this host are ever deleted. An access key that cannot delete is no failure: then the
+//! rules of the storage expire old copies.
 
 use super::store::spared;
 use crate::agent::fault::{Explain, Outcome, failed};
@@ -18,9 +19,9 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long all copies may take: what is slower than this keeps the next bundle from being taken.
+/// How long all copies may take: slower ones would prevent the next snapshot.
 const WITHIN: Duration = Duration::from_secs(1200);
-/// The file with the key, as `up` wrote it.
+/// The file with the access key, as `up` wrote it.
 const ACCESS: &str = "/etc/hactl/object-storage/access.toml";
 
 fn places(settings: &Settings) -> impl Iterator<Item = BucketUrl> + '_ {
@@ -39,7 +40,8 @@ async fn storage(root: &Root) -> Outcome<Storage> {
     .await
 }
 
-/// Puts a copy of a bundle into each place that wants one, and drops there what is not kept any more. Says what went wrong.
+/// Uploads a copy of a snapshot to each bucket that is due, and deletes the copies that exceed the retention. Returns
+/// the failures.
 pub(super) async fn copies(root: &Root, bundle: &Path, name: &str, settings: &Settings) -> Outcome<Vec<String>> {
     let mut troubles = Vec::new();
     if places(settings).next().is_none() {
@@ -54,7 +56,7 @@ pub(super) async fn copies(root: &Root, bundle: &Path, name: &str, settings: &Se
         match timeout_at(until, copy(&storage, place, bundle, name, (settings, &spared))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => troubles.push(error),
-            Err(_) => troubles.push(format!("{at} has not taken it within {} min", WITHIN.as_secs() / 60)),
+            Err(_) => troubles.push(format!("{at} has not received it within {} min", WITHIN.as_secs() / 60)),
         }
     }
     Ok(troubles)
@@ -72,13 +74,13 @@ async fn copy(
     bucket.put(name, bundle).await.map_err(missing)?;
     match prune(&bucket, settings, spared).await {
         Err(error) if error.trouble != BucketTrouble::Refused => {
-            Err(format!("{} has it, and older ones could not be dropped there: {error}", bucket.place()))
+            Err(format!("{} has it, but older copies could not be deleted there: {error}", bucket.place()))
         }
         _ => Ok(()),
     }
 }
 
-/// Removes what this host put there and does not keep, but nothing that is `spared`.
+/// Deletes the copies of this host that exceed the retention, except those in `spared`.
 async fn prune(bucket: &Bucket, settings: &Settings, spared: &BTreeSet<String>) -> Result<(), BucketError> {
     let names = bucket.list().await?.into_iter().filter(|one| &one.place == bucket.place()).map(|one| one.name);
     for name in dropped(names, settings, spared, when::now_ms()) {
@@ -87,8 +89,8 @@ async fn prune(bucket: &Bucket, settings: &Settings, spared: &BTreeSet<String>) 
     Ok(())
 }
 
-/// What goes of these. A name is all that is known of each, and whoever may only write can choose one: what is dated into the future neither counts
-/// nor goes, and what this host has itself stays in any case.
+/// The copies to delete. Only their names are known, and a client with write access can choose names: a copy dated in
+/// the future neither counts nor is deleted, and copies of snapshots that this host still has stay in any case.
 fn dropped(
     names: impl Iterator<Item = String>,
     settings: &Settings,
@@ -121,6 +123,9 @@ mod tests {
         let spared = BTreeSet::from([name(22, 3)]);
         let gone = dropped(all.into_iter(), &settings, &spared, now_ms);
         let wanted: Vec<String> = [7, 6, 5, 4, 2, 1].map(|hour| name(22, hour)).into();
-        assert_eq!(gone, wanted, "the newest two of the past and what is spared stay, and the future is left alone");
+        assert_eq!(
+            gone, wanted,
+            "the newest two of the past and those spared stay, and those of the future are ignored"
+        );
     }
 }

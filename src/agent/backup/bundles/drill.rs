@@ -1,7 +1,9 @@
-//! A drill that the host holds by itself: its newest bundle, restored, and compared with what was taken.
+//! A drill that the host runs automatically: its newest snapshot, restored, and compared with the proof from when it
+//! was taken.
 //!
-//! In: the newest file in the folder, and the host's own identity. Out: what it showed, noted beside the bundles. The way is that of a
-//! rehearsal, but for the two things that a host must not have: the owners' identity, and the state that it opens.
+//! In: the newest file in the directory, and the host's own identity. Out: the result, recorded beside the snapshots.
+//! It proceeds as a rehearsal, without the two things that a host must not have: the identity of the owners, and the
+//! state that it decrypts.
 
 use super::sealing::private;
 use super::{RESERVE, own, proof, settings, store, turn};
@@ -22,15 +24,16 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where it is restored, in the folder of bundles.
+/// The working directory, in the directory of snapshots.
 pub(super) const WORK: &str = ".drill";
-/// How long it waits for a bundle that is being taken, which has a twentieth of a processor, too: its next turn may be a week away.
+/// How long it waits for a snapshot in progress, which also has a twentieth of a processor: its next turn may be a
+/// week away.
 const PATIENCE: Duration = Duration::from_secs(7200);
 
 /// Why there is no proof.
 struct Unproven {
     fault: Fault,
-    /// Whether it is the bundle that is bad.
+    /// Whether the snapshot itself is damaged.
     damaged: bool,
 }
 
@@ -52,7 +55,7 @@ impl From<BundleError> for Unproven {
     }
 }
 
-/// Holds one, and notes what it showed.
+/// Runs a drill, and records the result.
 pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
@@ -73,7 +76,7 @@ pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
     let held = OwnDrill { at_ms: when::now_ms(), bundle, taken_ms, showed };
     let (root, noted) = (host.root.clone(), held.clone());
     blocking(move || {
-        // Whoever has ceased to ask for drills meanwhile has taken the last one's record away.
+        // If the drills were disabled meanwhile, the record of the last one was deleted.
         if settings(&root)?.drill { store::held(&root, &noted) } else { Err(not_asked()) }
     })
     .await?;
@@ -82,12 +85,12 @@ pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
 }
 
 fn not_asked() -> Fault {
-    failed("the inventory does not ask this host for drills")
+    failed("the inventory does not enable drills on this host")
 }
 
-/// What the bundle restores to, in a folder of its own.
+/// The result of restoring the snapshot, in a working directory.
 async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unproven> {
-    host.waits("the newest bundle to be read and opened");
+    host.waits("the newest snapshot to be read and decrypted");
     let (root, snapshot, place) = (host.root.clone(), work.join("snapshot.db"), work.clone());
     let content = snapshot.clone();
     let opened = blocking(move || Ok(opened(&root, &at, &place, &content))).await??;
@@ -98,14 +101,14 @@ async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unp
         return Ok(Showed::Restored(proven));
     }
     let what = format!("it restores to {} keys with the hash {:08x}", proven.keys, proven.hash);
-    let what = format!("{what}, and {} with {:08x} were taken", was.keys, was.hash);
+    let what = format!("{what}, but {} keys with {:08x} were taken", was.keys, was.hash);
     Err(fault(FaultKind::Corrupt, what).into())
 }
 
-/// Every byte looked at, the snapshot opened and decompressed. `None`: it is of before this host had an identity.
+/// Reads every byte, decrypts and decompresses the snapshot. `None`: it is older than the identity of this host.
 fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manifest>, Unproven> {
     let bundle = Bundle::open(at)?;
-    // Needs no key, so that damage is found in whatever was taken when.
+    // Requires no key, so that damage is found in a snapshot of any age.
     bundle.check()?;
     let Some((identities, since_ms)) = own::identity(root)? else { return Ok(None) };
     let part = &bundle.claimed.manifest.snapshot;
@@ -113,7 +116,7 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     if free_bytes(at).is_some_and(|free| free < needed) {
         return Err(disk_full(at, Some(needed)).into());
     }
-    // Left by one that was killed.
+    // Left by a killed drill.
     absent(fs::remove_dir_all(work)).explain("remove", work)?;
     DirBuilder::new().mode(0o700).create(work).explain("create", work)?;
     let content = Content { to: Digester::new(Gentle::new(private(to)?)), left: part.size };
@@ -129,12 +132,12 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     let (file, digest, bytes) = unpacking.into_inner().to.finish();
     file.end().explain("write", to)?;
     if (digest, bytes) != (part.digest, part.size) {
-        return Err(BundleError::Damaged { path: at.to_owned(), what: "what it decompresses to" }.into());
+        return Err(BundleError::Damaged { path: at.to_owned(), what: "its decompressed content" }.into());
     }
     Ok(Some(bundle.claimed.manifest))
 }
 
-/// What is decompressed, and no more of it than was announced.
+/// The decompressed content, limited to the announced size.
 struct Content {
     to: Digester<Gentle>,
     left: u64,

@@ -1,8 +1,8 @@
-//! Recovery bundles on this host: taken, proven, kept, told, read.
+//! Snapshots on this host: taken, proven, retained, reported, read.
 //!
-//! In: the settings that `up` wrote, and the member on this host. Out: bundles in a folder of root's alone, each whole or not there. A
-//! snapshot that could not be restored never becomes one. What went wrong last is kept beside them, so that nobody has to read a journal
-//! to notice.
+//! In: the settings that `up` wrote, and the member on this host. Out: snapshots in a directory of root, each
+//! complete or absent. A snapshot that could not be restored is not kept. The last failure is stored beside them, so
+//! that it is noticed without reading a journal.
 
 mod away;
 mod drill;
@@ -38,31 +38,32 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How the host takes and keeps them.
+/// The settings for taking and retaining snapshots.
 const SETTINGS: &str = "/etc/hactl/snapshots.json";
 /// How long the member may take to answer, and each piece of the snapshot to arrive.
 const ANSWER: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(30);
 const HASH: Duration = Duration::from_secs(60);
-/// How often a member is asked for a snapshot that it does not send to its end, and how long it may take to come back in between.
+/// The number of attempts if a member does not send a snapshot completely, and how long it may take to return in
+/// between.
 const ATTEMPTS: u32 = 3;
 const RESTARTED_WITHIN: Duration = Duration::from_secs(120);
-/// How long a person waits for the timer's bundle to be done, which has a twentieth of a processor.
+/// How long a user waits for the snapshot of the timer, which has a twentieth of a processor.
 const OTHERS_TURN: Duration = Duration::from_secs(1200);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Room asked for: the snapshot, its proof, the bundle; and what must be left, for the proof's etcd reserves 128 MiB for its log, and
-/// the living one lies on the same disk more often than not.
+/// Required space: the snapshot, its proof, the encrypted file; and the reserve, because the etcd of the proof
+/// preallocates 128 MiB for its log, and usually shares the disk with the live one.
 const TIMES: u64 = 3;
 const RESERVE: u64 = 512 << 20;
 /// Bytes of one answer, before base64: far below a frame.
 const PIECE: u64 = 6 << 20;
 
-/// Why one is taken.
+/// Why a snapshot is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum Occasion {
-    /// A person asked for it.
+    /// A user requested it.
     Asked,
-    /// The timer: a member that leads leaves it to those that follow.
+    /// The timer: a leader leaves it to the followers.
     Timer,
 }
 
@@ -73,11 +74,11 @@ pub(in crate::agent) fn settings(root: &Root) -> Outcome<Settings> {
     serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
 }
 
-/// Takes one. `None`: it is others' turn.
+/// Takes one. `None`: it is the turn of another host.
 pub(in crate::agent) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<BundleFact>> {
     let outcome = taken(host, occasion).await;
     let root = host.root.clone();
-    // Whoever left it to others has mended nothing, and whoever did not come to it has broken nothing.
+    // A host that leaves it to others has fixed nothing; a host that skipped its turn has broken nothing.
     let said = match &outcome {
         Ok(Some(_)) => Some(Ok(())),
         Ok(None) => None,
@@ -89,7 +90,7 @@ pub(in crate::agent) async fn take(host: &Host, occasion: Occasion) -> Outcome<O
     outcome.map_err(|missed| missed.fault)
 }
 
-/// Why there is no bundle, and whether that is to be told until there is one.
+/// Why there is no snapshot, and whether that is reported until there is one.
 struct Missed {
     fault: Fault,
     noted: bool,
@@ -101,7 +102,8 @@ impl From<Fault> for Missed {
     }
 }
 
-/// The folder's lock, held while the file is open: a host takes or restores one bundle at a time. `None`: others had it for all that time.
+/// The lock of the directory, held while the file is open: a host takes or restores one snapshot at a time. `None`:
+/// other processes had it for the whole time.
 async fn turn(host: &Host, folder: &Path, timeout: Duration) -> Outcome<Option<File>> {
     let lock = File::open(folder).explain("open", folder)?;
     let until = Instant::now() + timeout;
@@ -112,7 +114,7 @@ async fn turn(host: &Host, folder: &Path, timeout: Duration) -> Outcome<Option<F
         if Instant::now() >= until {
             return Ok(None);
         }
-        host.waits("the bundle that is being taken or restored here already");
+        host.waits("the snapshot that is already being taken or restored here");
         sleep(LOOK_AGAIN).await;
     }
     Ok(Some(lock))
@@ -123,10 +125,10 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     let folder = blocking(move || store::folder(&root)).await?;
     let timeout = if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
     let Some(_turn) = turn(host, &folder, timeout).await? else {
-        let what = "another recovery bundle is being taken or restored on this host";
+        let what = "another snapshot is being taken or restored on this host";
         return Err(Missed { fault: failed(what), noted: false });
     };
-    // Only now: whoever waited goes by what the inventory asks for since.
+    // Read only now: the inventory may have changed while this waited.
     let root = host.root.clone();
     let settings = blocking(move || settings(&root)).await.map_err(|fault| Missed { fault, noted: false })?;
     if settings.drill {
@@ -143,7 +145,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     };
     let access = access(&host.root, &ask)?;
     host.waits("etcd to answer");
-    // A member that does not answer is told of elsewhere; that bundles grow old meanwhile as well.
+    // An unreachable member is reported elsewhere, and so are outdated snapshots.
     let silent = |e| Missed { fault: trouble(&e), noted: false };
     let (view, _) = Box::pin(etcd::view(&access, ANSWER, etcd::Election::Awaited)).await.map_err(silent)?;
     let leads = view.leads() && view.has_peers();
@@ -152,7 +154,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     }
     let work = folder.join(".work");
     {
-        // What is not kept any more makes room for the next.
+        // Expired snapshots make space for the next.
         let (folder, settings, living) = (folder.clone(), settings.clone(), view.cluster.clone());
         blocking(move || store::prune(&folder, &settings, Some(&living), &BTreeSet::new())).await?;
     }
@@ -160,7 +162,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     if free_bytes(&folder).is_some_and(|free| free < needed) {
         return Err(disk_full(&folder, Some(needed)).into());
     }
-    // Left by one that was killed, or by a drill.
+    // Left by a killed process, or by a drill.
     for left in [&work, &folder.join(drill::WORK)] {
         absent(fs::remove_dir_all(left)).explain("remove", left)?;
     }
@@ -168,7 +170,7 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     let made = made(host, settings, &access, &view, &folder, &work).await;
     blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
     let Sealed { name, claimed, bytes, unsigned } = made?;
-    host.waits("copies of the bundle");
+    host.waits("copies of the snapshot");
     let mut troubles = directories(&host.root, settings, Some(&name)).await;
     match Box::pin(away::copies(&host.root, &folder.join(&name), &name, settings)).await {
         Ok(more) => troubles.extend(more),
@@ -176,35 +178,36 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
     }
     let settings = settings.clone();
     blocking(move || {
-        // What is too much is dropped only once there is a new one, and also when a copy failed.
+        // Excess snapshots are deleted only once there is a new one, and also if a copy failed.
         store::prune(&folder, &settings, Some(&view.cluster), &BTreeSet::from([name.clone()]))?;
         if let Some(why) = unsigned {
             return Err(failed(format!(
-                "the bundle is on this host, and it is not signed: {}",
+                "the snapshot is stored on this host, but it is not signed: {}",
                 [vec![why], troubles].concat().join("; ")
             )));
         }
         if troubles.is_empty() {
             return Ok(Some(BundleFact::of(name, bytes, &claimed)));
         }
-        let what = "the bundle is on this host, and not all is well where copies of it go";
+        let what = "the snapshot is stored on this host, but its copies failed";
         Err(failed(format!("{what}: {}", troubles.join("; "))))
     })
     .await
     .map_err(Missed::from)
 }
 
-/// Tends all directories that copies go to, at the same time; says what went wrong.
+/// Updates all directories for copies concurrently; returns the failures.
 async fn directories(root: &Root, settings: &Settings, fresh: Option<&str>) -> Vec<String> {
     let each = store::directories(settings).map(|directory| copies::tend(root, directory, fresh));
     let tended = futures::future::join_all(each).await;
     tended.into_iter().filter_map(|tended| tended.err().map(|fault| fault.what)).collect()
 }
 
-/// What a member sent and says of it: term, index and revision, up to which one it is compacted, and the hash of its keys.
+/// The snapshot of a member and its report: term, index and revision, the compact revision, and the hash of its keys.
 type Sent = (u64, u64, i64, i64, u32);
 
-/// A snapshot in a file of its own. A member that is restarted meanwhile, by an upgrade say, ends its stream; then it is asked again.
+/// A snapshot in a file of its own. A member that restarts meanwhile, for an upgrade for example, ends its stream;
+/// then it is requested again.
 async fn sent(access: &etcd::Access, to: &Path) -> Outcome<Sent> {
     let mut left = ATTEMPTS;
     loop {
@@ -231,13 +234,13 @@ async fn asked(access: &etcd::Access, to: &Path) -> Outcome<Result<Sent, EtcdErr
     }
     file.end().explain("write", to)?;
     let (term, index, revision) = disk::point(to).map_err(|error| failed(error.to_string()))?;
-    // Before the proof, which may take minutes: by then the API servers may have had this revision compacted. One that was compacted
-    // meanwhile hashes something else.
+    // Before the proof, which may take minutes: by then the API servers may have compacted this revision. After a
+    // compaction the hash covers other data.
     let hash = etcd::hash(access, revision, HASH).await;
     Ok(hash.map(|(_, compacted, hash)| (term, index, revision, compacted, hash)))
 }
 
-/// From the member to a bundle with its name.
+/// From the member to a named snapshot file.
 async fn made(
     host: &Host,
     settings: &Settings,
@@ -252,10 +255,11 @@ async fn made(
     let (term, index, revision, compacted, hash) = sent(access, &snapshot).await?;
     let proven = proof::prove(host, &snapshot, revision, work).await?;
     if compacted == proven.compacted && hash != proven.proof.hash {
-        let what = format!("the restored keys at revision {revision} are not the member's: its hash is another");
+        let what =
+            format!("the restored keys at revision {revision} differ from those of the member: its hash differs");
         return Err(fault(FaultKind::Corrupt, what));
     }
-    host.waits("the bundle to be sealed");
+    host.waits("the snapshot to be encrypted");
     let stamp = when::file_timestamp(taken_ms).replace('.', "");
     let name = format!("{}-{stamp}-{}.{ENDING}", settings.cluster, settings.host);
     let high = high_water(&host.root)?.unwrap_or(0).max(revision);
@@ -265,7 +269,7 @@ async fn made(
     blocking(move || sealed(&root, &snapshot, &folder, name, about)).await
 }
 
-/// A piece of a bundle; at its end nothing.
+/// A piece of a snapshot file; at its end nothing.
 pub(in crate::agent) async fn read(host: &Host, name: String, from: u64) -> Outcome<String> {
     let place = store::place(&host.root, &name)?;
     blocking(move || {
@@ -278,27 +282,31 @@ pub(in crate::agent) async fn read(host: &Host, name: String, from: u64) -> Outc
     .await
 }
 
-/// Drops those that are not kept, here and where copies go; says which of them were here.
+/// Deletes the snapshots that exceed the retention, here and in the destinations of copies; returns which of them
+/// were here.
 pub(in crate::agent) async fn prune(host: &Host) -> Outcome<Vec<String>> {
     let root = host.root.clone();
     let (settings, removed) = blocking(move || {
         let (settings, folder) = (settings(&root)?, store::folder(&root)?);
-        // A person may ask while no etcd runs.
+        // This is possible while no etcd runs.
         let living = store::living(&folder, &settings)?;
         let removed = store::prune(&folder, &settings, living.as_deref(), &BTreeSet::new())?;
         Ok((settings, removed))
     })
     .await?;
-    host.waits("the directories that copies of bundles go to");
+    host.waits("the directories for copies of snapshots");
     let troubles = directories(&host.root, &settings, None).await;
     if troubles.is_empty() {
         return Ok(removed);
     }
-    Err(failed(format!("what is not kept is dropped on this host, and not where copies go: {}", troubles.join("; "))))
+    Err(failed(format!(
+        "expired snapshots were deleted on this host, but not all of their copies: {}",
+        troubles.join("; ")
+    )))
 }
 
-/// Restores a snapshot that was delivered for a check, and removes all of it, whatever came of that. A drill is remembered where it shows what
-/// was seen when the snapshot was taken; else nothing on the host is another than before.
+/// Restores a snapshot that was delivered for a check, and removes all of it in any case. A drill is recorded if it
+/// matches the proof from when the snapshot was taken; otherwise nothing on the host changes.
 pub(in crate::agent) async fn rehearse(host: &Host, snapshot: SnapshotBlob, drill: Option<Proof>) -> Outcome<Proof> {
     let proven = rehearsed(host, snapshot).await;
     let root = host.root.clone();
@@ -317,7 +325,7 @@ async fn rehearsed(host: &Host, snapshot: SnapshotBlob) -> Outcome<Proof> {
     let root = host.root.clone();
     let (at, work) = blocking(move || {
         let at = parts::snapshot(&root, snapshot, SnapshotUse::Check)?;
-        // Beside the snapshot, so that both go at once.
+        // Beside the snapshot, so that both are deleted at once.
         let work = at.with_file_name("work");
         let needed = 2 * snapshot.size + RESERVE;
         if free_bytes(&at).is_some_and(|free| free < needed) {

@@ -1,7 +1,8 @@
-//! The host's own identity, by which it holds drills: it opens the snapshots of the bundles that were taken here since, and nothing else.
+//! The host's own identity for drills: it decrypts the etcd data of snapshots taken here since, and nothing else.
 //!
-//! In: the file, made here when it is not there. Out: the key to seal to, and what opens. The key never leaves this host: nothing sends it,
-//! and whoever takes the drills out of the inventory takes it away.
+//! In: the file, made here if it does not exist. Out: the recipient for the encryption, and the identity for the
+//! decryption. The key never leaves this host: nothing sends it, and disabling the drills in the inventory deletes
+//! it.
 
 use crate::agent::etcd::member::me;
 use crate::agent::fault::{Explain, Outcome, failed};
@@ -17,7 +18,7 @@ use std::io::ErrorKind;
 /// Before the time in its first line, as `age-keygen` writes it.
 const MADE: &str = "# created: ";
 
-/// Makes it unless there is one that can be used.
+/// Makes it unless there is a usable one.
 pub(super) fn made(root: &Root) -> Outcome<()> {
     if read(root)?.is_some_and(|text| public_of(&text).is_ok()) {
         return Ok(());
@@ -26,13 +27,13 @@ pub(super) fn made(root: &Root) -> Outcome<()> {
     write_one(root.own(IDENTITY), Secret::new(text).reveal().as_bytes(), 0o600, me())
 }
 
-/// Its public keys; none: there is no identity, as when the inventory has just ceased to ask for drills.
+/// Its public keys; none: there is no identity, for example because the inventory has just disabled drills.
 pub(super) fn recipients(root: &Root) -> Outcome<Vec<String>> {
     let Some(text) = read(root)? else { return Ok(Vec::new()) };
     public_of(&text).map_err(|error| unusable(root, &error))
 }
 
-/// What opens, and since when there is such a key (milliseconds since 1970; none: nobody knows).
+/// The identity, and since when there is such a key (milliseconds since 1970; none: unknown).
 pub(super) fn identity(root: &Root) -> Outcome<Option<(Identities, Option<i64>)>> {
     let Some(text) = read(root)? else { return Ok(None) };
     let identities = Identities::parse(&text).map_err(|error| unusable(root, &error))?;
@@ -58,5 +59,5 @@ fn read(root: &Root) -> Outcome<Option<Secret<String>>> {
 
 fn unusable(root: &Root, why: &crate::snapshot::BadKey) -> crate::protocol::Fault {
     let at = root.own(IDENTITY);
-    failed(format!("{} cannot be used: {why}; with the next bundle there is another", at.display()))
+    failed(format!("{} cannot be used: {why}; the next snapshot replaces it", at.display()))
 }

@@ -1,7 +1,8 @@
-//! Whether a snapshot can be restored and served, found out by doing it.
+//! Proves that a snapshot can be restored and served, by doing it.
 //!
-//! In: a snapshot's file and a folder of root's alone. Out: a [`Proof`], or a fault that says which step did not work. Nothing live is
-//! touched: the etcd that serves it runs as etcd and listens on sockets inside a folder of its own, which nobody else gets at.
+//! In: the file of a snapshot and a directory of root. Out: a [`Proof`], or a fault that names the failed step.
+//! Nothing live is touched: the etcd that serves it runs as etcd's user and listens on sockets inside a directory of
+//! its own, which no other user can enter.
 
 use crate::agent::Host;
 use crate::agent::etcd::member::OWNER;
@@ -18,16 +19,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Where the store is in a data directory.
+/// The path of the database in a data directory.
 const STORE: &[&str] = &["member", "snap"];
 const NAME: &str = "proof";
-/// How long each may take: the timer has a twentieth of a processor, and gigabytes are read whole and their index is built anew.
+/// How long each may take: the timer has a twentieth of a processor, and gigabytes are read completely and indexed
+/// again.
 const RESTORE: Duration = Duration::from_secs(2400);
 const SERVE: Duration = Duration::from_secs(2400);
 const COUNT: Duration = Duration::from_secs(2400);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How often the store is synced while it is written, so that little is left to its end: the member beside it syncs its log, too, and waits
-/// for whatever the disk has been given before.
+/// How often the database is synced while it is written, so that little is left for the end: the live member syncs
+/// its log, too, and waits for all earlier writes of the disk.
 const SYNC_EVERY: Duration = Duration::from_millis(50);
 
 /// Of `etcdutl snapshot status -w json`.
@@ -38,13 +40,13 @@ struct Status {
     keys: u64,
 }
 
-/// What was found out, and up to which revision the keys were compacted when the hash was made.
+/// The result, and the compact revision when the hash was made.
 pub(super) struct Proven {
     pub proof: Proof,
     pub compacted: i64,
 }
 
-/// Does `work`, and syncs the store that it writes meanwhile. Whether that can be synced is its writer's concern, who does it at the end.
+/// Does `work`, and syncs the database that it writes meanwhile. Its writer syncs it at the end and reports failures.
 async fn while_written<T>(at: &Arc<Tree>, work: impl Future<Output = T>) -> T {
     let syncing = async {
         loop {
@@ -55,11 +57,11 @@ async fn while_written<T>(at: &Arc<Tree>, work: impl Future<Output = T>) -> T {
     };
     tokio::select! {
         done = work => done,
-        () = syncing => unreachable!("it never ends by itself"),
+        () = syncing => unreachable!("it never ends"),
     }
 }
 
-/// Restores it, serves it, counts it; `revision` is what its store says.
+/// Restores it, serves it, counts its keys; `revision` is that of its database.
 pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Path) -> Outcome<Proven> {
     let owner = host.root.owner(OWNER)?;
     let restored = Arc::new(Tree::there(work)?.fresh("restored")?);
@@ -84,16 +86,16 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
     }
     let restored_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     host.waits("the restored keys to be counted");
-    // Asked of the process: `etcdutl hashkv` falls over keys with leases, for it has nobody to attach them to.
+    // From the process: `etcdutl hashkv` crashes on keys with leases, because it has nothing to attach them to.
     let (hash, compacted) = etcd.hash(revision).await?;
     etcd.stop().await?;
     let argv = [ETCDUTL, "snapshot", "status", "member/snap/db", "-w", "json"];
     let ran = run_as(owner, &restored, &argv, Stdio::null(), COUNT).await?;
     let status = if ran.ok() { ran.out } else { return Err(ran.fault("etcdutl snapshot status")) };
     let status: Status = serde_json::from_str(status.trim())
-        .map_err(|_| failed(format!("etcdutl snapshot status said something else than it should: {status:.200}")))?;
+        .map_err(|_| failed(format!("the output of etcdutl snapshot status is not as expected: {status:.200}")))?;
     if status.revision != revision {
-        let what = format!("the snapshot is of revision {revision}, and restored it is of {}", status.revision);
+        let what = format!("the snapshot has revision {revision}, but the restored one has {}", status.revision);
         return Err(fault(FaultKind::Corrupt, what));
     }
     Ok(Proven { proof: Proof { keys: status.keys, hash, restored_ms }, compacted })

@@ -1,7 +1,8 @@
-//! From a proven snapshot to a bundle with its name: compressed, sealed, on the disk.
+//! From a proven snapshot to a named snapshot file: compressed, encrypted, on the disk.
 //!
-//! In: the snapshot's file, the state as `up` sealed it, whom to seal to. Out: a bundle that is whole or not there. The state is taken as it
-//! is: it was sealed to the owners alone, and this host's own identity, to which the snapshot may be sealed as well, opens nothing of it.
+//! In: the file of the snapshot, the state as `up` encrypted it, the recipients. Out: a snapshot file that is
+//! complete or absent. The state is included as it is: it was encrypted for the owners alone, and this host's own
+//! identity, for which the snapshot may be encrypted as well, decrypts none of it.
 
 use super::{SETTINGS, own};
 use crate::agent::backup::packed::{End, packed};
@@ -16,10 +17,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// The sealed state that goes into each.
+/// The encrypted state that each snapshot contains.
 pub(super) const STATE: &str = "/var/lib/hactl/state.age";
 
-/// What a manifest says besides the pieces.
+/// The content of a manifest besides the pieces.
 pub(super) struct About {
     pub settings: Settings,
     pub point: Point,
@@ -28,11 +29,11 @@ pub(super) struct About {
     pub taken_ms: i64,
 }
 
-/// A bundle with its name.
+/// A named snapshot file.
 pub(super) struct Sealed {
-    /// Its file's name.
+    /// The name of its file.
     pub name: String,
-    /// What it says of itself, signed where this host can.
+    /// Its manifest, signed if this host can sign.
     pub claimed: Claimed,
     /// Its size.
     pub bytes: u64,
@@ -46,7 +47,7 @@ pub(super) fn private(at: &Path) -> Outcome<File> {
     options.read(true).write(true).create(true).truncate(true).mode(0o600).open(at).explain("create", at)
 }
 
-/// What this host signs with; `None`: no `up` of a hactl that signs was here yet.
+/// The signer of this host; `None`: no `up` of a hactl that signs has run here yet.
 fn signer(root: &Root) -> Outcome<Option<Signer>> {
     let (certificate, key) = (root.own(SIGNER_CERT), root.own(SIGNER_KEY));
     let pem = match fs::read_to_string(&certificate) {
@@ -57,10 +58,10 @@ fn signer(root: &Root) -> Outcome<Option<Signer>> {
     let signer = Signer::new(&key, pem);
     signer
         .map(Some)
-        .map_err(|why| failed(format!("{} signs no snapshot: {why}; run `hactl up`", certificate.display())))
+        .map_err(|why| failed(format!("{} cannot sign a snapshot: {why}; run `hactl up`", certificate.display())))
 }
 
-/// Compresses, encrypts, signs and names it. Until it has its name it is nothing.
+/// Compresses, encrypts, signs and names it. Without its name it is not valid.
 pub(super) fn sealed(root: &Root, snapshot: &Path, folder: &Path, name: String, about: About) -> Outcome<Sealed> {
     let state = root.own(STATE);
     let state = fs::read_to_string(&state).explain("read", &state)?;
@@ -69,13 +70,13 @@ pub(super) fn sealed(root: &Root, snapshot: &Path, folder: &Path, name: String, 
         keys.extend(own::recipients(root)?);
     }
     let recipients = Recipients::parse(&keys).map_err(|e| bad(format!("{SETTINGS}: {e}")))?;
-    // Beside the snapshot: what a kill leaves there is cleared by the next.
+    // Beside the snapshot: the next snapshot removes the remains of a killed one.
     let (place, fresh) = (folder.join(&name), snapshot.with_file_name(&name));
     let from = File::open(snapshot).explain("open", snapshot)?;
     let writer = Writer::begin(private(&fresh)?, &recipients).explain("write", &fresh)?;
     let (writer, blob) = packed(from, End::There, snapshot, (writer, std::io::sink()))?;
     let About { settings, point, etcd, proof, taken_ms } = about;
-    // One without a signature is better than none, and it is told.
+    // One without a signature is better than none, and it is reported.
     let (signer, unsigned) = match signer(root) {
         Ok(signer) => (signer, None),
         Err(fault) => (None, Some(fault.what)),
@@ -95,8 +96,8 @@ pub(super) fn sealed(root: &Root, snapshot: &Path, folder: &Path, name: String, 
         proof,
     });
     let claimed = claimed.explain("write", &fresh)?;
-    fs::rename(&fresh, &place).explain("put in place", &place)?;
+    fs::rename(&fresh, &place).explain("replace", &place)?;
     sync_parent(&place)?;
-    let bytes = fs::metadata(&place).explain("look at", &place)?.len();
+    let bytes = fs::metadata(&place).explain("stat", &place)?.len();
     Ok(Sealed { name, claimed, bytes, unsigned })
 }

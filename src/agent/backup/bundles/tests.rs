@@ -1,4 +1,4 @@
-//! Drills on a directory that stands for a host: all of one, up to the etcd that it restores into.
+//! Drills on a test directory: everything except the etcd that they restore into.
 
 use super::sealing::STATE;
 use super::*;
@@ -10,13 +10,13 @@ use crate::snapshot::{Bundle, BundleError, Identities, Recipients, new_identity,
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-/// A host that is to hold drills, and the identity of the cluster's owners.
+/// A host with drills enabled, and the identity of the cluster's owners.
 struct World {
     at: tempfile::TempDir,
     owners: Secret<String>,
 }
 
-/// Settings of a host that seals to nobody yet.
+/// Settings of a host without recipients.
 pub(super) fn settings() -> Settings {
     Settings {
         cluster: "lab".parse().unwrap(),
@@ -57,11 +57,11 @@ impl World {
     fn settings(&self, drill: bool) -> Settings {
         Settings { recipients: public_of(&self.owners).unwrap(), drill, ..settings() }
     }
-    /// Whether the inventory asks for drills.
+    /// Sets whether the inventory enables drills.
     fn queries(&self, drill: bool) {
         self.write(SETTINGS, &serde_json::to_vec(&self.settings(drill)).unwrap());
     }
-    /// Seals a bundle as the host does; what is in it is no store of etcd's.
+    /// Makes a snapshot as the host does; its content is not a database of etcd.
     fn takes(&self, settings: Settings, taken_ms: i64) -> Bundle {
         let point = Point { cluster: "c".into(), term: 2, index: 3, revision: 4, high_water: 4 };
         self.takes_at(settings, taken_ms, point)
@@ -80,7 +80,7 @@ impl World {
         let sealed = sealed(&self.root(), &self.path("/work/snapshot.db"), &folder, name, about).unwrap();
         Bundle::open(&folder.join(sealed.name)).unwrap()
     }
-    /// The same with an identity of the host's and now.
+    /// The same with an identity of the host and now.
     fn bundle(&self) -> Bundle {
         own::made(&self.root()).unwrap();
         self.takes(self.settings(true), when::now_ms())
@@ -91,13 +91,13 @@ impl World {
     async fn holds(&self) -> Outcome<DrillOutcome> {
         hold(&Host::new(self.root())).await
     }
-    /// What a drill shows, which is what is noted.
+    /// The result of a drill, which is the recorded one.
     async fn shows(&self) -> OwnDrill {
         let DrillOutcome::Held(held, _) = self.holds().await.unwrap() else { panic!("it is held") };
         let fact = fact(&self.root()).unwrap();
-        assert_eq!(fact.own_drill.as_ref(), Some(&held), "it is told");
+        assert_eq!(fact.own_drill.as_ref(), Some(&held), "it is reported");
         assert_eq!(fact.drill, None, "and is not taken for one with the owners' identity");
-        assert!(!self.path(FOLDER).join(".drill").exists(), "nothing of it lies open");
+        assert!(!self.path(FOLDER).join(".drill").exists(), "none of it remains unencrypted");
         held
     }
     fn damage(bundle: &Bundle, at: impl Fn(usize) -> usize) {
@@ -120,7 +120,7 @@ fn the_hosts_own_identity_opens_the_snapshot_of_its_bundles_and_never_the_keys_i
     let sealed_for_owners = std::fs::read(world.path(STATE)).unwrap();
     let whole = std::fs::read(bundle.path()).unwrap();
     let carries = whole.windows(sealed_for_owners.len()).any(|part| part == sealed_for_owners);
-    assert!(carries, "the state is in it just as it was sealed to the owners");
+    assert!(carries, "the state is in it just as it was encrypted for the owners");
 }
 
 #[test]
@@ -196,14 +196,14 @@ async fn a_bundle_of_before_the_identity_is_no_failure_until_there_is_a_newer_on
     world.takes(world.settings(false), when::now_ms());
     let held = world.shows().await;
     let Showed::Failed { what, damaged: false } = &held.showed else { panic!("{held:?}") };
-    assert!(what.contains("is not sealed to this identity"), "{what}");
+    assert!(what.contains("is not encrypted for this identity"), "{what}");
 }
 
 #[tokio::test]
 async fn what_cannot_be_restored_here_is_noted_and_blames_no_bundle() {
     let world = World::new();
     world.bundle();
-    // It is whole and opens, and is no store of etcd's; nor need there be an etcd on this machine.
+    // It is complete and can be decrypted, and is not a database of etcd; this machine need not have etcd.
     let held = world.shows().await;
     assert!(matches!(held.showed, Showed::Failed { damaged: false, .. }), "{held:?}");
 }
@@ -214,7 +214,7 @@ async fn without_a_bundle_there_is_nothing_to_hold_and_where_nobody_asks_nothing
     assert_eq!(world.holds().await.unwrap(), DrillOutcome::NoBundle);
     world.bundle();
     world.queries(false);
-    assert!(world.holds().await.unwrap_err().what.contains("does not ask"));
+    assert!(world.holds().await.unwrap_err().what.contains("does not enable"));
     assert!(!world.path(RECORD).exists());
 }
 
@@ -224,7 +224,7 @@ async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
     let folder = File::open(world.path(FOLDER)).unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();
     let mut drill = Box::pin(world.holds());
-    assert!(tokio::time::timeout(2 * LOOK_AGAIN, &mut drill).await.is_err(), "others are at it");
+    assert!(tokio::time::timeout(2 * LOOK_AGAIN, &mut drill).await.is_err(), "another process has the lock");
     world.bundle();
     drop(folder);
     assert!(matches!(drill.await, Ok(DrillOutcome::Held(..))), "and it sees what they took");
@@ -238,8 +238,8 @@ async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_of
     world.write(SETTINGS, &serde_json::to_vec(&settings).unwrap());
     let to = Path::new("/mnt/backup");
     let told = copies::tend(&world.root(), to, None).await.unwrap_err().what;
-    assert!(told.contains("/mnt/backup: ") && told.contains("is it mounted?"), "{told}");
-    assert!(!share.exists(), "a directory that is not there is not made");
+    assert!(told.contains("/mnt/backup: ") && told.contains("check that it is mounted"), "{told}");
+    assert!(!share.exists(), "a missing directory is not made");
     std::fs::create_dir_all(&share).unwrap();
     let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
     let now = when::now_ms();
@@ -257,13 +257,17 @@ async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_of
         names
     };
     copies::tend(&world.root(), to, Some(&name(&older))).await.unwrap();
-    assert_eq!(there(), [others.to_owned(), name(&older)], "its own that was cut off is gone, another host's is not");
+    assert_eq!(
+        there(),
+        [others.to_owned(), name(&older)],
+        "its own interrupted copy is deleted, that of another host is not"
+    );
     copies::tend(&world.root(), to, Some(&name(&newer))).await.unwrap();
     assert_eq!(there(), [others.to_owned(), name(&newer)]);
     assert_eq!(std::fs::read(share.join(name(&newer))).unwrap(), std::fs::read(newer.path()).unwrap());
-    assert!(older.path().exists(), "what is on the host is the host's");
+    assert!(older.path().exists(), "snapshots on the host are not touched");
     let told = copies::tend(&world.root(), to, Some("../escape.hactl")).await.unwrap_err().what;
-    assert!(told.contains("is no bundle's name"), "{told}");
+    assert!(told.contains("is not the name of a snapshot"), "{told}");
 }
 
 #[tokio::test]
@@ -278,11 +282,12 @@ async fn what_is_kept_is_the_newest_by_what_etcd_says_whatever_the_clock_said_th
         revision,
         high_water: revision,
     };
-    // Noon of yesterday, so that a few seconds are of one day.
+    // Noon of yesterday, so that a few seconds belong to one day.
     let day = 86_400_000;
     let now = when::now_ms() / day * day - day / 2;
     let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
-    // In the order in which they were taken: by another etcd of this authority, with a clock that was years ahead, and since.
+    // In the order in which they were taken: by another etcd of this CA, with a clock that was years ahead, and
+    // since.
     let of_before = world.takes_at(settings.clone(), now - 3 * day, at("before", 90_000));
     let ahead: Vec<Bundle> =
         (0..4).map(|n| world.takes_at(settings.clone(), now + (900 + n) * day, at("c", 10 + n))).collect();
@@ -294,7 +299,7 @@ async fn what_is_kept_is_the_newest_by_what_etcd_says_whatever_the_clock_said_th
     assert!(left.iter().all(|bundle| bundle.path().exists()), "{gone:?}");
     let mut wanted: Vec<String> = [&of_before, &since[0]].into_iter().chain(&ahead[..3]).map(name).collect();
     wanted.sort();
-    assert_eq!(gone, wanted, "one of another day stays, and that is the last that was taken on one");
+    assert_eq!(gone, wanted, "one of another day stays, the last one taken that day");
     assert!(store::prune(&world.path(FOLDER), &settings, Some("c"), &BTreeSet::new()).unwrap().is_empty());
 }
 
@@ -307,7 +312,7 @@ async fn nobody_pushes_out_of_a_share_what_the_host_keeps_itself() {
     world.write(SETTINGS, &serde_json::to_vec(&settings).unwrap());
     let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
     let now = when::now_ms();
-    // Somebody puts one there that says of itself that this host took it, much later and much further on.
+    // Another client adds one whose manifest claims that this host took it, much later and at a much higher revision.
     let far = Point { cluster: "c".into(), term: 99, index: 1 << 40, revision: 1 << 40, high_water: 1 << 40 };
     let forged = world.takes_at(settings.clone(), now + 60_000, far);
     std::fs::rename(forged.path(), share.join(name(&forged))).unwrap();

@@ -1,7 +1,7 @@
-//! One directory with copies: what is in it, and pieces of what is in it.
+//! One directory with copies: its content, and pieces of its files.
 //!
-//! In: a directory that others may write to. Out: facts, bounded in number, in bytes read and in time. Only regular files that lie in the
-//! directory itself are opened, and only their two ends are read.
+//! In: a directory that others may write to. Out: facts, limited in number, in bytes read and in time. Only regular
+//! files in the directory itself are opened, and only their two ends are read.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::machine::when;
@@ -22,21 +22,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// So many entries are looked at. Nobody keeps as many bundles.
+/// How many entries are read. No retention keeps as many snapshots.
 const ENTRIES: usize = 50_000;
-/// So many bundles of each host are read: the newest may turn out to be damaged only when all of it is fetched.
+/// How many snapshots of each host are read: damage to the newest may show only after all of it was fetched.
 const OF_EACH: usize = 4;
-/// So many files are opened, and so many bundles, names and damaged files are told.
+/// How many files are opened, and how many snapshots, names and damaged files are reported.
 const READ: usize = 2000;
 const TOLD: usize = 200;
 const NAMED: usize = 1000;
 const DAMAGED: usize = 8;
-/// After so long no further one is opened: what is known by then is better than nothing at the deadline.
+/// After so long no further file is opened: a partial result is better than none at the deadline.
 const UNTIL: Duration = Duration::from_secs(6);
-/// Bytes of one piece, before base64: what a program says is kept up to 8 MiB.
+/// Bytes of one piece, before base64: the output of a program is kept up to 8 MiB.
 const PIECE: u64 = 4 << 20;
 
-/// What is looked for.
+/// The search.
 pub(super) struct Wanted {
     pub cluster: ClusterName,
     pub authority: Option<Digest>,
@@ -44,7 +44,7 @@ pub(super) struct Wanted {
     pub all: bool,
 }
 
-/// What is there.
+/// Reads the directory.
 pub(super) fn find(directory: String, at: &Path, wanted: &Wanted) -> CopiesFact {
     let mut found = CopiesFact { directory, ..CopiesFact::default() };
     if let Err(trouble) = look(at, wanted, &mut found) {
@@ -57,13 +57,13 @@ fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String
     let shown = found.directory.clone();
     let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let folder = folder.map_err(|error| match error {
-        Errno::NOENT | Errno::NOTDIR => format!("{shown} is not there; is it mounted?"),
+        Errno::NOENT | Errno::NOTDIR => format!("{shown} does not exist; check that it is mounted"),
         other => format!("{shown} cannot be opened: {}", std::io::Error::from(other)),
     })?;
     let listed = names(&folder, wanted).map_err(|error| format!("{shown} cannot be listed: {error}"))?;
     let whole = listed.ours.len();
     if listed.cut {
-        found.trouble = Some(format!("{shown} holds more than {ENTRIES} files, and not all were looked at"));
+        found.trouble = Some(format!("{shown} contains more than {ENTRIES} files, and not all were read"));
     }
     let begun = Instant::now();
     let mut had: BTreeMap<String, usize> = BTreeMap::new();
@@ -76,19 +76,19 @@ fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String
             continue;
         }
         if opened >= READ || found.copies.len() >= TOLD || begun.elapsed() > UNTIL {
-            found.trouble = Some(format!("{shown} was not looked at to its end: {opened} of {whole} files were"));
+            found.trouble = Some(format!("{shown} was not read completely: {opened} of {whole} files were opened"));
             others.push(name);
             continue;
         }
         opened += 1;
         match read(&folder, &format!("{shown}/{name}"), &name) {
-            // What another cluster left is nobody's business here.
+            // Snapshots of another cluster are ignored.
             Ok((copy, _)) if wanted.authority.is_some_and(|authority| copy.bundle.authority != authority) => {}
             Ok((copy, cluster)) if named || (cluster == wanted.cluster && copy.is_as_named(&cluster)) => {
                 *had.entry(by).or_default() += 1;
                 found.copies.push(copy);
             }
-            Ok(_) => damaged.push(format!("{shown}/{name} is not what its name says")),
+            Ok(_) => damaged.push(format!("the content of {shown}/{name} does not match its name")),
             Err(why) => damaged.push(why),
         }
     }
@@ -96,7 +96,7 @@ fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String
     let more = damaged.len().saturating_sub(DAMAGED);
     damaged.truncate(DAMAGED);
     if more > 0 {
-        damaged.push(format!("{more} more files in {shown} are of no use"));
+        damaged.push(format!("{more} more files in {shown} cannot be used"));
     }
     found.damaged = damaged;
     if wanted.all {
@@ -110,10 +110,10 @@ fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String
     Ok(())
 }
 
-/// What a directory lists.
+/// The listing of a directory.
 struct Listed {
-    /// What is named like a bundle of this cluster, the newest first, and what was asked for before all others. What a wrong clock dated
-    /// into the future comes last.
+    /// The names of snapshots of this cluster, the newest first, after the one that was asked for by name. Those that
+    /// a wrong clock dated in the future come last.
     ours: Vec<String>,
     /// Whether there is more.
     cut: bool,
@@ -142,27 +142,27 @@ fn names(folder: &OwnedFd, wanted: &Wanted) -> std::io::Result<Listed> {
     Ok(Listed { ours: names, cut: seen > ENTRIES })
 }
 
-/// What a copy says of itself, and of which cluster it is.
+/// The manifest of a copy, and its cluster.
 fn read(folder: &OwnedFd, shown: &str, name: &str) -> Result<(CopyFact, ClusterName), String> {
     let file = regular(folder, shown, name)?;
     let bundle = Bundle::read(file, Path::new(shown)).map_err(|error: BundleError| error.to_string())?;
     Ok((CopyFact::of(name.to_owned(), bundle.bytes, &bundle.claimed), bundle.claimed.manifest.cluster))
 }
 
-/// Opens a file of the directory itself: no link is followed, and nothing is opened that is none, for opening a pipe or a device does
-/// something.
+/// Opens a file of the directory itself: no link is followed, and only regular files are opened, because opening a
+/// pipe or a device has side effects.
 fn regular(folder: &OwnedFd, shown: &str, name: &str) -> Result<File, String> {
     let cannot = |error: Errno| format!("cannot open {shown}: {}", std::io::Error::from(error));
     let kind = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(cannot)?;
     if !kind(stat.st_mode) {
-        return Err(format!("{shown} is no regular file"));
+        return Err(format!("{shown} is not a regular file"));
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(folder, name, flags, Mode::empty()).map_err(cannot)?;
-    // Others may have put something else there meanwhile.
+    // Another client may have replaced it meanwhile.
     if !kind(rustix::fs::fstat(&file).map_err(cannot)?.st_mode) {
-        return Err(format!("{shown} is no regular file"));
+        return Err(format!("{shown} is not a regular file"));
     }
     Ok(File::from(file))
 }
@@ -170,7 +170,7 @@ fn regular(folder: &OwnedFd, shown: &str, name: &str) -> Result<File, String> {
 /// A piece of a copy, in base64; at its end nothing.
 pub(super) fn piece(at: &Path, name: &str, from: u64) -> Outcome<String> {
     if !is_name(name) {
-        return Err(bad(format!("{name:?} is no bundle's name")));
+        return Err(bad(format!("{name:?} is not the name of a snapshot")));
     }
     let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let (folder, place) = (folder.explain("open", at)?, at.join(name));

@@ -1,8 +1,8 @@
-//! Copies of recovery bundles in directories of this host, such as a mounted share: found, read, put there and dropped.
+//! Copies of snapshots in directories of this host, such as a mounted share: found, read, written and deleted.
 //!
-//! In: a [`CopiesAsk`], or a bundle that this host has just taken. Out: what is there, or words for why that is not known or was not done. A share
-//! that does not answer holds whoever touches it, for ever and beyond the reach of signals. So nothing here touches one: a program of its
-//! own does, hactl once more, and has a deadline.
+//! In: a [`CopiesAsk`], or a snapshot that this host has just taken. Out: the content, or why it is unknown or was
+//! not written. A share that does not answer blocks every process that touches it, for ever and beyond the reach of
+//! signals. So nothing here touches one: a separate hactl process does, with a deadline.
 
 mod folder;
 #[cfg(test)]
@@ -21,44 +21,46 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a directory may take to be looked at. Whoever lost a cluster may have lost the share as well.
+/// How long reading a directory may take. A site that lost a cluster may have lost the share as well.
 const FOUND_WITHIN: Duration = Duration::from_secs(10);
 /// How long a piece may take.
 const PIECE_WITHIN: Duration = Duration::from_secs(25);
-/// How long a directory may take to drop what is not kept any more, which shows as well whether it answers at all.
+/// How long deleting the expired copies of a directory may take, which also shows whether it answers at all.
 const TIDIED_WITHIN: Duration = Duration::from_secs(60);
-/// How long one may take to get a bundle, beside what its bytes take at the slowest pace that is waited for: bytes per second.
+/// How long writing a copy may take, besides the time for its bytes at the slowest accepted throughput: bytes per
+/// second.
 const PUT_WITHIN: Duration = Duration::from_secs(1200);
 const SLOWEST: u64 = 1 << 20;
 
-/// What a process of its own is asked to do.
+/// The request to the separate process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Errand {
-    /// To look, for others.
+    /// Read the directories.
     Ask(CopiesAsk),
-    /// To put a copy of this bundle of the host's there, if one is named, and to drop what the host put there and does not keep any more.
+    /// Write a copy of this snapshot of the host, if one is named, and delete the expired copies of the host.
     Tend { directory: String, fresh: Option<String> },
 }
 
-/// Drops in a directory what is not kept any more, and puts a copy of `fresh` there.
+/// Deletes the expired copies in a directory, and writes a copy of `fresh` there.
 pub(in crate::agent) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
-    let directory = directory.to_str().ok_or_else(|| failed("a directory for copies has a name that is no text"))?;
+    let directory = directory.to_str().ok_or_else(|| failed("the name of a directory for copies is not UTF-8 text"))?;
     let errand =
         |fresh: Option<&str>| Errand::Tend { directory: directory.to_owned(), fresh: fresh.map(str::to_owned) };
-    // What is in the way first; and whoever is silent now is not waited for as long as a copy may take.
+    // Deletions first: they make space, and a share that does not answer is not waited for as long as a copy may
+    // take.
     let tidied = beside(root, errand(None), TIDIED_WITHIN).await;
     let silent = tidied.as_ref().is_err_and(|fault| fault.kind == FaultKind::TimedOut);
     let told = |fault: Fault, within| failed(silence(directory, fault, within));
     let Some(fresh) = fresh.filter(|_| !silent) else {
         return tidied.map(drop).map_err(|fault| told(fault, TIDIED_WITHIN));
     };
-    // Whoever cannot drop what is old may take what is new.
+    // A share that cannot delete old copies may still accept new ones.
     let bytes = std::fs::metadata(root.own(FOLDER).join(fresh)).map_or(0, |of| of.len());
     let within = PUT_WITHIN + Duration::from_secs(bytes / SLOWEST);
     match beside(root, errand(Some(fresh)), within).await {
         Ok(_) => Ok(()),
         Err(fault) if fault.kind == FaultKind::TimedOut => {
-            Err(failed(format!("{directory} has not taken {fresh} within {} min", within.as_secs() / 60)))
+            Err(failed(format!("{directory} has not received {fresh} within {} min", within.as_secs() / 60)))
         }
         Err(fault) => Err(told(fault, within)),
     }
@@ -67,13 +69,13 @@ pub(in crate::agent) async fn tend(root: &Root, directory: &Path, fresh: Option<
 /// Finds copies in each directory, all at the same time, or reads a piece of one.
 pub(in crate::agent) async fn copies(host: &Host, ask: CopiesAsk) -> Outcome<Reply> {
     let CopiesAsk::Find { cluster, authority, named, all, directories } = ask else {
-        host.waits("the directory that the copy lies in");
+        host.waits("the directory of the copy");
         return beside(&host.root, Errand::Ask(ask), PIECE_WITHIN).await;
     };
     if directories.len() > MOST_DIRECTORIES {
-        return Err(bad(format!("copies are looked for in {MOST_DIRECTORIES} directories at the most")));
+        return Err(bad(format!("copies are searched in at most {MOST_DIRECTORIES} directories")));
     }
-    host.waits("the directories that copies of bundles go to");
+    host.waits("the directories for copies of snapshots");
     let each = directories.into_iter().map(async |directory| {
         let one = CopiesAsk::Find {
             cluster: cluster.clone(),
@@ -84,7 +86,7 @@ pub(in crate::agent) async fn copies(host: &Host, ask: CopiesAsk) -> Outcome<Rep
         };
         let trouble = match beside(&host.root, Errand::Ask(one), FOUND_WITHIN).await {
             Ok(Reply::Copies(mut found)) if found.len() == 1 => return found.remove(0),
-            Ok(_) => format!("{directory}: hactl answered itself with something else than it was asked for"),
+            Ok(_) => format!("{directory}: the hactl subprocess answered another request"),
             Err(fault) => silence(&directory, fault, FOUND_WITHIN),
         };
         CopiesFact { directory, trouble: Some(trouble), ..CopiesFact::default() }
@@ -100,29 +102,31 @@ fn silence(directory: &str, fault: Fault, within: Duration) -> String {
     format!("{directory}: {}", fault.tail.last().unwrap_or(&fault.what))
 }
 
-/// Does it in a process of its own.
+/// Performs it in a separate process.
 async fn beside(root: &Root, errand: Errand, within: Duration) -> Outcome<Reply> {
     if !root.is_host() {
-        // A directory that stands for a host, in a test, which may be no hactl.
+        // A test directory, whose program may not be hactl.
         let root = root.clone();
         return blocking(move || answer(&root, errand)).await;
     }
-    let me = std::env::current_exe().map_err(|e| failed(format!("hactl does not find itself: {e}")))?;
-    let me = me.to_str().ok_or_else(|| failed("hactl lies where its name is no text"))?;
+    let me = std::env::current_exe().map_err(|e| failed(format!("hactl cannot find its own binary: {e}")))?;
+    let me = me.to_str().ok_or_else(|| failed("the path of hactl is not UTF-8 text"))?;
     let errand = serde_json::to_string(&errand).map_err(|e| failed(e.to_string()))?;
     asked(&[me, "host-copies", &errand], within).await
 }
 
-/// What a program answers that does it for us. One that is held by a dead share is killed, and is not waited for.
+/// The answer of a program that performs the request. A program that is blocked by a dead share is killed, without
+/// waiting for its end.
 async fn asked(argv: &[&str], within: Duration) -> Outcome<Reply> {
     let ran = run(argv, within).await?;
     if !ran.ok() {
-        return Err(ran.fault("looking at a directory"));
+        return Err(ran.fault("reading a directory"));
     }
-    serde_json::from_str(&ran.out).map_err(|e| failed(format!("hactl does not understand itself: {e}")))
+    serde_json::from_str(&ran.out)
+        .map_err(|e| failed(format!("the answer of the hactl subprocess cannot be parsed: {e}")))
 }
 
-/// Does it here and now.
+/// Performs it in this process.
 fn answer(root: &Root, errand: Errand) -> Outcome<Reply> {
     match errand {
         Errand::Ask(CopiesAsk::Find { cluster, authority, named, all, directories }) => {
@@ -142,10 +146,10 @@ fn answer(root: &Root, errand: Errand) -> Outcome<Reply> {
     }
 }
 
-/// The process of its own: what it is asked, as JSON, and its answer.
+/// The separate process: its request, as JSON, and its answer.
 ///
 /// # Errors
-/// In words, why there is none.
+/// Why there is no answer, in words.
 pub fn copies_beside(errand: &str) -> Result<String, String> {
     let errand = serde_json::from_str(errand).map_err(|e| e.to_string())?;
     let reply = answer(&Root::host(), errand).map_err(|fault| fault.what)?;

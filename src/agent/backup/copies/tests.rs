@@ -1,4 +1,4 @@
-//! What a host tells of a directory that others write to, from directories that stand for shares.
+//! The facts of a directory that others write to, from test directories.
 
 use super::folder::{Wanted, find, piece};
 use super::*;
@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 
-/// A directory that stands for a host with a share.
+/// A test directory of a host with a share.
 struct Share {
     root: tempfile::TempDir,
     to: Recipients,
@@ -31,7 +31,7 @@ impl Share {
     fn at(&self, name: &str) -> std::path::PathBuf {
         self.root.path().join("mnt/backup").join(name)
     }
-    /// A bundle that says of itself what `says` makes of what its name says.
+    /// A snapshot whose manifest is that of its name, changed by `says`.
     fn with(&self, name: &str, authority: &[u8], says: impl FnOnce(&mut Manifest)) {
         let by = by_name(name).expect("a bundle's name");
         let mut writer = Writer::begin(std::fs::File::create(self.at(name)).expect("ours"), &self.to).expect("room");
@@ -75,7 +75,7 @@ fn told(fact: &CopiesFact) -> Vec<&str> {
     fact.copies.iter().map(|copy| copy.bundle.name.as_str()).collect()
 }
 
-/// The bundle that a host took in this minute of a day.
+/// The snapshot that a host took in this minute of a day.
 fn of(host: &str, minute: u32) -> String {
     format!("lab-20261122T06{minute:02}00000Z-{host}.hactl")
 }
@@ -91,7 +91,7 @@ fn the_newest_of_each_host_are_told_and_of_all_others_the_names_where_they_are_w
     assert_eq!((fact.others.len(), &fact.damaged, &fact.trouble), (0, &vec![], &None));
     let fact = share.look(&Wanted { all: true, named: Some(of("cp1", 1)), ..wanted() });
     assert_eq!(told(&fact).len(), 6, "{fact:?}");
-    assert!(told(&fact).contains(&of("cp1", 1).as_str()), "what a person names is read");
+    assert!(told(&fact).contains(&of("cp1", 1).as_str()), "the named one is read");
     let others: Vec<&str> = fact.others.iter().map(|other| other.name.as_str()).collect();
     assert_eq!(others, [of("cp1", 4), of("cp1", 3), of("cp1", 2), of("cp1", 0)]);
 }
@@ -110,7 +110,7 @@ fn what_other_clusters_left_in_the_same_directory_is_nobodys_business_however_mu
     );
     assert_eq!(told(&share.look(&wanted())), [of("cp1", 0)]);
     let anyone = share.look(&Wanted { authority: None, ..wanted() });
-    assert_eq!(told(&anyone).len(), 4, "whoever has no state is told of both");
+    assert_eq!(told(&anyone).len(), 4, "without a state both are reported");
 }
 
 #[test]
@@ -126,11 +126,11 @@ fn what_is_damaged_or_is_not_what_its_name_says_is_left_out_with_a_reason_and_th
     share.with(&of("cp1", 5), b"ours", |manifest| manifest.cluster = "other".parse().expect("a name"));
     let fact = share.look(&wanted());
     assert_eq!(told(&fact), [of("cp1", 0)]);
-    assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("is not what its name says")).count(), 4, "{fact:?}");
+    assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("does not match its name")).count(), 4, "{fact:?}");
     assert!(
         fact.damaged
             .iter()
-            .any(|why| why.starts_with(&format!("{AT}/{}", of("cp1", 1))) && why.contains("is not whole"))
+            .any(|why| why.starts_with(&format!("{AT}/{}", of("cp1", 1))) && why.contains("is not complete"))
     );
     (10..40).for_each(|minute| std::fs::write(share.at(&of("cp3", minute)), "rubbish").expect("ours"));
     let fact = share.look(&wanted());
@@ -150,7 +150,7 @@ fn no_link_is_followed_and_no_pipe_is_waited_for() {
     std::fs::create_dir(share.at(&of("cp1", 3))).expect("ours");
     let fact = share.look(&Wanted { all: true, ..wanted() });
     assert_eq!((told(&fact), fact.others.len()), (vec![], 0));
-    assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("is no regular file")).count(), 3, "{fact:?}");
+    assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("is not a regular file")).count(), 3, "{fact:?}");
     for name in [of("cp1", 1), of("cp1", 2), of("cp1", 3), "../secret".to_owned(), "x".to_owned()] {
         assert!(piece(&share.at(""), &name, 0).is_err(), "{name}");
     }
@@ -181,7 +181,7 @@ async fn each_directory_answers_for_itself_and_one_that_is_not_there_is_told() {
         directories: directories.iter().map(|d| (*d).to_owned()).collect(),
     };
     let Ok(Reply::Copies(found)) = copies(&host, ask(&["/srv", AT, "/mnt/../etc"])).await else { panic!("an answer") };
-    assert_eq!(found[0].trouble.as_deref(), Some("/srv is not there; is it mounted?"));
+    assert_eq!(found[0].trouble.as_deref(), Some("/srv does not exist; check that it is mounted"));
     assert_eq!((told(&found[1]), &found[1].trouble), (vec![of("cp1", 0).as_str()], &None));
     assert!(found[2].trouble.as_ref().is_some_and(|why| why.contains("is not a plain absolute path")), "{found:?}");
     let refused = copies(&host, ask(&[AT; MOST_DIRECTORIES + 1])).await;

@@ -1,4 +1,4 @@
-//! Trees whose owner puts links and second names of other files into them.
+//! Trees whose owner places links and hard links to other files in them.
 
 use super::*;
 use crate::protocol::FaultKind;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A user that is nobody's here.
+/// A user that owns nothing here.
 const STRANGER: (u32, u32) = (54_321, 54_321);
 
 /// `outside/secret`, and `tree/` in which links lead there: what must stay as it is, and the tree.
@@ -50,14 +50,14 @@ fn somebody_who_swaps_a_directory_for_a_link_all_the_time_has_nothing_removed_el
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // One of the two is gone while it is cleared.
+                // One of the two is missing while it is being removed.
                 let _ = renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE);
             }
         });
         for _ in 0..2000 {
             let _ = fs::create_dir(&real);
             let _ = fs::write(real.join("secret"), "of the tree");
-            // Whether it is gone at the end is the other's doing; an error is as good.
+            // The other thread decides whether it is gone at the end; an error is fine.
             let _ = tree.clear("real");
             if fs::symlink_metadata(&link).is_err() {
                 let _ = symlink(&outside, &link);
@@ -65,14 +65,14 @@ fn somebody_who_swaps_a_directory_for_a_link_all_the_time_has_nothing_removed_el
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // The other one the loop itself may have written to, through the link.
+    // The loop itself may have written to the other one, through the link.
     assert!(outside.join("kept").exists());
 }
 
 #[test]
 fn root_gives_away_no_file_that_a_link_or_a_second_name_in_the_tree_stands_for() {
     if !rustix::process::geteuid().is_root() {
-        // Only root gives files away; the lab's suite does it as root.
+        // Only root can change owners; the lab suite does it as root.
         return;
     }
     let (place, outside, tree) = linked();
@@ -87,7 +87,7 @@ fn root_gives_away_no_file_that_a_link_or_a_second_name_in_the_tree_stands_for()
         assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("2 names"), "{fault:?}");
     }
     assert_eq!(owner(&second), (0, 0));
-    // The owner's own may have as many names as it likes.
+    // A file of the owner may have any number of names.
     chown(&second, Some(STRANGER.0), Some(STRANGER.1)).unwrap();
     tree.own(STRANGER).unwrap();
     assert!(member.file("second").unwrap().is_some());
@@ -117,7 +117,7 @@ fn a_pipe_that_stands_where_a_file_should_makes_nobody_wait() {
     let at = place.path().join("tree/db");
     let made = std::process::Command::new("mkfifo").arg(&at).status().unwrap();
     assert!(made.success());
-    assert!(tree.file("db").unwrap_err().what.contains("no plain file"));
+    assert!(tree.file("db").unwrap_err().what.contains("not a regular file"));
     tree.sync().unwrap_err();
     tree.clear("db").unwrap();
     assert!(!at.exists());

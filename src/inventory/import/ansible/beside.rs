@@ -1,6 +1,6 @@
-//! `group_vars` and `host_vars`: variables in files beside the inventory, each called like the group or host that it is for.
+//! `group_vars` and `host_vars`: variables in files beside the inventory, each named after its group or host.
 //!
-//! In: the folder of the inventory. Out: the variables, added to [`Groups`]; what cannot be read there is told and left out.
+//! In: the folder of the inventory. Out: the variables, added to [`Groups`]; unreadable files are reported.
 
 use super::super::node;
 use super::super::notes::{Notes, listed};
@@ -10,7 +10,7 @@ use super::yaml::variables;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Folders within folders, and files in all.
+/// Limits for nested folders and for files.
 const DEEPEST: usize = 5;
 const MOST: usize = 500;
 
@@ -51,14 +51,14 @@ fn kind(
         let names: Vec<&String> = unknown_nodes.iter().collect();
         notes.add(
             input.beside(kind),
-            format!("not read, since no group or host of the inventory is called so: {}", listed(&names, 10)),
+            format!("not read, because the inventory has no such group or host: {}", listed(&names, 10)),
             "nothing; Ansible does not read them for this inventory either",
         );
     }
     out
 }
 
-/// What editors leave behind is not read.
+/// Whether a file is read: not those that editors leave behind.
 fn is_meant(name: &str) -> bool {
     !name.starts_with('.')
         && !name.ends_with('~')
@@ -69,8 +69,8 @@ fn walk(path: &Path, name: &str, depth: usize, disk: &dyn Files, notes: &mut Not
     if depth > DEEPEST || *left == 0 {
         notes.add(
             name,
-            "there are more files, or deeper folders, than any inventory has: left out",
-            "name the values that matter in the new inventory",
+            "there are too many files, or too deeply nested folders: left out",
+            "set the values that you need in the new inventory",
         );
         return;
     }
@@ -98,8 +98,8 @@ fn walk(path: &Path, name: &str, depth: usize, disk: &dyn Files, notes: &mut Not
     if text.trim_start().starts_with("$ANSIBLE_VAULT") {
         notes.add(
             name,
-            "ansible-vault keeps this file: none of its values is read",
-            "name what hactl needs in files of your own; secrets never stand in an inventory",
+            "this file is encrypted with ansible-vault: its values are not read",
+            "write secrets that hactl needs into files of your own; an inventory never contains secrets",
         );
         return;
     }
@@ -107,7 +107,7 @@ fn walk(path: &Path, name: &str, depth: usize, disk: &dyn Files, notes: &mut Not
         Ok(documents) => vars.extend(documents.iter().flat_map(|document| variables(name, document))),
         Err(bad) => notes.add(
             format!("{name}:{}", bad.line),
-            format!("this is not YAML, so none of the file is read: {}", bad.why),
+            format!("this is not YAML, so the file is not read: {}", bad.why),
             "correct it and import again",
         ),
     }

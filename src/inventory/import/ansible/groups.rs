@@ -1,12 +1,13 @@
-//! Ansible's inventory as a value: hosts, groups within groups, and which variable a host ends up with.
+//! An Ansible inventory as a value: hosts, nested groups, and the variables of a host.
 //!
-//! In: what the readers of both notations find. Out: [`Groups`], and for a host its variables by Ansible's precedence: groups before their
-//! children, alike ones by name, files beside the inventory after the inventory itself, the host last.
+//! In: the content that the readers of both notations find. Out: [`Groups`], and a host's variables by Ansible's
+//! precedence: groups before their children, groups of the same depth by name, files beside the inventory after the
+//! inventory itself, the host last.
 
 use super::super::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A variable and where it is set.
+/// A variable and its place.
 #[derive(Debug, Clone)]
 pub struct Var {
     /// Its value.
@@ -21,26 +22,26 @@ pub type Vars = BTreeMap<String, Var>;
 /// One group.
 #[derive(Debug, Clone, Default)]
 pub struct Group {
-    /// Hosts that it names itself.
+    /// Its direct hosts.
     pub hosts: Vec<String>,
     /// Groups within it.
     pub children: Vec<String>,
     /// Its variables.
     pub vars: Vars,
-    /// Where it is first named.
+    /// Its first place.
     pub place: String,
 }
 
 /// A whole inventory.
 #[derive(Debug, Clone, Default)]
 pub struct Groups {
-    /// The groups by name; `all` and `ungrouped` are only here when somebody writes them.
+    /// The groups by name; `all` and `ungrouped` only if the file contains them.
     pub groups: BTreeMap<String, Group>,
     /// The groups' names in the order of the file.
     pub order: Vec<String>,
     /// The hosts in the order of the file.
     pub hosts: Vec<String>,
-    /// Where each host is first named.
+    /// The first place of each host.
     pub places: BTreeMap<String, String>,
     /// Variables of hosts.
     pub host_vars: BTreeMap<String, Vars>,
@@ -51,14 +52,14 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// A group, made when it is new.
+    /// A group, created if it is new.
     pub fn group(&mut self, name: &str, place: &str) -> &mut Group {
         if !self.groups.contains_key(name) {
             self.order.push(name.to_owned());
         }
         self.groups.entry(name.to_owned()).or_insert_with(|| Group { place: place.to_owned(), ..Group::default() })
     }
-    /// Adds groups that playbooks make of those that are here.
+    /// Adds groups that playbooks derive from the existing ones.
     pub fn imply(&mut self, implied: &[(&str, &[&str])]) {
         for (parent, children) in implied {
             for child in children.iter().filter(|child| **child != *parent) {
@@ -83,11 +84,11 @@ impl Groups {
             }
         }
     }
-    /// Where a host is named.
+    /// The place of a host.
     pub fn place(&self, host: &str) -> String {
         self.places.get(host).cloned().unwrap_or_default()
     }
-    /// The groups that name a host themselves.
+    /// The groups with this host as a direct member.
     pub fn direct(&self, host: &str) -> Vec<&str> {
         let names = |group: &Group| group.hosts.iter().any(|h| h == host);
         self.order.iter().map(String::as_str).filter(|name| self.groups.get(*name).is_some_and(names)).collect()
@@ -97,7 +98,7 @@ impl Groups {
         let has = |group: &Group| group.children.iter().any(|c| c == child);
         self.order.iter().map(String::as_str).filter(|name| self.groups.get(*name).is_some_and(has)).collect()
     }
-    /// All groups that a host is in, with how deep below `all` each is.
+    /// All groups of a host, with their depth below `all`.
     fn around(&self, host: &str) -> Vec<(usize, &str)> {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         let mut open = self.direct(host);
@@ -111,7 +112,7 @@ impl Groups {
         list.sort_unstable();
         list
     }
-    /// The longest way from `all`; a group within itself is no deeper for it.
+    /// The longest path from `all`; a group that contains itself is not deeper.
     fn depth<'a>(&'a self, name: &'a str, known: &mut BTreeMap<&'a str, usize>) -> usize {
         if let Some(depth) = known.get(name) {
             return *depth;
@@ -142,7 +143,7 @@ impl Groups {
         add(self.host_files.get(host).unwrap_or(&none));
         out
     }
-    /// Everything that is set anywhere for these hosts, in the order of files.
+    /// All variables that are set for these hosts, in the order of files.
     pub fn everything<'a>(&'a self, hosts: &[&'a str]) -> Vec<(&'a str, &'a Var)> {
         let mut names: BTreeSet<&str> = ["all"].into();
         for host in hosts {

@@ -1,15 +1,15 @@
-//! Ansible's older notation: sections, one host to a line with its variables behind it, ranges in names.
+//! Ansible's INI notation: sections, one host per line followed by its variables, ranges in names.
 //!
-//! In: a text. Out: [`Groups`], or the line that is none of this notation.
+//! In: a text. Out: [`Groups`], or the first invalid line.
 
 use super::super::ImportError;
 use super::super::node::{self, Node, Value};
 use super::groups::{Groups, Var};
 
-/// More hosts than any inventory has; a range can ask for millions.
+/// Limit for hosts; a range can describe millions.
 pub const MOST: usize = 5_000;
 
-/// What a section holds.
+/// The kind of a section.
 enum Section {
     Hosts(Option<String>),
     Children(String),
@@ -36,7 +36,7 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
             let (name, after) =
                 rest.split_once(']').ok_or_else(|| bad("a ']' is missing".to_owned(), "write [group]"))?;
             if !after.trim().is_empty() && !after.trim().starts_with(['#', ';']) {
-                return Err(bad("something stands behind the ']'".to_owned(), "one section or one host to a line"));
+                return Err(bad("unexpected text after the ']'".to_owned(), "write one section or one host per line"));
             }
             let (group, kind) = name.split_once(':').unwrap_or((name, ""));
             let group = group.trim();
@@ -58,7 +58,7 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
         match &section {
             Section::Vars(group) => {
                 let (key, value) = line.split_once('=').ok_or_else(|| {
-                    bad("this is no variable: a '=' is missing".to_owned(), "write name=value below [group:vars]")
+                    bad("this is not a variable: a '=' is missing".to_owned(), "write name=value below [group:vars]")
                 })?;
                 let var = Var { node: literal(number, value.trim()), place: place.clone() };
                 groups.group(group, &place).vars.insert(key.trim().to_owned(), var);
@@ -67,8 +67,8 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 let child = line.split(['#', ';']).next().unwrap_or_default().trim().to_owned();
                 if child.is_empty() || child.contains(char::is_whitespace) {
                     return Err(bad(
-                        "this is no group's name".to_owned(),
-                        "one group to a line below [group:children]",
+                        "this is not the name of a group".to_owned(),
+                        "write one group per line below [group:children]",
                     ));
                 }
                 groups.group(&child, &place);
@@ -77,18 +77,18 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
             Section::Hosts(group) => {
                 let words = words(line).map_err(|why| bad(why.to_owned(), "close the quotation mark"))?;
                 let Some((pattern, variables)) = words.split_first() else { continue };
-                let remedy = "a host is a name with name=value behind it; in YAML the file's name ends in .yml";
-                // What stands behind the '=' may be a password, and so may all of it be, if it looks like no name.
+                let remedy = "write a host name, followed by name=value; the name of a YAML file ends in .yml";
+                // The text after the '=' may be a password, and so may the whole line if it is not a name.
                 if let Some((key, _)) = pattern.split_once('=') {
                     let named = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
                     let what = if named { super::super::notes::short(key) } else { "this".to_owned() };
                     return Err(bad(
-                        format!("{what} is a variable, and a host is to stand here"),
-                        "variables of a group stand below [group:vars], those of a host behind its name",
+                        format!("{what} is a variable, and a host is expected here"),
+                        "write variables of a group below [group:vars], those of a host after its name",
                     ));
                 }
                 if pattern.ends_with(':') || matches!(pattern.as_str(), "-" | "{" | "}") {
-                    return Err(bad(format!("{:?} is no host", super::super::notes::short(pattern)), remedy));
+                    return Err(bad(format!("{:?} is not a host", super::super::notes::short(pattern)), remedy));
                 }
                 let (hosts, port) = hosts(pattern).map_err(|why| bad(why, remedy))?;
                 if groups.hosts.len() + hosts.len() > MOST {
@@ -96,13 +96,10 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 }
                 let mut vars = Vec::new();
                 for (index, word) in variables.iter().enumerate() {
-                    // The word itself is not shown: it may be the rest of a password with a blank in it.
+                    // The word is not shown: it may be the rest of a password with a space in it.
                     let (key, value) = word.split_once('=').ok_or_else(|| {
-                        let why = format!("word {} of the line is no name=value", index + 2);
-                        bad(
-                            why,
-                            "write name=value behind a host, and quotes around a value with blanks: name='two words'",
-                        )
+                        let why = format!("word {} of the line is not name=value", index + 2);
+                        bad(why, "write name=value after a host, and quote a value with spaces: name='two words'")
                     })?;
                     vars.push((key.to_owned(), Var { node: literal(number, value), place: place.clone() }));
                 }
@@ -149,7 +146,7 @@ pub fn words(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-/// A value as Ansible takes it: Python's literals are what they are, anything else is text.
+/// A value as Ansible reads it: a Python literal, or text.
 fn literal(line: usize, text: &str) -> Node {
     let first = text.chars().next();
     if let Some(quote @ ('"' | '\'')) = first
@@ -173,7 +170,7 @@ fn literal(line: usize, text: &str) -> Node {
             return node;
         }
     }
-    // Behind a number or a boolean a comment ends the literal; in any other text it is part of it.
+    // After a number or a boolean, a comment ends the literal; in any other text it is part of it.
     if let Some((value, _)) = text.split_once(" #") {
         let value = value.trim();
         if value.parse::<f64>().is_ok() || matches!(value, "True" | "False") {
@@ -204,7 +201,7 @@ fn hosts(pattern: &str) -> Result<(Vec<String>, Option<String>), String> {
     Ok((expand(head)?, port))
 }
 
-/// All names that a pattern with ranges stands for.
+/// All names that a pattern with ranges matches.
 pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
     let mut names = vec![String::new()];
     let mut rest = pattern;
@@ -212,7 +209,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
         let (range, behind) = after.split_once(']').ok_or("a ']' is missing")?;
         let members = members(range)?;
         if names.len().saturating_mul(members.len()) > MOST {
-            return Err(format!("the range stands for more than {MOST} hosts"));
+            return Err(format!("the range has more than {MOST} hosts"));
         }
         names =
             names.iter().flat_map(|name| members.iter().map(move |member| format!("{name}{before}{member}"))).collect();
@@ -223,7 +220,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
 
 /// `01:10`, `01:10:2` and `a:f`.
 fn members(range: &str) -> Result<Vec<String>, String> {
-    let bad = || format!("[{}] is no range", super::super::notes::short(range));
+    let bad = || format!("[{}] is not a range", super::super::notes::short(range));
     let parts: Vec<&str> = range.split(':').collect();
     let (from, to, step) = match parts.as_slice() {
         [from, to] => (*from, *to, 1),

@@ -1,7 +1,7 @@
-//! Ansible's inventories: groups become roles, connection variables become ways to hosts.
+//! Ansible inventories: groups become roles, connection variables become SSH settings.
 //!
-//! In: an inventory in either notation, with `group_vars` and `host_vars` beside it. Out: a [`Draft`]; groups that mean nothing to hactl and
-//! variables that nobody asked for are named.
+//! In: an inventory in either notation, with `group_vars` and `host_vars` beside it. Out: a [`Draft`], and notes for
+//! groups without a role and for unused variables.
 
 mod beside;
 pub mod groups;
@@ -22,7 +22,7 @@ use std::net::Ipv4Addr;
 pub use roles::GroupRoles;
 pub use unused::unused;
 
-/// Groups that a tool's playbooks make of others, so that files beside the inventory may be called like them.
+/// Groups that a tool's playbooks derive from others, so that files beside the inventory may have their names.
 pub type Implied = &'static [(&'static str, &'static [&'static str])];
 
 /// Reads an inventory in either notation, with the files beside it.
@@ -40,8 +40,8 @@ pub fn inventory(input: &Input, implied: Implied, disk: &dyn Files, notes: &mut 
         Some(folder) => beside::read(&mut groups, input, folder, disk, notes),
         None => notes.add(
             &input.name,
-            "group_vars and host_vars lie beside an inventory, and standard input has no folder: not read",
-            "name the file instead, if there are any",
+            "group_vars and host_vars are beside an inventory, and standard input has no folder: not read",
+            "if you have such files, name the inventory's file instead",
         ),
     }
     Ok(groups)
@@ -67,7 +67,7 @@ pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes
     Ok(draft)
 }
 
-/// Hosts to go through are no part of the cluster, and which hosts are behind them no group says.
+/// Jump hosts are not part of the cluster, and no group defines which hosts are behind them.
 fn gates(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
     let part = |name: &str| hosts.iter().any(|host| host.given == name);
     let gates = groups.hosts.iter().filter(|name| roles::is_gate(groups, name) && !part(name));
@@ -75,13 +75,13 @@ fn gates(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
     if let Some(first) = gates.first() {
         notes.add(
             groups.place(first),
-            format!("{} is there to go through, by its name, and no part of the cluster: left out", listed(&gates, 5)),
+            format!("{} is a jump host by its name, and not part of the cluster: left out", listed(&gates, 5)),
             "name it under ssh.jump, unless the hosts' own settings do so already",
         );
     }
 }
 
-/// Who takes an inventory of Kubespray for Ansible's alone loses what it says of the cluster.
+/// A Kubespray inventory that is imported as an Ansible inventory loses the settings of the cluster.
 fn hint(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
     const ITS_OWN: [&str; 5] =
         ["kube_version", "kube_network_plugin", "kube_service_addresses", "kube_pods_subnet", "loadbalancer_apiserver"];
@@ -89,8 +89,8 @@ fn hint(groups: &Groups, hosts: &[Host], notes: &mut Notes) {
     if let Some((key, var)) = groups.everything(&names).into_iter().find(|(key, _)| ITS_OWN.contains(key)) {
         notes.add(
             &var.place,
-            format!("{key} is Kubespray's, and of an Ansible inventory the hosts alone are taken"),
-            "use `hactl inventory import kubespray`, which takes the cluster's settings as well",
+            format!("{key} is a variable of Kubespray, and an import from Ansible converts only the hosts"),
+            "use `hactl inventory import kubespray`, which converts the cluster's settings too",
         );
     }
 }
@@ -101,7 +101,7 @@ pub fn scopes<'a>(input: &Input, groups: &'a Groups, hosts: &[Host], asked: &'a 
     names.map(|name| Scope::new(name, groups.vars(name), input.folder.as_deref(), asked)).collect()
 }
 
-/// The hosts that have a role, with their ways in and addresses.
+/// The hosts that have a role, with their SSH settings and addresses.
 pub fn hosts(
     input: &Input,
     groups: &Groups,
@@ -126,8 +126,8 @@ pub fn hosts(
         if let Some(said) = address.take_if(|said| said.value.parse::<Ipv4Addr>().is_err()) {
             notes.add(
                 said.place,
-                format!("ip of {name} is no IPv4 address: {}; left out", short(&said.value)),
-                format!("say which it is with --address {name}=ADDRESS"),
+                format!("ip of {name} is not an IPv4 address: {}; left out", short(&said.value)),
+                format!("set it with --address {name}=ADDRESS"),
             );
         }
         if address.is_none() {
@@ -137,7 +137,7 @@ pub fn hosts(
         }
         match (&ssh.host, &address) {
             (Some(host), Some(address)) if host.value == address.value => ssh.host = None,
-            // By its name it is found without an address, too.
+            // hactl can connect to its name without an address.
             (None, found)
                 if found.as_ref().is_none_or(|a| a.value != *name)
                     && name.contains('.')
@@ -153,14 +153,15 @@ pub fn hosts(
     if let Some(first) = unknown_nodes.first() {
         notes.add(
             groups.place(first),
-            format!("{} are in no group that means a role: left out", listed(&unknown_nodes, 20)),
-            "if they belong to the cluster, say what their group is: --role GROUP=worker (control-plane, etcd, load-balancer, spare)",
+            format!("{} are in no group with a role: left out", listed(&unknown_nodes, 20)),
+            "if they belong to the cluster, set the role of their group: --role GROUP=worker (control-plane, etcd, \
+             load-balancer, spare)",
         );
     }
     Ok(hosts)
 }
 
-/// Labels and taints by Kubespray's names, which other playbooks use as well.
+/// Labels and taints in Kubespray's variables, which other playbooks use too.
 pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
     for scope in scopes {
         let Some(host) = hosts.iter_mut().find(|host| host.given == scope.host) else { continue };
@@ -169,7 +170,7 @@ pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
                 let Some(text) = node.as_text() else {
                     notes.add(
                         &var.place,
-                        format!("the label {} is no text: left out", short(key)),
+                        format!("the label {} is not a text: left out", short(key)),
                         "write it under the host's labels in the new inventory",
                     );
                     continue;
@@ -187,7 +188,7 @@ pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
             if !var.node.is_map() && !var.node.is_empty() {
                 notes.add(
                     &var.place,
-                    "node_labels is no mapping: left out",
+                    "node_labels is not a mapping: left out",
                     "write the labels under the host in the new inventory",
                 );
             }
@@ -197,7 +198,7 @@ pub fn labels(scopes: &[Scope<'_>], hosts: &mut [Host], notes: &mut Notes) {
     }
 }
 
-/// A name by the folder that the inventory lies in, since the file itself knows none.
+/// A name from the inventory's folder, because the file itself contains none.
 pub fn cluster_name(input: &Input, notes: &mut Notes) -> Said {
     let common = ["inventory", "inventories", "sample", "hosts", "ansible", "local", "import", "."];
     let folder = input.folder.as_deref().and_then(|folder| folder.file_name()).and_then(|name| name.to_str());
@@ -210,7 +211,7 @@ pub fn cluster_name(input: &Input, notes: &mut Notes) -> Said {
     notes.add(
         &input.name,
         format!("the file has no name for the cluster: it is called {name} here"),
-        "choose another with --cluster NAME, before the first `hactl up`: its state and kubeconfig go by it",
+        "choose another with --cluster NAME before the first `hactl up`: the state directory and kubeconfig use it",
     );
     Said::new(name, "", input.name.as_str())
 }

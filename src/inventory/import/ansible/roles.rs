@@ -1,7 +1,7 @@
-//! Which group means which role: by the names that everybody uses, and by what the command line says of others.
+//! The roles of groups: by common names, and by `--role` for others.
 //!
-//! In: the groups, and `GROUP=ROLE[,ROLE]`. Out: the roles of each host. A group within a group is asked first: `nodes` around `masters` does
-//! not make them workers.
+//! In: the groups, and `GROUP=ROLE[,ROLE]`. Out: the roles of each host. An inner group has precedence: `nodes` that
+//! contains `masters` does not make them workers.
 
 use super::super::draft::Host;
 use super::super::notes::{Notes, listed, short};
@@ -10,7 +10,7 @@ use super::groups::Groups;
 use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names as they are compared: lower case, `_` for `-`.
+/// Names in lower case, with `_` for `-`.
 const KNOWN: [(&str, &[Role]); 46] = [
     ("kube_control_plane", &[Role::ControlPlane]),
     ("kube_controlplane", &[Role::ControlPlane]),
@@ -60,7 +60,7 @@ const KNOWN: [(&str, &[Role]); 46] = [
     ("balancers", &[Role::LoadBalancer]),
 ];
 
-/// Hosts to go through, which are no part of a cluster.
+/// Jump hosts, which are not part of a cluster.
 const GATES: [&str; 5] = ["bastion", "bastions", "jump", "jumphost", "jumphosts"];
 
 fn plain(name: &str) -> String {
@@ -94,7 +94,7 @@ impl GroupRoles {
             for word in roles.split(',') {
                 let role = word.trim().parse::<Role>().map_err(|_| {
                     bad(
-                        format!("{} is no role", short(word)),
+                        format!("{} is not a role", short(word)),
                         "write control-plane, etcd, load-balancer, worker or spare".to_owned(),
                     )
                 })?;
@@ -132,8 +132,8 @@ impl GroupRoles {
                 let as_what = if found.len() == 2 { "control plane with etcd" } else { "workers" };
                 notes.add(
                     groups.groups.get(name).map(|group| group.place.clone()).unwrap_or_default(),
-                    format!("the group {} is taken for the {as_what}, as k3s and RKE2 call them", short(name)),
-                    format!("if it is something else, say so: --role {}=worker", short(name)),
+                    format!("the group {} becomes the {as_what}, as in k3s and RKE2", short(name)),
+                    format!("if it has another role, set it: --role {}=worker", short(name)),
                 );
             }
         }
@@ -141,13 +141,13 @@ impl GroupRoles {
     }
 }
 
-/// Whether a host is only there to go through.
+/// Whether a host is only a jump host.
 pub fn is_gate(groups: &Groups, host: &str) -> bool {
     GATES.contains(&plain(host).as_str())
         || groups.direct(host).iter().any(|name| GATES.contains(&plain(name).as_str()))
 }
 
-/// Without a control plane there is nothing to make, and the reason is a group's name.
+/// Without a control plane there is no inventory; the reason is usually the name of a group.
 pub fn expect_control_plane(groups: &Groups, hosts: &[Host], from: &str) -> Result<(), ImportError> {
     if hosts.iter().any(|host| host.roles.contains(&Role::ControlPlane)) {
         return Ok(());
@@ -160,7 +160,7 @@ pub fn expect_control_plane(groups: &Groups, hosts: &[Host], from: &str) -> Resu
     };
     let remedy = match names.first() {
         None => "put the hosts into groups such as [kube_control_plane] and [kube_node]".to_owned(),
-        Some(first) => format!("say which group it is: --role {}=control-plane", short(first)),
+        Some(first) => format!("set the role of its group: --role {}=control-plane", short(first)),
     };
     Err(ImportError::NoControlPlane { from: from.to_owned(), why, remedy })
 }

@@ -1,7 +1,8 @@
-//! What one host's variables say, in values that can be used: plain references among them are followed, and nothing else is worked out.
+//! The values of one host's variables: plain references between them are resolved, other expressions are not evaluated.
 //!
-//! In: a host's variables. Out: texts, numbers and booleans with their places; what only Ansible can work out, and what its vault keeps,
-//! is told and left out. It remembers which variables were asked for and what was found, so that all else can be named.
+//! In: a host's variables. Out: texts, numbers and booleans with their places; expressions that only Ansible can
+//! evaluate and values encrypted with ansible-vault are reported and left out. It records the used variables and their
+//! values, so that all others can be reported.
 
 use super::super::draft::Said;
 use super::super::node::{Node, Value, truth};
@@ -10,13 +11,13 @@ use super::groups::{Var, Vars};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// References within references.
+/// Limit for nested references.
 const DEEPEST: usize = 10;
-/// No value of an inventory is longer; references can multiply a text.
+/// Limit for a value; references can multiply a text.
 const LONGEST: usize = 64 * 1024;
 
-/// Which variables somebody has asked for, and what was found of each: its values by their places. A name alone would not do:
-/// what is read of one host may be set otherwise for another.
+/// The used variables, with their values by place. A name would not be sufficient, because a variable that is read from
+/// one host may have another value for another host.
 #[derive(Debug, Default)]
 pub struct Asked(RefCell<BTreeMap<String, BTreeMap<String, Vec<Node>>>>);
 
@@ -31,15 +32,15 @@ impl Asked {
             }
         }
     }
-    /// Whether somebody has asked for it.
+    /// Whether it was used.
     pub fn contains(&self, key: &str) -> bool {
         self.0.borrow().contains_key(key)
     }
-    /// Whether anything was found of it.
+    /// Whether it has a value.
     pub fn has(&self, key: &str) -> bool {
         self.0.borrow().get(key).is_some_and(|used| used.values().flatten().any(|node| !node.is_empty()))
     }
-    /// Whether this value is one that was found.
+    /// Whether this value was used.
     pub fn used(&self, key: &str, var: &Var) -> bool {
         let keys = self.0.borrow();
         let Some(used) = keys.get(key) else { return false };
@@ -57,7 +58,7 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The variables of a host; `folder` is what `inventory_dir` stands for.
+    /// The variables of a host; `folder` is the value of `inventory_dir`.
     pub fn new(host: &'a str, mut vars: Vars, folder: Option<&std::path::Path>, asked: &'a Asked) -> Self {
         let mut builtin = |key: &str, text: String| {
             vars.insert(key.to_owned(), Var { node: Node::text(0, text), place: String::new() });
@@ -82,7 +83,7 @@ impl<'a> Scope<'a> {
         self.vars.get(key).is_some_and(|var| !var.node.is_empty())
     }
 
-    /// A variable with its references followed. What cannot be had is told.
+    /// A variable with its references resolved. Values that cannot be read are reported.
     pub fn node(&self, key: &str, notes: &mut Notes) -> Option<Var> {
         let var = self.raw(key)?;
         match self.follow(&var.node, 0) {
@@ -90,16 +91,16 @@ impl<'a> Scope<'a> {
             Err(Unknown::Vault) => {
                 notes.add(
                     &var.place,
-                    format!("ansible-vault keeps {key}: its value is not read"),
-                    "write it into the new inventory, unless it is a secret: those stay in files of their own",
+                    format!("{key} is encrypted with ansible-vault: its value is not read"),
+                    "write it into the new inventory, unless it is a secret: secrets belong into separate files",
                 );
                 None
             }
             Err(Unknown::Expression(text)) => {
                 notes.add(
                     &var.place,
-                    format!("{key} is an expression that only Ansible can work out: {}", short(expression(&text))),
-                    "write the value itself into the new inventory",
+                    format!("{key} is an expression that only Ansible can evaluate: {}", short(expression(&text))),
+                    "write its value into the new inventory",
                 );
                 None
             }
@@ -115,7 +116,7 @@ impl<'a> Scope<'a> {
             None => {
                 notes.add(
                     &var.place,
-                    format!("{key} is a list or a mapping where one value belongs"),
+                    format!("{key} is a list or a mapping instead of one value"),
                     "write the value into the new inventory",
                 );
                 None
@@ -141,7 +142,7 @@ impl<'a> Scope<'a> {
             _ => {
                 notes.add(
                     &said.place,
-                    format!("{} is no port: {}", said.key, short(&said.value)),
+                    format!("{} is not a port: {}", said.key, short(&said.value)),
                     "write a number from 1 to 65535 into the new inventory",
                 );
                 None
@@ -162,8 +163,8 @@ impl<'a> Scope<'a> {
         if var.node.is_map() || var.node.items().iter().any(|item| item.as_text().is_none()) {
             notes.add(
                 &var.place,
-                format!("{key} holds something else than a list of texts: that is left out"),
-                "write what it means into the new inventory",
+                format!("{key} contains values other than texts: these are left out"),
+                "write them into the new inventory",
             );
         }
         match &var.node.value {
@@ -212,7 +213,7 @@ impl<'a> Scope<'a> {
             let var = self.vars.get(name).filter(|_| is_name(name) && depth < DEEPEST).ok_or_else(unknown)?;
             self.asked.record(name, Some(var));
             let node = self.follow(&var.node, depth + 1)?;
-            // A reference alone is the value itself, whatever it is.
+            // A text that is only a reference has the value of any type.
             if out.is_empty() && before.is_empty() && behind.is_empty() && rest.len() == text.len() {
                 return Ok(node);
             }
@@ -228,7 +229,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The expression in a text; what stands around it may be a secret.
+/// The expression in a text; the text around it may be a secret.
 fn expression(text: &str) -> &str {
     let begin = ["{{", "{%", "{#"].iter().filter_map(|open| text.find(open)).min().unwrap_or(0);
     let rest = &text[begin..];
@@ -241,11 +242,11 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Why a value cannot be had.
+/// Why a value cannot be read.
 enum Unknown {
-    /// Its vault keeps it.
+    /// ansible-vault has encrypted it.
     Vault,
-    /// It has to be worked out.
+    /// It is an expression.
     Expression(String),
 }
 

@@ -1,6 +1,7 @@
-//! Ansible's connection variables: which of them hactl has, and what becomes of OpenSSH's options behind them.
+//! Ansible's connection variables and the OpenSSH options in them.
 //!
-//! In: one host's variables. Out: [`Ssh`], or nothing for a host that is not reached by SSH. Passwords are never carried over, nor shown.
+//! In: one host's variables. Out: [`Ssh`], or nothing for a host that is not reached by SSH. Passwords are never
+//! carried over or shown.
 
 use super::super::draft::{Said, Ssh};
 use super::super::node::truth;
@@ -25,7 +26,7 @@ const NEEDLESS: [&str; 13] = [
     "passwordauthentication",
 ];
 
-/// How a host is reached; `None`: not by SSH.
+/// A host's SSH settings; `None`: it is not reached by SSH.
 pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
     if let Some(said) = scope.text("ansible_connection", notes)
         && !matches!(
@@ -40,7 +41,7 @@ pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
                 scope.host,
                 super::super::notes::short(&said.value)
             ),
-            "give it an SSH server that you can log in to, and add it under hosts",
+            "install an SSH server on it, and add it under hosts",
         );
         return None;
     }
@@ -64,7 +65,7 @@ pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
         notes.add(
             &said.place,
             format!("{} is a relative path: in an inventory of hactl it starts at the inventory's directory", said.key),
-            "put the inventory where the path holds, or write the path out",
+            "put the inventory into the folder for which the path is valid, or write the full path",
         );
     }
     Some(ssh)
@@ -75,8 +76,9 @@ fn secrets(scope: &Scope<'_>, notes: &mut Notes) {
         if let Some(var) = scope.raw(key) {
             notes.add(
                 &var.place,
-                format!("{key} is a secret, and none is carried over"),
-                "write it as the first line of a file that only you can read, and name that under ssh.sudo.passwordFile; or use --ask-sudo-password",
+                format!("{key} is a secret, which is not carried over"),
+                "write it into the first line of a file that only you can read, and name that under \
+                 ssh.sudo.passwordFile; or use --ask-sudo-password",
             );
         }
     }
@@ -84,8 +86,8 @@ fn secrets(scope: &Scope<'_>, notes: &mut Notes) {
         if let Some(var) = scope.raw(key) {
             notes.add(
                 &var.place,
-                format!("{key} is a secret, and none is carried over: hactl logs in with keys alone"),
-                "bring your public key to the hosts (`ssh-copy-id`), and load it into the agent if it has a passphrase",
+                format!("{key} is a secret, which is not carried over: hactl logs in only with keys"),
+                "copy your public key to the hosts (`ssh-copy-id`), and load it into the agent if it has a passphrase",
             );
         }
     }
@@ -97,7 +99,7 @@ fn privileges(scope: &Scope<'_>, notes: &mut Notes) {
     if let Some(said) = method.filter(|said| !matches!(said.value.as_str(), "sudo" | "ansible.builtin.sudo")) {
         notes.add(
             &said.place,
-            format!("users become root by {}, and hactl knows sudo alone", super::super::notes::short(&said.value)),
+            format!("users become root by {}, and hactl supports only sudo", super::super::notes::short(&said.value)),
             "allow sudo for this user, or log in as root (ssh.user)",
         );
     }
@@ -106,12 +108,12 @@ fn privileges(scope: &Scope<'_>, notes: &mut Notes) {
         notes.add(
             &said.place,
             "ansible_become_user is not root, and hactl needs root",
-            "nothing, if sudo may make this user root as well",
+            "nothing, if sudo also allows this user to become root",
         );
     }
 }
 
-/// OpenSSH's options, as on its command line.
+/// OpenSSH's command line options.
 fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
     let Ok(words) = words(&said.value) else {
         notes.add(
@@ -132,15 +134,16 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
                     if !plain {
                         notes.add(
                             &said.place,
-                            "options of the jump host itself are not carried over",
-                            "say them in ~/.ssh/config below `Host` and its name; without that it gets the user and key of the host behind it",
+                            "options of the jump host are not carried over",
+                            "write them into ~/.ssh/config below `Host` and its name; by default hactl uses the user \
+                             and key of the host behind it",
                         );
                     }
                 }
                 None => notes.add(
                     &said.place,
-                    "ProxyCommand runs a program, and hactl runs none to reach a host",
-                    "name the host to go through under ssh.jump",
+                    "ProxyCommand runs a program, which hactl does not support",
+                    "name the jump host under ssh.jump",
                 ),
             },
             ("identityfile", path) => ssh.identity = ssh.identity.take().or(here(path)),
@@ -154,14 +157,15 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
                 if truth(value) != Some(true) {
                     notes.add(
                         &said.place,
-                        "host keys are not looked at there; hactl is strict about them",
-                        "have them in known_hosts (`ssh-keyscan`, compared with the hosts), or once use --trust-first-use",
+                        "host keys are not verified there; hactl verifies them",
+                        "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use \
+                         once",
                     );
                 }
             }
             ("identitiesonly", _) => {}
             (other, _) if NEEDLESS.contains(&other) => {}
-            // What is no option's name may be anything, a secret as well.
+            // A word that is not an option's name may be a secret.
             _ if option.starts_with('-') || option.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 left.push(option.to_owned());
             }
@@ -191,13 +195,13 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
         left.dedup();
         notes.add(
             &said.place,
-            format!("of {} not carried over: {}", said.key, listed(&left, 10)),
-            "what matters goes into ~/.ssh/config, which hactl reads",
+            format!("options of {} not carried over: {}", said.key, listed(&left, 10)),
+            "write those that you need into ~/.ssh/config, which hactl reads",
         );
     }
 }
 
-/// The jump host of `ssh -W %h:%p [-p PORT] [USER@]HOST`, and whether nothing else was said of it.
+/// The jump host of `ssh -W %h:%p [-p PORT] [USER@]HOST`, and whether there are no other options.
 fn jump_of(command: &str) -> Option<(String, bool)> {
     let words = words(command).ok()?;
     let (program, rest) = words.split_first()?;

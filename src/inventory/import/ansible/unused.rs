@@ -1,7 +1,8 @@
-//! What of an inventory is not in the draft: variables that nobody asked for, and those that say something else for other hosts than the
-//! one that they were read of.
+//! Settings of an inventory that are not in the draft: unused variables, and variables with another value for hosts
+//! other than the one that they were read from.
 //!
-//! In: the groups, the hosts of the draft, and what was asked for. Out: notes, with names alone; values may be secrets.
+//! In: the groups, the hosts of the draft, and the used variables. Out: notes with names only, because values may be
+//! secrets.
 
 use super::super::draft::Host;
 use super::super::notes::{Notes, listed};
@@ -10,7 +11,7 @@ use super::scope::Asked;
 use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names all that is not carried over, file by file.
+/// Reports all variables that are not carried over, by file.
 pub fn unused(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes) {
     let names: Vec<&str> = hosts.iter().map(|host| host.given.as_str()).collect();
     let mut by_file: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -31,7 +32,7 @@ pub fn unused(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes)
         let keys: Vec<&str> = own.into_iter().collect();
         notes.add(
             own_place,
-            format!("these are for Ansible alone: {}", listed(&keys, 20)),
+            format!("these concern only Ansible: {}", listed(&keys, 20)),
             "nothing: hactl needs neither Python nor these",
         );
     }
@@ -41,18 +42,18 @@ pub fn unused(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes)
         notes.add(
             file,
             format!("{} not carried over: {}", how_many(keys.len()), listed(&keys, 200)),
-            "look through them: what matters to Kubernetes has a key in docs/inventory.md, or goes under `extra`",
+            "check them: settings of Kubernetes have a key in docs/inventory.md, or go under `extra`",
         );
     }
 }
 
-/// What was read of one host for all of them, and is set otherwise for others, or for these alone.
+/// Variables that were read from one host for all of them, and have another value for other hosts.
 fn of_some_hosts(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Notes) {
     let mut found: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for host in hosts {
         for (key, var) in groups.vars(&host.given) {
             let nothing = var.node.is_empty() && !asked.has(&key);
-            // etcd's are read of etcd's hosts; what others know of them changes nothing.
+            // etcd's variables are read from the etcd hosts; those of other hosts have no effect.
             let strange = key.starts_with("etcd_") && asked.has(&key) && !host.roles.contains(&Role::Etcd);
             if asked.contains(&key) && !nothing && !strange && !asked.used(&key, &var) {
                 found.entry((var.place, key)).or_default().push(&host.given);
@@ -68,11 +69,11 @@ fn of_some_hosts(groups: &Groups, hosts: &[Host], asked: &Asked, notes: &mut Not
         notes.add(
             file,
             format!(
-                "set for {} alone, and not carried over, since one value holds for all hosts here: {}",
+                "set only for {}, and not carried over, because one value applies to all hosts here: {}",
                 listed(&hosts, 10),
                 listed(&keys, 200)
             ),
-            "set in the new inventory what may hold for every host; its keys are in docs/inventory.md",
+            "in the new inventory, set those that can apply to every host; its keys are in docs/inventory.md",
         );
     }
 }

@@ -1,6 +1,6 @@
-//! Ansible's notation in YAML: groups with `hosts`, `children` and `vars`, within one another.
+//! Ansible's YAML notation: nested groups with `hosts`, `children` and `vars`.
 //!
-//! In: a text. Out: the same [`Groups`] as of the other notation.
+//! In: a text. Out: [`Groups`], as from the INI notation.
 
 use super::super::ImportError;
 use super::super::node::{self, Node, Value};
@@ -13,8 +13,7 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
         from: file.to_owned(),
         line: bad.line,
         why: format!("this is not YAML: {}", bad.why),
-        remedy: "look at this line and the one above: a missing `:`, quote or bracket, or another indentation"
-            .to_owned(),
+        remedy: "check this line and the one above: a missing `:`, quote or bracket, or wrong indentation".to_owned(),
     })?;
     let mut groups = Groups::default();
     for (name, node) in documents.iter().flat_map(Node::entries) {
@@ -35,7 +34,7 @@ fn group(groups: &mut Groups, file: &str, name: &str, node: &Node) -> Result<(),
     if !node.is_map() && !node.is_null() {
         return Err(bad(
             node.line,
-            format!("the group {} is no mapping", super::super::notes::short(name)),
+            format!("the group {} is not a mapping", super::super::notes::short(name)),
             "write hosts, children and vars below it",
         ));
     }
@@ -84,11 +83,11 @@ fn group(groups: &mut Groups, file: &str, name: &str, node: &Node) -> Result<(),
             }
             _ => {
                 let why = format!(
-                    "{} does not belong into the group {}",
+                    "{} is not valid in the group {}",
                     super::super::notes::short(key),
                     super::super::notes::short(name)
                 );
-                return Err(bad(inside.line, why, "a group has hosts, children and vars, each a mapping"));
+                return Err(bad(inside.line, why, "write hosts, children and vars in a group, each a mapping"));
             }
         }
     }

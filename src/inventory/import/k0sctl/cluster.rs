@@ -1,4 +1,4 @@
-//! k0s' own configuration, which k0sctl carries within its file: the endpoint, storage, flags of components; `network` has the rest.
+//! The k0s configuration inside k0sctl's file: the endpoint, storage, flags of components; `network` has the rest.
 //!
 //! In: a ClusterConfig. Out: settings of the draft, and notes with the path of everything else.
 
@@ -41,14 +41,14 @@ pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) 
         (
             "images",
             "other images for k0s' components",
-            "name mirrors under registries.mirrors; hactl's own images are pinned",
+            "set mirrors under registries.mirrors; hactl's own images are pinned",
         ),
         (
             "featureGates",
-            "feature gates: they come and go with the versions",
-            "write those that matter under extra.COMPONENT.args",
+            "feature gates, which depend on the version",
+            "write those that you need under extra.COMPONENT.args",
         ),
-        ("konnectivity", "k0s' tunnel to its workers", "nothing: hactl's API servers reach every kubelet themselves"),
+        ("konnectivity", "k0s' tunnel to its workers", "nothing: hactl's API servers reach every kubelet directly"),
         ("installConfig", "the users that k0s runs its components as", "nothing: hactl has its own"),
         (
             "podSecurityPolicy",
@@ -82,7 +82,7 @@ pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) 
     leave(spec, &path, &known, notes);
 }
 
-/// Whether a mapping asks for nothing: empty all the way down, or only numbers that it works with.
+/// Whether a mapping has no settings: empty at all levels, or only numbers for concurrency.
 fn is_idle(node: &Node) -> bool {
     let idle =
         |(key, node): &(String, Node)| node.is_empty() || key == "concurrencyLevel" || node.is_map() && is_idle(node);
@@ -94,18 +94,18 @@ pub fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// Tells of a balancer on every node that something else goes before.
+/// Reports a balancer on every Node that another endpoint replaces.
 pub fn replaced(draft: &Draft, by: &str, notes: &mut Notes) {
     if let Some(Way::Local(said)) = &draft.endpoint {
         notes.add(
             &said.place,
-            format!("there is a balancer on every node and {by} as well: the endpoint is one of them here, {by}"),
-            "nothing, or use --local if it is to be the balancer on every node",
+            format!("there is a balancer on every Node and {by} as well: here the endpoint is {by}"),
+            "nothing, or use --local for the balancer on every Node",
         );
     }
 }
 
-/// Whether one of the hosts has this address; what says so is carried over with the host.
+/// Whether one of the hosts has this address, which is then converted with the host.
 fn is_hosts(draft: &Draft, address: &str) -> bool {
     draft.hosts.iter().any(|host| host.address.as_ref().is_some_and(|said| said.value == address))
 }
@@ -120,8 +120,8 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     if let Some(address) = text(api, "address").filter(|address| !is_hosts(draft, address)) {
         notes.add(
             place("address"),
-            format!("the API server is known by {} there, and each by its host's own address here", short(address)),
-            "see that hosts[].address is the one that the others reach; more names for certificates go under endpoint.sans",
+            format!("the API server's address is {} there, and the address of its host here", short(address)),
+            "check that the other hosts reach hosts[].address; names for certificates go under endpoint.sans",
         );
     }
     if let Some(external) = text(api, "externalAddress") {
@@ -134,8 +134,8 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             }
             notes.add(
                 place("externalAddress"),
-                "there is a virtual address as well, and it is the endpoint here",
-                "use --external HOST:PORT if your own balancer is to be it",
+                "there is a virtual address as well, which is the endpoint here",
+                "use --external HOST:PORT for your own balancer",
             );
         } else {
             replaced(draft, "the external address", notes);
@@ -162,7 +162,7 @@ fn args(node: &Node, component: &'static str, path: &str, draft: &mut Draft, not
             Some(text) => shared::arg(draft, component, flag, Said::new(text, "", place), notes),
             None => notes.add(
                 place,
-                format!("{} is no single value: left out", short(flag)),
+                format!("{} is not a single value: left out", short(flag)),
                 format!("write it under extra.{component}.args"),
             ),
         }
@@ -174,15 +174,15 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     if kind != "etcd" {
         notes.add(
             format!("{path}.type"),
-            format!("the state lies in {} there, and always in etcd here", short(kind)),
-            "3 or 5 controllers make a good etcd; what is stored now does not come along",
+            format!("the state is stored in {} there, and always in etcd here", short(kind)),
+            "use 3 or 5 controllers for etcd; existing data is not migrated",
         );
     }
     if storage.at(&["etcd", "externalCluster"]).is_some() {
         notes.add(
             format!("{path}.etcd.externalCluster"),
-            "etcd is somebody else's there, and hactl's own here: the control plane carries it",
-            "give other hosts the role etcd, if it is to have machines of its own; what is stored now does not come along",
+            "etcd is external there, and managed by hactl here, on the control-plane hosts",
+            "add the role etcd to other hosts, if etcd should have its own machines; existing data is not migrated",
         );
     }
     if let Some(etcd) = storage.get("etcd") {
@@ -191,7 +191,7 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             let Some(value) = value.as_text() else {
                 notes.add(
                     place,
-                    format!("{} is no single value: left out", short(flag)),
+                    format!("{} is not a single value: left out", short(flag)),
                     "write it under extra.etcd.args",
                 );
                 continue;
@@ -207,8 +207,8 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         if let Some(peer) = text(etcd, "peerAddress").filter(|peer| !is_hosts(draft, peer)) {
             notes.add(
                 format!("{path}.etcd.peerAddress"),
-                format!("etcd's members know one by {} there, and each by its host's own address here", short(peer)),
-                "write under hosts[].address the one that the members are to use among themselves",
+                format!("an etcd member's peer address is {} there, and the address of its host here", short(peer)),
+                "write the address that etcd members use for each other under hosts[].address",
             );
         }
         leave(etcd, &format!("{path}.etcd"), &["peerAddress", "externalCluster", "extraArgs"], notes);
@@ -227,10 +227,10 @@ fn profiles(spec: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             _ => notes.add(
                 place,
                 format!(
-                    "the kubelets of one profile ({}) have settings of their own, and here all have the same",
+                    "the kubelets of the profile {} have their own settings, and here all kubelets have the same",
                     short(name)
                 ),
-                "write what may hold for all of them under extra.kubelet.config",
+                "write settings that can apply to all of them under extra.kubelet.config",
             ),
         }
     }

@@ -1,6 +1,7 @@
-//! `spec.hosts`: each machine with its role, its way in, and what k0sctl does to it besides.
+//! `spec.hosts`: each machine with its role, its SSH settings, and k0sctl's other actions on it.
 //!
-//! In: the list. Out: hosts of the draft; what hactl does not do (hooks, files, environments) is told once for all hosts that have it.
+//! In: the list. Out: hosts of the draft, and notes for unsupported settings (hooks, files, environments), one for all
+//! hosts that have it.
 
 use super::super::draft::{Draft, Host, Said, Ssh};
 use super::super::node::{Node, truth};
@@ -9,7 +10,7 @@ use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-/// Keys that only say how k0s gets onto a host.
+/// Keys that only concern the installation of k0s.
 const INSTALL: [&str; 7] =
     ["uploadBinary", "useExistingK0s", "k0sBinaryPath", "k0sInstallPath", "k0sDownloadURL", "os", "privateInterface"];
 
@@ -23,11 +24,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
         let word = |key: &str| node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
         let is_true = |key: &str| node.get(key).and_then(Node::as_bool) == Some(true);
         if is_true("reset") {
-            notes.add(
-                &path,
-                "this host is marked to be reset: left out",
-                "nothing, or take out `reset` and import again",
-            );
+            notes.add(&path, "k0sctl would reset this host: left out", "nothing, or remove `reset` and import again");
             continue;
         }
         let role = word("role").unwrap_or_default();
@@ -96,10 +93,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
     if !unnamed.is_empty() {
         notes.add(
             "spec.hosts",
-            format!(
-                "the file has no names for hosts that are reached by address; here they are {}",
-                listed(&unnamed, 8)
-            ),
+            format!("the file has no names for hosts with only an address; here they are {}", listed(&unnamed, 8)),
             "nothing, or change hosts[].name before the first `hactl up`: the Nodes get these names",
         );
     }
@@ -114,45 +108,41 @@ fn tell(key: &str, indices: &[usize], notes: &mut Notes) {
     let place = format!("spec.hosts[{}{more}].{}", places.join(","), short(key));
     let (what, remedy) = match key {
         "hooks" => (
-            "commands before and after what k0sctl does: hactl runs none on hosts",
-            "run them with a tool of your own, before or after `hactl up`",
+            "commands before and after k0sctl's actions: hactl runs none on hosts",
+            "run them with your own tool, before or after `hactl up`",
         ),
         "files" => (
-            "files that k0sctl puts onto the hosts: hactl brings none but its own",
-            "put them there with a tool of your own; images come through registries.mirrors, or a bundle",
+            "files that k0sctl copies to the hosts: hactl copies only its own",
+            "copy them with your own tool; images come from registries.mirrors, or a bundle",
         ),
         "environment" => (
             "environment variables for k0s; their values are not shown",
-            "a proxy goes under `proxy`; other variables have no equal",
+            "a proxy goes under `proxy`; other variables have no equivalent",
         ),
         "dataDir" | "kubeletRootDir" => (
             "another directory for k0s or the kubelet: hactl has fixed ones, except etcd.dataDir",
-            "mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet where it matters",
+            "mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet if you need one",
         ),
         _ if INSTALL.contains(&key) => {
-            ("it says how k0sctl installs k0s there", "nothing: hactl carries its own components to the hosts")
+            ("a setting for the installation of k0s", "nothing: hactl copies its own components to the hosts")
         }
-        _ => ("hactl has no key for it", "look whether it matters; settings of Kubernetes go under `extra`"),
+        _ => ("hactl has no key for it", "check whether you need it; settings of Kubernetes go under `extra`"),
     };
     notes.add(place, format!("not carried over: {what}"), remedy);
 }
 
-/// How it is reached; `None`: not by SSH.
+/// Its SSH settings; `None`: hactl cannot reach it by SSH.
 fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     let found = ["ssh", "openSSH"].into_iter().find_map(|kind| Some((kind, node.get(kind)?)));
     let Some((kind, given)) = found else {
         let what = if node.get("winRM").is_some() {
             "a Windows host: hactl's hosts are Linux; left out"
         } else if node.get("localhost").is_some() {
-            "k0sctl works on its own machine there, and hactl reaches every host by SSH: left out"
+            "it is k0sctl's own machine, and hactl reaches every host by SSH: left out"
         } else {
-            "it does not say how the host is reached: left out"
+            "the host has neither ssh nor openSSH: left out"
         };
-        notes.add(
-            path,
-            what,
-            "add it under hosts with an address that has an SSH server, if it belongs to the cluster",
-        );
+        notes.add(path, what, "if it belongs to the cluster, add it under hosts with the address of an SSH server");
         return None;
     };
     let path = format!("{path}.{kind}");
@@ -170,7 +160,7 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     if let Some(key) = said("hostKey") {
         notes.add(
             &key.place,
-            "the host's key is written out there, and hactl takes its fingerprint",
+            "the file contains the host key, and hactl uses its fingerprint",
             "put the key into known_hosts, or its fingerprint (`ssh-keygen -lf FILE`) under ssh.fingerprint",
         );
     }
@@ -180,8 +170,8 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     if let Some(config) = said("configPath").filter(|_| kind == "openSSH") {
         notes.add(
             config.place,
-            format!("another OpenSSH configuration than ~/.ssh/config: {}", short(&config.value)),
-            "name it once for all hosts under ssh.config",
+            format!("an OpenSSH configuration other than ~/.ssh/config: {}", short(&config.value)),
+            "set it for all hosts under ssh.config",
         );
     }
     options(given, &format!("{path}.options"), &mut ssh, notes);
@@ -191,7 +181,7 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     Some(ssh)
 }
 
-/// OpenSSH's options: the file of host keys has a key here, and what weakens them is told.
+/// OpenSSH's options: the file of host keys has a key here; options that weaken their verification are reported.
 fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
     let mut left: Vec<&str> = Vec::new();
     let mut unchecked = false;
@@ -200,7 +190,7 @@ fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
         match option.to_ascii_lowercase().as_str() {
             "stricthostkeychecking" => unchecked |= truth(text) != Some(true),
             "userknownhostsfile" if matches!(text, "/dev/null" | "none") => unchecked = true,
-            // One file, as it is written: neither several of them nor OpenSSH's variables.
+            // Only one file without OpenSSH's variables.
             "userknownhostsfile" if !text.is_empty() && !text.contains(['$', '%', ' ', '\t']) => {
                 let said = Said::new(text, "", format!("{path}.{}", short(option)));
                 relative("UserKnownHostsFile", &said, notes);
@@ -213,14 +203,14 @@ fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
         notes.add(
             path,
             format!("OpenSSH's options are not carried over: {}", listed(&left, 10)),
-            "what matters goes into ~/.ssh/config, which hactl reads",
+            "write those that you need into ~/.ssh/config, which hactl reads",
         );
     }
     if unchecked {
         notes.add(
             path,
-            "host keys are not looked at there; hactl is strict about them",
-            "have them in known_hosts (`ssh-keyscan`, compared with the hosts), or once use --trust-first-use",
+            "host keys are not verified there; hactl verifies them",
+            "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use once",
         );
     }
 }
@@ -233,7 +223,7 @@ pub fn port(given: &Node, path: &str, notes: &mut Notes) -> Option<Said<u16>> {
         _ => {
             notes.add(
                 format!("{path}.port"),
-                format!("{} is no port: left out", short(text)),
+                format!("{} is not a port: left out", short(text)),
                 "write a number from 1 to 65535 into the new inventory",
             );
             None
@@ -246,15 +236,15 @@ fn identity(key: Said, notes: &mut Notes) -> Option<Said> {
         notes.add(
             &key.place,
             "it names a public key, for the agent: left out",
-            "load the private key into the agent, which hactl asks, or name its file under ssh.identity",
+            "load the private key into the agent, which hactl uses, or name its file under ssh.identity",
         );
         return None;
     }
     if key.value.contains('$') {
         notes.add(
             &key.place,
-            "the path holds a variable, and hactl reads none: left out",
-            "write it out under ssh.identity",
+            "the path contains a variable, which hactl does not read: left out",
+            "write the full path under ssh.identity",
         );
         return None;
     }
@@ -267,7 +257,7 @@ fn relative(what: &str, said: &Said, notes: &mut Notes) {
         notes.add(
             &said.place,
             format!("{what} is a relative path: in an inventory of hactl it starts at the inventory's directory"),
-            "put the inventory where the path holds, or write the path out",
+            "put the inventory into the folder for which the path is valid, or write the full path",
         );
     }
 }
@@ -275,7 +265,7 @@ fn relative(what: &str, said: &Said, notes: &mut Notes) {
 fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) -> Option<Said> {
     let word = |key: &str| bastion.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
     let address = word("address")?;
-    // k0sctl's own default, which is not that of the host behind it.
+    // k0sctl's default, which differs from that of the host behind it.
     let user = word("user").unwrap_or("root");
     let port = word("port").filter(|port| *port != "22").map(|port| format!(":{port}")).unwrap_or_default();
     if let Some(key) = word("keyPath")
@@ -283,14 +273,14 @@ fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) 
     {
         notes.add(
             format!("{path}.keyPath"),
-            format!("the bastion has a key of its own, and hactl would use that of the host behind it: {}", short(key)),
+            format!("the bastion has its own key, and hactl would use that of the host behind it: {}", short(key)),
             format!("write into ~/.ssh/config: Host {}, below it IdentityFile {}", short(address), short(key)),
         );
     }
     if word("hostKey").is_some() {
         notes.add(
             format!("{path}.hostKey"),
-            "the bastion's key is written out there, and hactl looks for it in known_hosts",
+            "the file contains the bastion's host key, and hactl expects it in known_hosts",
             "put the key into known_hosts",
         );
     }
@@ -298,7 +288,7 @@ fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) 
     Some(Said::new(format!("{user}@{address}{port}"), "", path))
 }
 
-/// Labels and taints that are handed to k0s as flags; other flags by their names alone.
+/// Labels and taints in k0s' flags; other flags are only reported by name.
 fn flags(node: &Node, path: &str, host: &mut Host, roles: &mut BTreeSet<Role>, notes: &mut Notes) {
     let place = format!("{path}.installFlags");
     let mut left = Vec::new();
@@ -339,8 +329,8 @@ fn flags(node: &Node, path: &str, host: &mut Host, roles: &mut BTreeSet<Role>, n
     if !left.is_empty() {
         notes.add(
             place,
-            format!("flags of k0s that hactl has no equal for: {}", listed(&left, 10)),
-            "look whether they matter; settings of Kubernetes go under `extra`",
+            format!("flags of k0s without an equivalent: {}", listed(&left, 10)),
+            "check whether you need them; settings of Kubernetes go under `extra`",
         );
     }
 }

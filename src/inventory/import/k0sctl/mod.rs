@@ -1,6 +1,6 @@
-//! k0sctl's configuration: hosts with roles and ways in, and within it k0s' own.
+//! k0sctl's configuration: hosts with roles and SSH settings, and the k0s configuration inside it.
 //!
-//! In: the file. Out: a [`Draft`]; each key that hactl has nothing for is named by its path.
+//! In: the file. Out: a [`Draft`], and notes with the path of each key that hactl does not have.
 
 mod cluster;
 mod hosts;
@@ -17,8 +17,7 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
         from: input.name.clone(),
         line: bad.line,
         why: format!("this is not YAML: {}", bad.why),
-        remedy: "look at this line and the one above: a missing `:`, quote or bracket, or another indentation"
-            .to_owned(),
+        remedy: "check this line and the one above: a missing `:`, quote or bracket, or wrong indentation".to_owned(),
     })?;
     let word = |node: &Node, key: &str| node.get(key).and_then(Node::as_text).unwrap_or_default().to_owned();
     let ours = |node: &&Node| word(node, "apiVersion").starts_with("k0sctl.k0sproject.io/");
@@ -29,11 +28,11 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
         remedy: remedy.to_owned(),
     };
     let Some(top) = documents.iter().find(ours) else {
-        return Err(other("a YAML file of some other tool".to_owned(), "name k0sctl's own file, often k0sctl.yaml"));
+        return Err(other("a YAML file of another tool".to_owned(), "name k0sctl's own file, often k0sctl.yaml"));
     };
     let version = word(top, "apiVersion");
     if version != "k0sctl.k0sproject.io/v1beta1" {
-        let remedy = "bring it to k0sctl.k0sproject.io/v1beta1, which k0sctl has used since its first release";
+        let remedy = "convert it to k0sctl.k0sproject.io/v1beta1, which k0sctl has used since its first release";
         return Err(other(format!("a k0sctl configuration of the version {}", short(&version)), remedy));
     }
     if word(top, "kind") != "Cluster" {
@@ -57,8 +56,8 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
     if spec.get("options").is_some_and(|options| !options.is_empty()) {
         notes.add(
             "spec.options",
-            "how k0sctl waits, drains and works side by side has no equal here",
-            "nothing: hactl does one host at a time, within quorum; --concurrency and --timeout are flags",
+            "k0sctl's settings for waiting, draining and concurrency have no equivalent here",
+            "nothing: hactl changes one host at a time, within quorum; --concurrency and --timeout are flags",
         );
     }
     hosts::hosts(spec, &mut draft, notes);
@@ -71,8 +70,8 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
         if k0s.get("dynamicConfig").and_then(Node::as_bool) == Some(true) {
             notes.add(
                 "spec.k0s.dynamicConfig",
-                "with it the cluster's own ClusterConfig counts, and this file may be out of date",
-                "compare it with `k0s config export` or the object in kube-system first; here the inventory always counts",
+                "with it, the ClusterConfig in the cluster applies, and this file may be out of date",
+                "first compare it with `k0s config export` or the object in kube-system; hactl uses only its inventory",
             );
         }
     }
@@ -107,7 +106,7 @@ fn cluster_name(top: &Node, notes: &mut Notes) -> Said {
     if name != given {
         notes.add(
             "metadata.name",
-            format!("{} cannot name a cluster here: it is called {name}", short(given)),
+            format!("{} cannot name a cluster of hactl: it is called {name}", short(given)),
             "choose another with --cluster NAME",
         );
     }
@@ -117,7 +116,7 @@ fn cluster_name(top: &Node, notes: &mut Notes) -> Said {
     Said::new(name, "", "metadata.name")
 }
 
-/// Names the keys of a mapping that nobody reads.
+/// Reports the keys of a mapping that are not converted.
 pub fn leave(node: &Node, path: &str, known: &[&str], notes: &mut Notes) {
     for (key, inside) in node.entries() {
         if !known.contains(&key.as_str()) && !inside.is_empty() {
@@ -125,7 +124,7 @@ pub fn leave(node: &Node, path: &str, known: &[&str], notes: &mut Notes) {
             notes.add(
                 &path,
                 format!("{} is not carried over: hactl has no key for it", short(key)),
-                "look whether it matters; settings of Kubernetes go under `extra`",
+                "check whether you need it; settings of Kubernetes go under `extra`",
             );
         }
     }

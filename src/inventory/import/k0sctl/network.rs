@@ -1,4 +1,4 @@
-//! `spec.network` of k0s' configuration: ranges, the plugin, kube-proxy, and the two balancers that k0s has of its own.
+//! `spec.network` of k0s' configuration: ranges, the plugin, kube-proxy, and k0s' two balancers.
 //!
 //! In: the mapping. Out: settings of the draft, and notes with the path of everything else.
 
@@ -26,14 +26,14 @@ pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes
         notes.add(
             &domain.place,
             format!("the DNS domain is {} there, and always cluster.local here", short(&domain.value)),
-            "change what refers to the old one",
+            "change references to the old domain",
         );
     }
     if network.at(&["dualStack", "enabled"]).and_then(Node::as_bool) == Some(true) {
         notes.add(
             format!("{path}.dualStack"),
             "IPv6 and dual-stack are not supported in this version of hactl",
-            "the new cluster is IPv4 alone",
+            "the new cluster is IPv4 only",
         );
     }
     if let Some(proxy) = network.get("kubeProxy") {
@@ -75,12 +75,12 @@ pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes
     leave(network, path, &known, notes);
 }
 
-/// k0s' own default is not flannel: what the cluster had, the new one has not.
+/// k0s' default is not flannel: the new cluster lacks some of its features.
 pub fn kube_router(path: &str, notes: &mut Notes) {
     notes.add(
         format!("{path}.provider"),
         "kube-router connects pods there, and flannel here",
-        "nothing, unless you use its BGP or its network policies, which flannel does not have; then write `cni: none` and bring it",
+        "nothing, unless you use its BGP or network policies, which flannel lacks; then set `cni: none` and install it",
     );
 }
 
@@ -95,8 +95,8 @@ fn kube_proxy(proxy: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         draft.kube_proxy = Some(Said::new("none", "network.kubeProxy.disabled", format!("{path}.disabled")));
         notes.add(
             format!("{path}.disabled"),
-            "nobody implements Services until your network plugin does",
-            "install one that does, or take kubeProxy: none out",
+            "Services do not work until your network plugin implements them",
+            "install such a plugin, or remove kubeProxy: none",
         );
         return;
     }
@@ -107,8 +107,8 @@ fn kube_proxy(proxy: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         if proxy.get(mode).is_some_and(|node| !at_rest(node)) {
             notes.add(
                 format!("{path}.{mode}"),
-                format!("what kube-proxy does by {mode} is not carried over: it uses nftables here"),
-                "nothing, or write what matters as nftables under extra.kube-proxy.config",
+                format!("kube-proxy's settings for {mode} are not carried over: it uses nftables here"),
+                "nothing, or write the settings that you need as nftables under extra.kube-proxy.config",
             );
         }
     }
@@ -123,7 +123,7 @@ fn kube_proxy(proxy: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     }
 }
 
-/// Whether it only says that nothing is set, as in what `k0s config create` prints.
+/// Whether it contains no settings, as in the output of `k0s config create`.
 fn at_rest(node: &Node) -> bool {
     let nothing = |text: &str| truth(text) == Some(false) || text == "0s";
     node.is_empty()
@@ -137,7 +137,7 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
     if let Some(kind) = text(balancing, "type").filter(|kind| !kind.eq_ignore_ascii_case("keepalived")) {
         notes.add(
             format!("{path}.type"),
-            format!("{} looks after the virtual address there, and keepalived here", short(kind)),
+            format!("{} manages the virtual address there, and keepalived here", short(kind)),
             "nothing",
         );
     }
@@ -161,7 +161,7 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
         notes.add(
             top,
             "controlPlaneLoadBalancing has no virtual address: left out",
-            "give one with --vip ADDRESS, if there is to be one",
+            "set one with --vip ADDRESS, if you want one",
         );
         return;
     };
@@ -176,8 +176,8 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
         if id.is_none() {
             notes.add(
                 &place,
-                "virtualRouterID is no number from 1 to 255: left out",
-                "write one under endpoint.vrid, or leave it to hactl",
+                "virtualRouterID is not a number from 1 to 255: left out",
+                "write one under endpoint.vrid, or use hactl's default",
             );
         }
         Some(Said::new(id?, "", place))
@@ -187,18 +187,18 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
         notes.add(
             format!("{path}.vrrpInstances"),
             format!("hactl has one virtual address; left out: {}", listed(&others, 8)),
-            "move clients of the others to the first, or look after them yourself",
+            "move clients of the others to the first, or manage the others yourself",
         );
     }
 }
 
-/// What one of keepalived's instances says besides its addresses.
+/// The settings of a keepalived instance besides its addresses.
 fn instance(given: &Node, place: &str, notes: &mut Notes) {
     if given.get("authPass").is_some() {
         notes.add(
             format!("{place}.authPass"),
-            "authPass is a password, and none is carried over",
-            "nothing: hactl's keepalived speaks to the hosts of the inventory alone, by their addresses",
+            "authPass is a password, and passwords are not carried over",
+            "nothing: hactl's keepalived talks only to the hosts of the inventory, by their addresses",
         );
     }
     let speaking = ["advertIntervalSeconds", "unicastSourceIP", "unicastPeers"];
@@ -207,8 +207,8 @@ fn instance(given: &Node, place: &str, notes: &mut Notes) {
     if !speaking.is_empty() {
         notes.add(
             place,
-            format!("how keepalived's hosts speak to one another is not carried over: {}", listed(&speaking, 3)),
-            "nothing: hactl's speak to the balancers of the inventory alone, by the hosts' addresses, five times a second",
+            format!("keepalived's settings for advertisements are not carried over: {}", listed(&speaking, 3)),
+            "nothing: hactl's keepalived sends them to the balancers of the inventory only, five times a second",
         );
     }
     let known = [

@@ -1,4 +1,5 @@
-//! Kubespray's variables that hactl has keys for: versions, networks, proxies, flags; `endpoint` and `mirrors` have the rest.
+//! Kubespray's variables with a key in hactl: versions, networks, proxies, flags; `endpoint` and `mirrors` have the
+//! rest.
 //!
 //! In: the variables of a control-plane host. Out: settings of the draft.
 
@@ -10,7 +11,7 @@ use super::endpoint::{endpoint, place_of};
 use super::mirrors::mirrors;
 use crate::model::desired::MOST_QUOTA_GIB;
 
-/// Reads what concerns the cluster as a whole.
+/// Reads the settings of the whole cluster.
 pub fn cluster(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     if let Some(version) = scope.text("kube_version", notes) {
         draft.kubernetes = shared::kubernetes(&version, notes);
@@ -22,8 +23,8 @@ pub fn cluster(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         if let Some(domain) = scope.text(key, notes).filter(|said| said.value != "cluster.local") {
             notes.add(
                 &domain.place,
-                format!("{key} is the DNS domain {} there; here that is always cluster.local", short(&domain.value)),
-                "change what refers to the old one; the cluster's own name is --cluster NAME",
+                format!("{key} is the DNS domain {} there; here it is always cluster.local", short(&domain.value)),
+                "change references to the old domain; --cluster NAME sets the cluster's name",
             );
         }
     }
@@ -42,8 +43,8 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         if v4.is_none() {
             notes.add(
                 &said.place,
-                format!("{} has no range of IPv4: left out", said.key),
-                "write one under network.pods or network.services, if hactl's own does not suit",
+                format!("{} has no IPv4 range: left out", said.key),
+                "write one under network.pods or network.services, if hactl's default does not suit",
             );
         }
         Some(Said { value: v4?, ..said })
@@ -55,8 +56,9 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     } else if scope.raw("kube_network_plugin").is_none() {
         notes.add(
             &draft.file,
-            "nothing says which network plugin it is: Calico there, which is Kubespray's own choice, and flannel here",
-            "nothing, unless you use what flannel does not have, such as network policies; then write `cni: none` and bring it",
+            "no network plugin is set: that means Calico, Kubespray's default, there, and flannel here",
+            "nothing, unless you use features that flannel lacks, such as network policies; then set `cni: none` and \
+             install your plugin",
         );
     }
     if let Some(mode) = scope.text("kube_proxy_mode", notes) {
@@ -67,16 +69,16 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     {
         notes.add(
             &said.place,
-            "nobody implements Services until your network plugin does",
-            "install one that does, or take kubeProxy: none out",
+            "Services do not work until your network plugin implements them",
+            "install such a plugin, or remove kubeProxy: none",
         );
         draft.kube_proxy = Some(Said::new("none", "kube_proxy_remove", said.place));
     }
     if let Some(prefix) = scope.text("kube_network_node_prefix", notes).filter(|said| said.value != "24") {
         notes.add(
             &prefix.place,
-            format!("each node takes a /{} of the pod range there, and a /24 here", short(&prefix.value)),
-            "see that network.pods has a /24 for every node",
+            format!("each Node gets a /{} of the pod range there, and a /24 here", short(&prefix.value)),
+            "check that network.pods has a /24 for every Node",
         );
     }
     for key in ["enable_dual_stack_networks", "ipv6_stack"] {
@@ -84,7 +86,7 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             notes.add(
                 &said.place,
                 "IPv6 and dual-stack are not supported in this version of hactl",
-                "the new cluster is IPv4 alone",
+                "the new cluster is IPv4 only",
             );
         }
     }
@@ -112,7 +114,7 @@ fn components(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         if !var.node.is_map() && !var.node.is_empty() {
             notes.add(
                 &var.place,
-                format!("{key} is no mapping: left out"),
+                format!("{key} is not a mapping: left out"),
                 format!("write its flags under extra.{component}.args"),
             );
         }
@@ -121,7 +123,7 @@ fn components(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
                 Some(text) => shared::arg(draft, component, flag, Said::new(text, key, &*var.place), notes),
                 None => notes.add(
                     &var.place,
-                    format!("{} is no single value: left out", short(flag)),
+                    format!("{} is not a single value: left out", short(flag)),
                     format!("write it under extra.{component}.args"),
                 ),
             }
@@ -150,7 +152,7 @@ fn components(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             }
             _ => notes.add(
                 &var.place,
-                "kubelet_config_extra_args is no mapping: left out",
+                "kubelet_config_extra_args is not a mapping: left out",
                 "write its fields under extra.kubelet.config",
             ),
         }
@@ -163,14 +165,14 @@ fn components(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             }
             Err(_) => notes.add(
                 &pods.place,
-                format!("kubelet_max_pods is no number: {}; left out", short(&pods.value)),
+                format!("kubelet_max_pods is not a number: {}; left out", short(&pods.value)),
                 "write maxPods under extra.kubelet.config",
             ),
         }
     }
 }
 
-/// Reads what concerns etcd.
+/// Reads etcd's settings.
 pub fn etcd(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     draft.etcd_data_dir =
         scope.text("etcd_data_dir", notes).filter(|said| said.value.trim_end_matches('/') != "/var/lib/etcd");
@@ -186,7 +188,7 @@ pub fn etcd(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             }
             Err(_) => notes.add(
                 &said.place,
-                format!("etcd_quota_backend_bytes is no number: {}", short(&said.value)),
+                format!("etcd_quota_backend_bytes is not a number: {}", short(&said.value)),
                 "write it under etcd.quotaGiB",
             ),
         }
@@ -194,14 +196,14 @@ pub fn etcd(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     if let Some(kind) = scope.text("etcd_deployment_type", notes).filter(|said| said.value != "host") {
         notes.add(
             &kind.place,
-            format!("etcd runs by {} there, and as a unit of systemd here", short(&kind.value)),
+            format!("etcd is deployed by {} there, and as a systemd unit here", short(&kind.value)),
             "nothing",
         );
     }
     if scope.is_true("etcd_kubeadm_enabled", notes) == Some(true) {
         notes.add(
             place_of(scope, "etcd_kubeadm_enabled"),
-            "etcd runs by kubeadm there, and as a unit of systemd here",
+            "etcd is deployed by kubeadm there, and as a systemd unit here",
             "nothing",
         );
     }

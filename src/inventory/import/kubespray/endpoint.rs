@@ -1,4 +1,4 @@
-//! Where clients find the API, as Kubespray has it: kube-vip, somebody's balancer, or one on every node.
+//! Kubespray's endpoint: kube-vip, an external balancer, or one on every Node.
 //!
 //! In: the variables of a control-plane host. Out: one endpoint, and a note for each of the others: hactl has one.
 
@@ -7,7 +7,7 @@ use super::super::draft::{Draft, Said, Way};
 use super::super::node::Node;
 use super::super::notes::{Notes, listed, short};
 
-/// The port that goes without saying.
+/// The default port.
 const PORT: u16 = 6443;
 
 /// Reads it.
@@ -19,8 +19,8 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     if scope.is_true("kube_vip_services_enabled", notes) == Some(true) {
         notes.add(
             place_of(scope, "kube_vip_services_enabled"),
-            "kube-vip gives addresses to Services there; hactl has nothing for that",
-            "install MetalLB, kube-vip or Cilium's own, as a manifest",
+            "kube-vip assigns addresses to Services there; hactl has no equivalent",
+            "install MetalLB, kube-vip or Cilium's load balancer as a manifest",
         );
     }
     let kube_vip = kube_vip(scope, notes);
@@ -35,10 +35,10 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             notes.add(
                 &address.place,
                 format!(
-                    "clients have {} there (loadbalancer_apiserver), and here kube-vip's address is the endpoint",
+                    "clients use {} there (loadbalancer_apiserver), and here kube-vip's address is the endpoint",
                     short(&address.value)
                 ),
-                format!("use --external {}:{port} if that is to be the endpoint", short(&address.value)),
+                format!("use --external {}:{port} to make that the endpoint", short(&address.value)),
             );
         }
         draft.endpoint = Some(Way::Vip(vip));
@@ -55,7 +55,7 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             notes.add(
                 port.place,
                 "loadbalancer_apiserver has a port and no address: left out",
-                "use --external HOST:PORT if a balancer of yours is to be the endpoint",
+                "use --external HOST:PORT to make your own balancer the endpoint",
             );
         }
         of_every_node(scope, draft, local, local_port.or(api), notes);
@@ -63,7 +63,7 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     draft.sans = scope.list("supplementary_addresses_in_ssl_keys", notes);
 }
 
-/// The address that kube-vip looks after for the control plane, with its interface.
+/// The address that kube-vip manages for the control plane, with its interface.
 fn kube_vip(scope: &Scope<'_>, notes: &mut Notes) -> Option<(Said, Option<Said>)> {
     let enabled = scope.is_true("kube_vip_enabled", notes) == Some(true);
     let of_control_plane = scope.is_true("kube_vip_controlplane_enabled", notes) != Some(false);
@@ -75,8 +75,8 @@ fn kube_vip(scope: &Scope<'_>, notes: &mut Notes) -> Option<(Said, Option<Said>)
             for said in [address, interface].into_iter().flatten() {
                 notes.add(
                     &said.place,
-                    format!("{} is not carried over: kube-vip looks after no address of the control plane", said.key),
-                    "use --vip ADDRESS if hactl is to look after one; its interface goes under endpoint.interface",
+                    format!("{} is not carried over: kube-vip manages no address of the control plane", said.key),
+                    "use --vip ADDRESS for an address managed by hactl; its interface goes under endpoint.interface",
                 );
             }
             None
@@ -84,7 +84,7 @@ fn kube_vip(scope: &Scope<'_>, notes: &mut Notes) -> Option<(Said, Option<Said>)
     }
 }
 
-/// Somebody's own balancer.
+/// An external balancer.
 #[derive(Default)]
 struct Outside {
     address: Option<Said>,
@@ -103,14 +103,14 @@ fn outside(scope: &Scope<'_>, notes: &mut Notes) -> Outside {
     if !var.node.is_map() {
         notes.add(
             &var.place,
-            "loadbalancer_apiserver is no mapping with an address: left out",
-            "use --external HOST:PORT if a balancer of yours is to be the endpoint",
+            "loadbalancer_apiserver is not a mapping with an address: left out",
+            "use --external HOST:PORT to make your own balancer the endpoint",
         );
     } else if !unread.is_empty() {
         notes.add(
             &var.place,
-            format!("of loadbalancer_apiserver not carried over: {}", listed(&unread, 10)),
-            "look whether it matters to your balancer",
+            format!("keys of loadbalancer_apiserver not carried over: {}", listed(&unread, 10)),
+            "check whether your balancer needs them",
         );
     }
     let port = inside("port").and_then(|said| match said.value.parse::<u16>() {
@@ -118,7 +118,7 @@ fn outside(scope: &Scope<'_>, notes: &mut Notes) -> Outside {
         _ => {
             notes.add(
                 &said.place,
-                format!("{} is no port: {}", said.key, short(&said.value)),
+                format!("{} is not a port: {}", said.key, short(&said.value)),
                 "write a number from 1 to 65535 at the endpoint of the new inventory",
             );
             None
@@ -127,7 +127,7 @@ fn outside(scope: &Scope<'_>, notes: &mut Notes) -> Outside {
     Outside { address: inside("address"), port }
 }
 
-/// A balancer on every node, or none at all.
+/// A balancer on every Node, or none.
 fn of_every_node(
     scope: &Scope<'_>,
     draft: &mut Draft,
@@ -137,14 +137,18 @@ fn of_every_node(
 ) {
     let place = scope.raw("loadbalancer_apiserver_localhost").map(|var| var.place.clone());
     if local == Some(false) {
-        notes.add(place.unwrap_or_default(), "there is no load balancer there: all clients have the first control-plane host's API server, and lose it with that host", "choose an endpoint: --vip, --external or --local");
+        notes.add(
+            place.unwrap_or_default(),
+            "there is no load balancer there: all clients depend on the API server of the first control-plane host",
+            "choose an endpoint: --vip, --external or --local",
+        );
         return;
     }
     if place.is_none() {
         notes.add(
             &draft.file,
-            "nothing says where clients find the API, so every node has a balancer of its own, as with Kubespray",
-            "for an address that people can use as well give --vip ADDRESS or --external HOST:PORT",
+            "no endpoint is set, so every Node runs its own balancer, as with Kubespray",
+            "use --vip ADDRESS or --external HOST:PORT for an address that people can use too",
         );
     }
     draft.endpoint = Some(Way::Local(Said::new(
@@ -155,13 +159,13 @@ fn of_every_node(
     draft.endpoint_port = port.filter(|port| port.value != PORT);
 }
 
-/// Tells of a balancer on every node where something else is the endpoint.
+/// Reports a balancer on every Node that another endpoint replaces.
 fn both(scope: &Scope<'_>, local: Option<bool>, by: &str, notes: &mut Notes) {
     if local == Some(true) {
         notes.add(
             place_of(scope, "loadbalancer_apiserver_localhost"),
-            format!("there is a balancer on every node and {by} as well: the endpoint is one of them here, {by}"),
-            "nothing, or use --local if it is to be the balancer on every node",
+            format!("there is a balancer on every Node and {by} as well: here the endpoint is {by}"),
+            "nothing, or use --local for the balancer on every Node",
         );
     }
 }

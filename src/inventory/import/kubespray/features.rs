@@ -1,13 +1,13 @@
-//! What Kubespray installs or arranges besides, and hactl has no equal for: told with one line of what to do.
+//! Kubespray's features without an equivalent in hactl: one note each, with what to do.
 //!
-//! In: the variables. Out: notes. What is switched off there is nothing here, and needs no word.
+//! In: the variables. Out: notes. Disabled features need none.
 
 use super::super::ansible::groups::Var;
 use super::super::ansible::scope::Scope;
 use super::super::node::{Node, truth};
 use super::super::notes::{Notes, listed, short};
 
-/// What is installed when a variable is true.
+/// Components that Kubespray installs if a variable is true.
 const INSTALLED: [(&str, &str); 26] = [
     ("dashboard_enabled", "the dashboard"),
     ("registry_enabled", "a registry"),
@@ -26,7 +26,7 @@ const INSTALLED: [(&str, &str); 26] = [
     ("argocd_enabled", "Argo CD"),
     ("node_feature_discovery_enabled", "Node Feature Discovery"),
     ("scheduler_plugins_enabled", "the scheduler plugins"),
-    ("kubelet_csr_approver_enabled", "the kubelet CSR approver (hactl approves kubelets' certificates by itself)"),
+    ("kubelet_csr_approver_enabled", "the kubelet CSR approver (hactl approves kubelet certificates automatically)"),
     ("kube_network_plugin_multus", "Multus"),
     ("cinder_csi_enabled", "the Cinder CSI driver"),
     ("aws_ebs_csi_enabled", "the EBS CSI driver"),
@@ -37,14 +37,14 @@ const INSTALLED: [(&str, &str); 26] = [
     ("deploy_netchecker", "netchecker"),
 ];
 
-/// What is arranged otherwise when a variable is true.
+/// Other settings that differ if a variable is true.
 const ARRANGED: [(&str, &str, &str); 19] = [
-    ("helm_enabled", "helm is installed on the hosts there", "install it where you work"),
-    ("krew_enabled", "krew is installed on the hosts there", "install it where you work"),
+    ("helm_enabled", "helm is installed on the hosts there", "install it on your own machine"),
+    ("krew_enabled", "krew is installed on the hosts there", "install it on your own machine"),
     (
         "enable_nodelocaldns",
-        "a DNS cache runs on every node there, and CoreDNS alone here",
-        "nothing, or bring NodeLocal DNSCache as a manifest",
+        "a DNS cache runs on every Node there, and only CoreDNS here",
+        "nothing, or add NodeLocal DNSCache as a manifest",
     ),
     (
         "kata_containers_enabled",
@@ -59,7 +59,7 @@ const ARRANGED: [(&str, &str, &str); 19] = [
     (
         "crun_enabled",
         "crun is a runtime there",
-        "hactl brings runc; write another runtime under extra.containerd.config",
+        "hactl installs runc; write another runtime under extra.containerd.config",
     ),
     (
         "nvidia_accelerator_enabled",
@@ -69,7 +69,7 @@ const ARRANGED: [(&str, &str, &str); 19] = [
     (
         "kubernetes_audit",
         "the API servers write an audit log by Kubespray's policy there",
-        "nothing: hactl writes one, by a policy of its own",
+        "nothing: hactl writes one by its own policy",
     ),
     (
         "kubernetes_audit_webhook",
@@ -78,85 +78,85 @@ const ARRANGED: [(&str, &str, &str); 19] = [
     ),
     (
         "kube_encrypt_secret_data",
-        "Secrets are encrypted in etcd by Kubespray's key there",
-        "nothing: hactl encrypts them with a key of its own",
+        "Secrets are encrypted in etcd with Kubespray's key there",
+        "nothing: hactl encrypts them with its own key",
     ),
-    ("kube_oidc_auth", "people log in by OIDC there", "write the issuer under authentication.jwt"),
+    ("kube_oidc_auth", "users authenticate by OIDC there", "write the issuer under authentication.jwt"),
     (
         "kube_token_auth",
-        "a file of tokens lets people in there",
+        "users authenticate with a token file there",
         "use certificates, OIDC (authentication.jwt) or service accounts",
     ),
     (
         "kube_webhook_token_auth",
-        "a webhook lets people in there",
-        "use authentication.jwt: hactl has no webhook for tokens",
+        "a webhook authenticates tokens there",
+        "use authentication.jwt: hactl does not support token webhooks",
     ),
     (
         "kube_webhook_authorization",
-        "a webhook decides what people may do there",
-        "use RBAC: hactl has no webhook for it",
+        "a webhook authorizes requests there",
+        "use RBAC: hactl does not support authorization webhooks",
     ),
     (
         "podsecuritypolicy_enabled",
-        "PodSecurityPolicy is on there, and Kubernetes has removed it",
+        "PodSecurityPolicy is enabled there, and Kubernetes has removed it",
         "label namespaces with pod-security.kubernetes.io/enforce",
     ),
     (
         "kube_proxy_strict_arp",
-        "kube-proxy is strict about ARP there, which only ipvs needs",
+        "kube-proxy uses strict ARP there, which only ipvs needs",
         "nothing: hactl's kube-proxy uses nftables",
     ),
     (
         "enable_coredns_k8s_endpoint_pod_names",
-        "CoreDNS knows the pods behind a headless Service by their names there",
-        "give such pods a hostname and a subdomain, as a StatefulSet does",
+        "CoreDNS resolves pods of a headless Service by their names there",
+        "set hostname and subdomain of such pods, as a StatefulSet does",
     ),
     (
         "ignore_assert_errors",
-        "Kubespray goes on where its checks fail",
-        "see what `hactl plan` finds; preflight.ignore names checks that only warn",
+        "Kubespray continues when its checks fail",
+        "run `hactl plan`; preflight.ignore lists checks that only warn",
     ),
     (
         "auto_renew_certificates",
         "a timer renews certificates there",
-        "nothing: `hactl up` renews those that expire, and `status` tells of them",
+        "nothing: `hactl up` renews those that expire, and `status` reports them",
     ),
 ];
 
-/// What matters as soon as it is set.
+/// Variables that need a note as soon as they are set.
 const SET: [(&str, &str, &str); 19] = [
     ("cloud_provider", "a cloud provider is set", "install its cloud controller manager as a manifest"),
     ("external_cloud_provider", "a cloud controller manager is set", "install it as a manifest"),
     (
         "kube_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kube_apiserver_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kube_controller_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kube_scheduler_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kube_proxy_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kubelet_feature_gates",
-        "feature gates: they come and go with the versions",
-        "write those that matter under extra.COMPONENT.args",
+        "feature gates, which depend on the version",
+        "write those that you need under extra.COMPONENT.args",
     ),
     (
         "kubelet_custom_flags",
@@ -166,19 +166,19 @@ const SET: [(&str, &str, &str); 19] = [
     (
         "kubelet_node_custom_flags",
         "flags of some kubelets",
-        "all kubelets have the same here: extra.kubelet.args, extra.kubelet.config",
+        "all kubelets have the same flags here: extra.kubelet.args, extra.kubelet.config",
     ),
     (
         "upstream_dns_servers",
         "DNS servers for the hosts and CoreDNS",
-        "set them on the hosts; CoreDNS asks whom its host asks",
+        "set them on the hosts; CoreDNS uses the DNS servers of its host",
     ),
     ("nameservers", "DNS servers for the hosts", "set them on the hosts"),
     ("searchdomains", "search domains for the hosts", "set them on the hosts"),
-    ("dns_etchosts", "entries of CoreDNS' own hosts file", "change its ConfigMap by a manifest of yours"),
+    ("dns_etchosts", "entries of CoreDNS' own hosts file", "change its ConfigMap with your own manifest"),
     (
         "tls_min_version",
-        "the oldest TLS of the components",
+        "the minimum TLS version of the components",
         "nothing: hactl sets it; the kubelet's is tlsMinVersion under extra.kubelet.config",
     ),
     (
@@ -188,18 +188,18 @@ const SET: [(&str, &str, &str); 19] = [
     ),
     (
         "kube_proxy_nodeport_addresses",
-        "it says which addresses of the hosts answer for NodePorts",
+        "the addresses of the hosts that answer for NodePorts",
         "write the ranges as nodePortAddresses under extra.kube-proxy.config",
     ),
     (
         "kube_proxy_nodeport_addresses_cidr",
-        "it says which addresses of the hosts answer for NodePorts",
+        "the addresses of the hosts that answer for NodePorts",
         "write the ranges as nodePortAddresses under extra.kube-proxy.config",
     ),
     ("docker_registry_mirrors", "mirrors for Docker", "write them under registries.mirrors"),
 ];
 
-/// Paths, users and habits of Kubespray itself: they say how it works, not what the cluster is.
+/// Paths, users and other settings of Kubespray itself, which do not describe the cluster.
 const ITS_OWN: [&str; 38] = [
     "kube_config_dir",
     "kube_script_dir",
@@ -241,14 +241,14 @@ const ITS_OWN: [&str; 38] = [
     "kubectl_localhost",
 ];
 
-/// Tells what is on, for any of the hosts: what is there for workers alone is there.
+/// Reports features that are enabled for any of the hosts.
 pub fn features(scopes: &[&Scope<'_>], notes: &mut Notes) {
     let is_on = |var: &Var| var.node.as_text().and_then(truth) == Some(true);
     for (key, what) in INSTALLED {
         for place in places(scopes, key, is_on) {
             notes.add(
                 place,
-                format!("{key}: Kubespray installs {what}, and hactl nothing that it does not need itself"),
+                format!("{key}: Kubespray installs {what}; hactl does not"),
                 "put its manifests into a folder, and name that under `manifests`",
             );
         }
@@ -271,8 +271,8 @@ pub fn features(scopes: &[&Scope<'_>], notes: &mut Notes) {
         if let Some(said) = said.filter(|said| said.value != "containerd") {
             notes.add(
                 place,
-                format!("containers run by {} there, and by containerd here", short(&said.value)),
-                "see that nothing of yours asks for its socket",
+                format!("the container runtime is {} there, and containerd here", short(&said.value)),
+                "check that nothing of yours uses its socket",
             );
         }
     }
@@ -281,12 +281,12 @@ pub fn features(scopes: &[&Scope<'_>], notes: &mut Notes) {
         notes.add(
             place,
             "kubeadm_patches changes manifests of the components",
-            "write what they set under extra.COMPONENT",
+            "write their settings under extra.COMPONENT",
         );
     }
 }
 
-/// Where a variable is set so for some host; each place once.
+/// The places where a variable has such a value for a host, each once.
 fn places(scopes: &[&Scope<'_>], key: &str, meant: impl Fn(&Var) -> bool) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     for var in scopes.iter().filter_map(|scope| scope.raw(key)).filter(|var| meant(var)) {
@@ -297,13 +297,14 @@ fn places(scopes: &[&Scope<'_>], key: &str, meant: impl Fn(&Var) -> bool) -> Vec
     places
 }
 
-/// Whether anything is set. Kubespray's sample makes one variable from another in every inventory, of nothing where that is not set.
+/// Whether a variable is set. Kubespray's sample derives one variable from another in every inventory, also if that is
+/// not set.
 fn is_set(var: &Var) -> bool {
     let text = var.node.as_text().unwrap_or_default();
     !var.node.is_empty() && truth(text) != Some(false) && !text.contains("kube_proxy_nodeport_addresses_cidr")
 }
 
-/// Names of Services for those outside, in a zone of their own.
+/// External names of Services, in their own zone.
 fn outside_names(scopes: &[&Scope<'_>], is_on: impl Fn(&Var) -> bool, notes: &mut Notes) {
     let zones: Vec<&str> = scopes
         .iter()
@@ -313,15 +314,15 @@ fn outside_names(scopes: &[&Scope<'_>], is_on: impl Fn(&Var) -> bool, notes: &mu
         notes.add(
             place,
             format!(
-                "enable_coredns_k8s_external: CoreDNS answers for Services to those outside there, in the zone {}",
+                "enable_coredns_k8s_external: CoreDNS resolves Services for external clients there, in the zone {}",
                 short(zones.first().unwrap_or(&"k8s_external.local"))
             ),
-            "run a CoreDNS of your own for that zone, with the plugin k8s_external, as a manifest",
+            "run your own CoreDNS for that zone, with the plugin k8s_external, as a manifest",
         );
     }
 }
 
-/// Names what concerns Kubespray alone, in one place for all of it.
+/// Reports all variables that only concern Kubespray, in one note.
 pub fn its_own(scopes: &[&Scope<'_>], notes: &mut Notes) {
     let set = ITS_OWN.iter().filter_map(|key| {
         let places = places(scopes, key, |var| !var.node.is_empty());
@@ -332,7 +333,7 @@ pub fn its_own(scopes: &[&Scope<'_>], notes: &mut Notes) {
         let keys: Vec<&str> = set.iter().map(|(key, _)| *key).collect();
         notes.add(
             place.rsplit_once(':').map_or(place.as_str(), |(file, _)| file),
-            format!("these say how Kubespray itself works: {}", listed(&keys, keys.len())),
+            format!("these concern only Kubespray itself: {}", listed(&keys, keys.len())),
             "nothing: hactl has its own directories, users and add-ons",
         );
     }

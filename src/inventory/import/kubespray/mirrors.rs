@@ -1,7 +1,7 @@
 //! Mirrors of registries, in the two shapes that Kubespray has had.
 //!
-//! In: the variables of a control-plane host. Out: registries with the URLs of their mirrors, and notes for all else that is said of them.
-//! Nothing is shown of a URL that carries a password.
+//! In: the variables of a control-plane host. Out: registries with the URLs of their mirrors, and notes for their other
+//! settings. A URL that contains a password is never shown.
 
 use super::super::ansible::groups::Var;
 use super::super::ansible::scope::Scope;
@@ -32,7 +32,7 @@ pub fn mirrors(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             if !urls.is_empty() && found.len() != urls.items().len().max(1) {
                 notes.add(
                     &var.place,
-                    format!("of the mirrors of {} some are no addresses: left out", short(registry)),
+                    format!("some mirrors of {} are not addresses: left out", short(registry)),
                     "write them under registries.mirrors",
                 );
             }
@@ -44,20 +44,20 @@ pub fn mirrors(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     if let Some(var) = scope.raw("containerd_registry_auth").filter(|var| !var.node.is_empty()) {
         notes.add(
             &var.place,
-            "containerd_registry_auth holds passwords, and none is carried over",
+            "containerd_registry_auth contains passwords, which are not carried over",
             "write user:password into a file for each registry, and name it under registries.credentials",
         );
     }
     if let Some(var) = scope.raw("containerd_insecure_registries").filter(|var| !var.node.is_empty()) {
         notes.add(
             &var.place,
-            "registries are used without looking at their certificates there",
-            "write a mirror with http://, or name the authority under registries.ca",
+            "certificates of registries are not verified there",
+            "write a mirror with http://, or add the CA under registries.ca",
         );
     }
 }
 
-/// Adds a mirror, unless its URL carries a password.
+/// Adds a mirror, unless its URL contains a password.
 fn add(registry: &str, url: &str, var: &Var, draft: &mut Draft, notes: &mut Notes) -> bool {
     let said = Said::new(url.trim(), "containerd_registries_mirrors", var.place.as_str());
     let Some(said) = shared::url(said, notes) else { return false };
@@ -73,7 +73,7 @@ fn registry(item: &Node, var: &Var, draft: &mut Draft, notes: &mut Notes) {
     let Some(registry) = item.get("prefix").and_then(Node::as_text).map(str::trim) else {
         notes.add(
             &var.place,
-            "mirrors without a prefix, which would say of which registry they are: left out",
+            "mirrors without a prefix, which names their registry: left out",
             "write them under registries.mirrors, below the registry's name",
         );
         return;
@@ -82,10 +82,10 @@ fn registry(item: &Node, var: &Var, draft: &mut Draft, notes: &mut Notes) {
         notes.add(
             &var.place,
             format!(
-                "what {} has no mirror of comes from another server there, and from the registry itself here",
+                "images of {} that no mirror has come from another server there, and from the registry itself here",
                 short(registry)
             ),
-            "name that server as the last of its mirrors under registries.mirrors",
+            "add that server as the last of its mirrors under registries.mirrors",
         );
     }
     left(item, &["prefix", "server", "mirrors"], var, notes);
@@ -106,21 +106,21 @@ fn registry(item: &Node, var: &Var, draft: &mut Draft, notes: &mut Notes) {
             }
             None => notes.add(
                 &var.place,
-                format!("a mirror of {} names no host: left out", short(registry)),
+                format!("a mirror of {} has no host: left out", short(registry)),
                 "write its URL under registries.mirrors",
             ),
         }
     }
 }
 
-/// What is said of a mirror besides its URL.
+/// Settings of a mirror besides its URL.
 fn mirror(given: &Node, url: &str, var: &Var, notes: &mut Notes) {
     let host = short(url.trim_start_matches("https://").trim_start_matches("http://"));
     if given.get("skip_verify").and_then(Node::as_bool) == Some(true) && url.starts_with("https://") {
         notes.add(
             &var.place,
-            format!("the certificate of {host} is not looked at there, and always is here"),
-            "name the PEM file of its authority under registries.ca",
+            format!("the certificate of {host} is not verified there, and always verified here"),
+            "add the PEM file of its CA under registries.ca",
         );
     }
     if let Some(able) = given.get("capabilities") {
@@ -129,21 +129,21 @@ fn mirror(given: &Node, url: &str, var: &Var, notes: &mut Notes) {
             let able: Vec<&str> = able.into_iter().collect();
             notes.add(
                 &var.place,
-                format!("{host} is asked for other things there ({}), and to pull and resolve here", listed(&able, 5)),
-                "take it out of registries.mirrors if it must not say which image a tag stands for",
+                format!("{host} has other capabilities there ({}), and pull and resolve here", listed(&able, 5)),
+                "remove it from registries.mirrors if it must not resolve tags",
             );
         }
     }
-    // hactl takes a URL for the API's root when its path begins with /v2/ and goes on.
+    // hactl uses a URL as the API's root if its path begins with /v2/ and a name.
     let path = host.split_once('/').map_or("", |(_, path)| path);
     let whole = path.strip_prefix("v2/").is_some_and(|more| !more.is_empty());
     if given.get("override_path").and_then(Node::as_bool).is_some_and(|wanted| wanted != whole) {
         let (there, here) =
-            if whole { ("below /v2 of it", "below it as it is") } else { ("below it as it is", "below /v2 of it") };
+            if whole { ("below /v2 of it", "directly below it") } else { ("directly below it", "below /v2 of it") };
         notes.add(
             &var.place,
-            format!("override_path: images of {host} lie {there} there, and are looked for {here}"),
-            "correct the URL under registries.mirrors: hactl puts /v2 behind it, unless its path begins with /v2/ and a name",
+            format!("override_path: images of {host} are {there} there, and {here} here"),
+            "correct the URL under registries.mirrors: hactl appends /v2, unless its path begins with /v2/ and a name",
         );
     }
     for more in ["ca", "client", "header"] {
@@ -151,7 +151,7 @@ fn mirror(given: &Node, url: &str, var: &Var, notes: &mut Notes) {
             notes.add(
                 &var.place,
                 format!("{more} of a mirror is not carried over"),
-                "authorities go under registries.ca, logins under registries.credentials, as files",
+                "CAs go under registries.ca, logins under registries.credentials, as files",
             );
         }
     }
@@ -164,7 +164,7 @@ fn left(node: &Node, known: &[&str], var: &Var, notes: &mut Notes) {
     if !keys.is_empty() {
         notes.add(
             &var.place,
-            format!("of the mirrors not carried over: {}", listed(&keys, 10)),
+            format!("settings of mirrors not carried over: {}", listed(&keys, 10)),
             "nothing, unless your mirror needs it: hactl has no key for it",
         );
     }

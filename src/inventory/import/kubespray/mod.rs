@@ -1,7 +1,7 @@
-//! Kubespray's inventories: Ansible's, with variables that say what the cluster should be.
+//! Kubespray inventories: Ansible inventories with variables that describe the cluster.
 //!
-//! In: an inventory with its `group_vars`. Out: a [`Draft`]. `cluster`, `endpoint` and `mirrors` read what hactl has as well, `features`
-//! names what it has not.
+//! In: an inventory with its `group_vars`. Out: a [`Draft`]. `cluster`, `endpoint` and `mirrors` read the settings that
+//! hactl has, `features` reports those that it does not have.
 
 mod cluster;
 mod endpoint;
@@ -16,7 +16,8 @@ use super::notes::{Notes, listed, short};
 use super::{Files, ImportError, Input, Wishes};
 use crate::model::desired::Role;
 
-/// Groups that Kubespray makes itself: its samples have `group_vars/k8s_cluster` and no such group, and old names stand for new ones.
+/// Groups that Kubespray derives: its samples have `group_vars/k8s_cluster` and no such group, and old names are
+/// aliases of new ones.
 const GROUPS: ansible::Implied = &[
     ("kube_control_plane", &["kube-master"]),
     ("kube_node", &["kube-node"]),
@@ -42,7 +43,7 @@ pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes
         let host = draft.hosts.iter().find(|host| host.roles.contains(&role))?;
         scopes.iter().find(|scope| scope.host == host.given)
     };
-    // What concerns the cluster stands in groups that every host of the control plane is in; etcd's own in etcd's.
+    // Settings of the cluster are in groups of all control-plane hosts; etcd's in groups of the etcd hosts.
     if let (Some(control), etcd) = (of(Role::ControlPlane), of(Role::Etcd)) {
         cluster::cluster(control, &mut draft, notes);
         cluster::etcd(etcd.unwrap_or(control), &mut draft, notes);
@@ -62,7 +63,7 @@ pub fn draft(input: &Input, wishes: &Wishes, disk: &dyn Files, notes: &mut Notes
     Ok(draft)
 }
 
-/// What Kubespray asks of a host besides.
+/// Kubespray's other settings of a host.
 fn per_host(scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
     let mut renamed = Vec::new();
     let mut place = String::new();
@@ -75,10 +76,10 @@ fn per_host(scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
             notes.add(
                 &access.place,
                 format!(
-                    "{} is reached by the others at {} (access_ip) and binds {}: here both are one address",
+                    "the other hosts reach {} at {} (access_ip), and it binds {}: here both are one address",
                     scope.host, access.value, address.value
                 ),
-                "write under address the one that its interface has and that the others reach",
+                "write the address of its interface, which the other hosts can reach, under address",
             );
         }
         if let Some(name) = scope.text("etcd_member_name", notes)
@@ -90,24 +91,22 @@ fn per_host(scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
         if let Some(name) = scope.text("kube_override_hostname", notes).filter(|name| name.value != scope.host) {
             notes.add(
                 &name.place,
-                format!("{} is a Node by another name there", scope.host),
-                "write it under name, if the Node is to be called so",
+                format!("the Node of {} has another name there", scope.host),
+                "write it under name, if the Node should have that name",
             );
         }
     }
     if !renamed.is_empty() {
         notes.add(
             place,
-            format!(
-                "etcd's members have names of their own there ({}), and here their hosts' names",
-                listed(&renamed, 5)
-            ),
+            format!("etcd's members have their own names there ({}), and their hosts' names here", listed(&renamed, 5)),
             "nothing",
         );
     }
 }
 
-/// What every host has for itself there, and hactl once: set for the control plane it holds here for workers, too.
+/// Settings of single hosts in Kubespray and of all hosts in hactl: a value of the control plane also applies to
+/// workers here.
 fn for_all(control: &Scope<'_>, scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
     const OF_HOSTS: [&str; 8] = [
         "kubelet_max_pods",
@@ -131,14 +130,14 @@ fn for_all(control: &Scope<'_>, scopes: &[Scope<'_>], draft: &Draft, notes: &mut
         if let (Some(var), false) = (control.raw(key), without.is_empty()) {
             notes.add(
                 &var.place,
-                format!("{key} is not set for {} there, and holds for every host here", listed(&without, 10)),
-                "take it out of the new inventory if it must not hold for these",
+                format!("{key} is not set for {} there, and applies to every host here", listed(&without, 10)),
+                "remove it from the new inventory if it must not apply to these hosts",
             );
         }
     }
 }
 
-/// What the bastion has of its own, and hactl takes from the host behind it.
+/// Settings of the bastion that hactl takes from the host behind it.
 fn of_its_own(bastion: &Ssh, name: &Said, draft: &Draft, notes: &mut Notes) {
     let behind: Vec<&Ssh> = draft.hosts.iter().map(|host| &host.ssh).filter(|ssh| ssh.jump.is_none()).collect();
     let alike = |pick: fn(&Ssh) -> &Option<Said>, value: &str| {
@@ -150,14 +149,14 @@ fn of_its_own(bastion: &Ssh, name: &Said, draft: &Draft, notes: &mut Notes) {
         let key_file = short(&key.value);
         notes.add(
             &key.place,
-            format!("the bastion has a key of its own, and hactl would use that of the host behind it: {key_file}"),
+            format!("the bastion has its own key, and hactl would use that of the host behind it: {key_file}"),
             format!("write into ~/.ssh/config: Host {gate}, below it IdentityFile {key_file}"),
         );
     }
     if let Some(file) = bastion.known_hosts.as_ref().filter(|file| !alike(|ssh| &ssh.known_hosts, &file.value)) {
         notes.add(
             &file.place,
-            format!("the bastion's host key stands in a file of its own: {}", short(&file.value)),
+            format!("the bastion's host key is in a separate file: {}", short(&file.value)),
             format!("write into ~/.ssh/config: Host {gate}, below it UserKnownHostsFile and that file"),
         );
     }
@@ -170,7 +169,7 @@ fn of_its_own(bastion: &Ssh, name: &Said, draft: &Draft, notes: &mut Notes) {
     }
 }
 
-/// The host that all others are behind, as hactl names it and as it is reached.
+/// The bastion in front of all hosts, as a jump host and with its SSH settings.
 fn bastion(input: &Input, groups: &Groups, asked: &Asked, notes: &mut Notes) -> Option<(Said, Ssh)> {
     let listed_first = groups.groups.get("bastion").and_then(|group| group.hosts.first());
     let name = listed_first.or_else(|| groups.hosts.iter().find(|host| *host == "bastion"))?;

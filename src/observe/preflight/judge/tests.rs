@@ -183,7 +183,7 @@ fn a_closed_port_stops_nothing_where_hactl_is_to_open_it() {
 #[test]
 fn a_path_that_swallows_large_packets_is_told_from_a_closed_port() {
     let mut case = case();
-    case.tried = vec![closed("cp1", Way::Tcp(2380), "connected, but large packets do not get through")];
+    case.tried = vec![closed("cp1", Way::Tcp(2380), "connected, but large packets are dropped")];
     says(&case.only(), "path-mtu", true, "make the MTUs equal");
 }
 

@@ -5,8 +5,8 @@ use super::sshd::Sshd;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A host's side in a few lines of shell. It says hello and answers every request with one line: what it was asked. `Seal`
-/// is never answered, `Lock` gives epoch 5, and that it was given back is noted.
+/// An agent in a few lines of shell. It sends a heartbeat and answers every request with one line: the request. It
+/// never answers `Seal`, it grants `Lock` with epoch 5, and records the release of the lock.
 const FAKE: &str = r#"#!/bin/sh
 frame() {
     printf "$(printf '\\%03o\\%03o\\%03o\\%03oJ' 0 0 $((${#1} / 256)) $((${#1} % 256)))"

@@ -145,7 +145,7 @@ async fn a_password_file_that_others_may_read_is_refused() {
     assert!(matches!(&error, HostError::SudoPassword { why, .. } if why.contains("chmod 600")), "{error}");
 }
 
-/// A key that needs a certificate to log in: the host trusts the CA `ca` and no key.
+/// A key that requires a certificate to log in: the host trusts the CA `ca` and no key.
 fn certified(sshd: &Sshd, name: &str, how: &[&str]) {
     let dir = sshd.path("");
     if !sshd.path("ca").exists() {
@@ -229,7 +229,7 @@ async fn an_agent_signs_for_a_certificate_beside_a_locked_key_and_for_its_own() 
     target.identities = vec![sshd.path("mine")];
     target.identities_only = true;
     connect(&target, &sshd.access()).await.unwrap();
-    // The agent's own certificate needs no file at all.
+    // The certificate in the agent requires no file at all.
     run("ssh-keygen", &["-q", "-p", "-P", "secret", "-N", "", "-f"]);
     run("ssh-add", &["-q", "-d"]);
     run("ssh-add", &["-q"]);

@@ -3,11 +3,11 @@
 //! In: who is to be entered, then the name for the lock. Out: one arrival after the other, in the order of time, so that whoever takes
 //! long holds up nobody. Dropping it gives up on all who are still under way.
 
-use super::session::LOCK_PATIENCE;
+use super::fleet::LOCK_TIMEOUT;
 use crate::model::desired::Host;
 use crate::model::names::HostName;
 use crate::protocol::{Op, Reply};
-use crate::transport::{Access, Agent, HostError, Machine, Payload};
+use crate::transport::{Agent, Connect, HostError, Payload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Arrival {
 
 /// How it went.
 pub(super) enum Outcome {
-    Entered(Machine),
+    Entered(Arc<dyn Agent>),
     NotEntered(Box<HostError>),
     Locked(Arc<dyn Agent>),
     NotLocked(Box<HostError>),
@@ -53,16 +53,16 @@ impl Joining {
     }
 
     /// Enters a host when it is its turn.
-    pub fn connect(&mut self, host: &Host, access: &Access) {
+    pub fn connect(&mut self, host: &Host, connect: &Arc<dyn Connect>) {
         self.under_way.insert(host.name.clone());
-        let (host, target, access) = (host.name.clone(), host.ssh.clone(), access.to(&host.name));
+        let (host, target, connect) = (host.name.clone(), host.ssh.clone(), Arc::clone(connect));
         let (slots, stop) = (Arc::clone(&self.slots), self.stop.clone());
         self.tasks.spawn(async move {
             // Turns are given in the order in which they were asked for; the semaphore is never closed.
             let _turn = slots.acquire_owned().await;
             let begun = Instant::now();
             let outcome = tokio::select! {
-                result = Machine::connect(&host, &target, &access) => match result {
+                result = connect.connect(&host, &target) => match result {
                     Ok(machine) => Outcome::Entered(machine),
                     Err(error) => Outcome::NotEntered(Box::new(error)),
                 },
@@ -116,8 +116,7 @@ impl Joining {
         let mut there: Vec<Arc<dyn Agent>> = Vec::new();
         while let Some(joined) = self.tasks.try_join_next() {
             match joined.map(|arrival| arrival.outcome) {
-                Ok(Outcome::Entered(machine)) => there.push(Arc::new(machine)),
-                Ok(Outcome::Locked(machine)) => there.push(machine),
+                Ok(Outcome::Entered(machine) | Outcome::Locked(machine)) => there.push(machine),
                 // Nobody to take leave of; as in `next` where one panicked.
                 Ok(_) => {}
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -134,7 +133,7 @@ impl Joining {
 
 /// Takes the lock of a host; `Some`: who has it, and since when.
 pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
-    match machine.call(Op::Lock { holder }, Payload::None, LOCK_PATIENCE, &|_| {}).await {
+    match machine.call(Op::Lock { holder }, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
         Ok(Reply::Held { by, since }) => Ok(Some((by, since))),
         Ok(_) => Ok(None),
         Err(error) => Err(Box::new(error)),

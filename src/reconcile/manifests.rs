@@ -4,10 +4,10 @@
 //! become of objects that nobody asks for any more. The hosts do not do this: their observers may read neither Secrets nor kinds
 //! that hactl does not know.
 
-use super::{Failure, Session, State};
+use super::{Authority, Failure, Fleet, api_client};
 use crate::execute::Through;
-use crate::inventory::Attached;
 use crate::kube::manifests::{Fate, compare, fates, in_order, marked};
+use crate::model::attached::{Attached, UserObject};
 use crate::model::desired::Desired;
 use crate::model::event::Event;
 use crate::model::facts::Facts;
@@ -21,14 +21,14 @@ use tokio::time::Instant;
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Marks the objects of one of hactl's own add-ons. Nodes carry a memory of their own.
-pub(super) fn mark(addon: &mut Addon) {
+pub fn mark(addon: &mut Addon) {
     if addon.name != NODES {
         addon.objects = std::mem::take(&mut addon.objects).into_iter().map(marked).collect();
     }
 }
 
 /// The add-on of the user's objects; none without any.
-pub(super) fn addon(attached: &Attached) -> Option<Addon> {
+pub fn addon(attached: &Attached) -> Option<Addon> {
     let mut objects: Vec<_> = attached.manifests.iter().map(|object| marked(object.object.clone())).collect();
     in_order(&mut objects);
     let some = !objects.is_empty();
@@ -44,7 +44,7 @@ pub fn collisions(desired: &Desired, attached: &Attached) -> Result<Vec<(String,
         return Ok(Vec::new());
     }
     let own: BTreeMap<String, String> = crate::render::owned(desired)?.into_iter().collect();
-    let one = |object: &crate::inventory::UserObject| {
+    let one = |object: &UserObject| {
         let key = object_key(&object.object);
         let addon = own.get(&identity(&key))?;
         Some((object.file.clone(), object.line, format!("{} belongs to hactl's own {addon}", object_in_words(&key))))
@@ -56,9 +56,14 @@ pub fn collisions(desired: &Desired, attached: &Attached) -> Result<Vec<(String,
 ///
 /// # Errors
 /// A credential that cannot be made, or objects that are hactl's own.
-pub(super) async fn look(session: &Session, state: &State, target: &Target, facts: &mut Facts) -> Result<(), Failure> {
+pub(super) async fn complete(
+    fleet: &Fleet,
+    authority: &dyn Authority,
+    target: &Target,
+    facts: &mut Facts,
+) -> Result<(), Failure> {
     let addon = target.addons.iter().find(|addon| addon.name == MANIFESTS);
-    let problems = collisions(&session.desired, &session.attached)?;
+    let problems = collisions(&fleet.desired, authority.attached())?;
     if !problems.is_empty() {
         let words = |(file, line, what): (String, usize, String)| format!("{file}:{line}: {what}");
         return Err(Failure::Manifests { problems: problems.into_iter().map(words).collect() });
@@ -67,23 +72,23 @@ pub(super) async fn look(session: &Session, state: &State, target: &Target, fact
     if facts.drift.is_empty() || (addon.is_none() && facts.stale.is_empty()) {
         return Ok(());
     }
-    let client = match super::kubeconfig::client(session, &state.access()?).await {
+    let client = match api_client(fleet, &authority.access()?).await {
         Ok(client) => client,
         Err(error) => {
             facts.stale.clear();
-            say(session, "the API could not be asked for the objects of `manifests`", &error.to_string());
+            say(fleet, "the API could not be asked for the objects of `manifests`", &error.to_string());
             return Ok(());
         }
     };
     if let Err(error) = ask(&client, addon, facts).await {
         facts.stale.clear();
-        say(session, "could not compare the objects of `manifests`", &error.to_string());
+        say(fleet, "could not compare the objects of `manifests`", &error.to_string());
     }
     Ok(())
 }
 
-fn say(session: &Session, what: &str, why: &str) {
-    session.sink.emit(Event::Warning { text: format!("{what}: {why}") });
+fn say(fleet: &Fleet, what: &str, why: &str) {
+    fleet.sink.emit(Event::Warning { text: format!("{what}: {why}") });
 }
 
 async fn ask(client: &Through, addon: Option<&Addon>, facts: &mut Facts) -> Result<(), crate::kube::KubeError> {

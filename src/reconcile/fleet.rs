@@ -1,0 +1,346 @@
+//! The hosts of a run: connected, locked, and closed again.
+//!
+//! In: the desired state, and a way to connect. Out: the agents of the hosts that answer, and the reason for every other host. Stragglers
+//! are admitted later, so that they hold up no other host.
+
+use super::Failure;
+use super::joining::{Arrival, Joining, Outcome};
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::event::{Event, Sink};
+use crate::model::facts::{ClusterId, Etcd, Facts, Unreachable};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::plan::Plan;
+use crate::model::refusal::Refusal;
+use crate::observe::{Stragglers, Wait, carries, decides};
+use crate::protocol::{Op, Reply};
+use crate::report::words::count;
+use crate::transport::{Agent, Agents, Connect, HostError, Payload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long taking the lock on one host may take.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Said before the reason.
+const NO_LOCK: &str = "could not take the lock: ";
+
+/// The hosts of a run: connections, and why there are none.
+pub struct Fleet {
+    /// What is wanted.
+    pub desired: Arc<Desired>,
+    /// Hosts that are connected.
+    pub machines: Agents,
+    /// Hosts that are not, with the reason.
+    pub unreachable: BTreeMap<HostName, Unreachable>,
+    /// How many hosts are worked on at once.
+    pub at_once: usize,
+    /// Where events go.
+    pub sink: Arc<dyn Sink>,
+    /// Cancelled by the first interrupt.
+    pub stop: CancellationToken,
+    joining: Joining,
+    /// Who the lock is taken for, once it is.
+    holder: Option<String>,
+    /// Every host that became unreachable, and why.
+    failed: Vec<(HostName, Box<HostError>)>,
+}
+
+/// On how many of etcd's hosts this run holds the lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Locked {
+    etcd: usize,
+    of: usize,
+}
+
+impl Locked {
+    /// Members are changed only by whoever holds the lock on a majority of their hosts: there can be one such run. Inventories may differ, so that
+    /// counts for the voters of the list as well, as it was read since: it changes by one member at a time, so that a majority of the voters
+    /// before a change and one of those after it have a host in common.
+    ///
+    /// # Errors
+    /// [`Refusal::NoMajorityLock`], [`Refusal::NoVoterLock`].
+    pub fn allows(self, plan: &Plan, fleet: &Fleet, facts: &Facts) -> Result<(), Refusal> {
+        let held: Vec<&Host> = fleet.desired.entered().filter(|host| fleet.machines.contains_key(&host.name)).collect();
+        // Whose host has another address by now is found by the member that it says it is.
+        let named = |peer: &PeerUrl| fleet.desired.entered().any(|host| &host.peer_url() == peer);
+        let is = |host: &Host, id: u64| {
+            let etcd = facts.host(&host.name).or_else(|| facts.leaver(&host.name)).and_then(|f| f.etcd.as_ref());
+            etcd.is_some_and(|e| {
+                e.view.as_ref().is_some_and(|v| v.member == id) || e.disk.as_ref().is_some_and(|d| d.member == id)
+            })
+        };
+        let holds =
+            |peer: &PeerUrl, id: u64| held.iter().any(|host| &host.peer_url() == peer || !named(peer) && is(host, id));
+        self.allow(plan, &holds, &facts.etcd)
+    }
+
+    fn allow(self, plan: &Plan, holds: &dyn Fn(&PeerUrl, u64) -> bool, etcd: &Etcd) -> Result<(), Refusal> {
+        if !plan.changes_members() {
+            return Ok(());
+        }
+        if self.etcd * 2 <= self.of {
+            return Err(Refusal::NoMajorityLock { locked: self.etcd, hosts: self.of });
+        }
+        if let Etcd::HasQuorum(members) = etcd {
+            let votes = members.0.iter().filter(|(_, member)| !member.learner);
+            let locked = votes.filter(|(peer, member)| holds(peer, member.id)).count();
+            if locked < members.quorum() {
+                return Err(Refusal::NoVoterLock { locked, voters: members.voters() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fleet {
+    /// Connects to every host, so many at once, and waits for all but stragglers: see [`Fleet::admit`]. Hosts that cannot be
+    /// reached are kept as silent. Where a host carries etcd or the API, a host key that is not the one on record or was revoked is a
+    /// failure, for that may be somebody else's machine.
+    ///
+    /// # Errors
+    /// A changed host key.
+    pub async fn open(
+        desired: Arc<Desired>,
+        connect: &Arc<dyn Connect>,
+        at_once: usize,
+        sink: Arc<dyn Sink>,
+        stop: CancellationToken,
+    ) -> Result<Self, Failure> {
+        sink.emit(Event::Phase { doing: format!("connecting to {}", count(desired.entered().count(), "host")) });
+        let mut joining = Joining::new(at_once, stop.clone());
+        // Who is waited for in any case must not wait for a turn.
+        let (first, then): (Vec<_>, Vec<_>) = desired.entered().partition(|h| decides(h));
+        first.into_iter().chain(then).for_each(|host| joining.connect(host, connect));
+        let mut fleet = Self {
+            desired,
+            machines: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
+            at_once: at_once.max(1),
+            sink,
+            stop,
+            joining,
+            holder: None,
+            failed: Vec::new(),
+        };
+        fleet.admit(Wait::ForMost).await?;
+        Ok(fleet)
+    }
+
+    /// Takes in hosts that are under way. Who takes much longer than all others counts as silent until it is admitted by a later
+    /// call, so that it holds up nobody; hosts that decide for others are always waited for. A changed host key, or another run's lock,
+    /// stops the run where the host carries etcd or the API. Any other host is left out: no run that changes it lacks the locks of those.
+    ///
+    /// # Errors
+    /// A changed host key or somebody else's lock, of such a host.
+    pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
+        let mut pace = Stragglers::start();
+        let mut failed = Vec::new();
+        loop {
+            let until = match wait {
+                Wait::ForAll => None,
+                Wait::ForNobody => Some(tokio::time::Instant::now()),
+                Wait::ForMost => {
+                    let needed = |host: &HostName| self.desired.host(host).is_some_and(decides);
+                    let may_go = !self.machines.is_empty() && !self.joining.under_way().iter().any(needed);
+                    may_go.then(|| pace.until())
+                }
+            };
+            let Some(Arrival { host, took, outcome }) = self.joining.next(until).await else { break };
+            match outcome {
+                Outcome::Entered(machine) => {
+                    pace.through(took);
+                    match &self.holder {
+                        Some(holder) => self.joining.lock(machine, holder.clone()),
+                        None => self.arrived(host, machine),
+                    }
+                }
+                Outcome::Locked(machine) => {
+                    pace.through(took);
+                    self.arrived(host, machine);
+                }
+                Outcome::NotEntered(error)
+                    if self.may_stop(&host)
+                        && matches!(error.innermost(), HostError::KeyChanged { .. } | HostError::KeyRevoked { .. }) =>
+                {
+                    return Err(Failure::Host { host, error });
+                }
+                Outcome::NotEntered(error) => failed.push((host, "", error)),
+                Outcome::NotLocked(error) => failed.push((host, NO_LOCK, error)),
+                Outcome::Held { by, since } if self.may_stop(&host) => {
+                    return Err(Refusal::Locked { host, holder: by, since }.into());
+                }
+                Outcome::Held { by, since } => failed.push((host, NO_LOCK, Box::new(HostError::Locked { by, since }))),
+                Outcome::Interrupted => return Err(Failure::Interrupted { done: 0, left: 0 }),
+            }
+        }
+        failed.sort_by(|a, b| a.0.cmp(&b.0));
+        for (host, what, error) in failed {
+            self.fell_silent(host, what, error);
+        }
+        for host in self.joining.under_way() {
+            let why = "it takes longer to get into than all others; it is taken in when it answers".to_owned();
+            self.unreachable.insert(host.clone(), Unreachable { why, hint: None });
+        }
+        Ok(())
+    }
+
+    /// Whether hosts are still under way.
+    pub fn expects(&self) -> bool {
+        !self.joining.under_way().is_empty()
+    }
+
+    fn may_stop(&self, host: &HostName) -> bool {
+        self.desired.host(host).is_some_and(carries)
+    }
+
+    /// Goes on without these hosts, for these reasons: they count as silent from here on.
+    pub fn leave_out(&mut self, hosts: BTreeMap<HostName, String>) {
+        for (host, why) in hosts {
+            self.sink.emit(Event::Warning { text: format!("{host} is left out: {why}") });
+            self.machines.remove(&host);
+            self.unreachable.insert(host, Unreachable { why, hint: None });
+        }
+    }
+
+    fn arrived(&mut self, host: HostName, machine: Arc<dyn Agent>) {
+        self.unreachable.remove(&host);
+        self.machines.insert(host, machine);
+    }
+
+    fn fell_silent(&mut self, host: HostName, what: &str, error: Box<HostError>) {
+        self.sink.emit(Event::Warning { text: format!("{host}: {what}{error}") });
+        self.machines.remove(&host);
+        self.unreachable.insert(host.clone(), error.silence());
+        self.failed.push((host, error));
+    }
+
+    /// At least one host must be there.
+    ///
+    /// # Errors
+    /// [`Failure::NoHost`], with what became of each.
+    pub async fn anybody(&mut self) -> Result<(), Failure> {
+        if self.machines.is_empty() {
+            self.admit(Wait::ForAll).await?;
+        }
+        if self.machines.is_empty() {
+            return Err(Failure::NoHost { hosts: std::mem::take(&mut self.failed) });
+        }
+        Ok(())
+    }
+
+    /// Takes the run's lock on every host that is connected; one that is held refuses the run where the host carries etcd or the API. Any other
+    /// one, and a host that cannot even be locked (its disk has become read-only, say), counts as silent: it must not hold up the others.
+    /// Those who join later are locked when they do.
+    ///
+    /// # Errors
+    /// Who holds it; no host that can be locked.
+    pub async fn lock(&mut self, verb: &str) -> Result<Locked, Failure> {
+        let user =
+            std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
+        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
+        let desired = Arc::clone(&self.desired);
+        // Where it counts, one host after the other and always in the same order: two runs cannot hold half of the locks each.
+        let mut etcd = 0;
+        for host in desired.hosts.iter().filter(|h| decides(h)) {
+            let Some(machine) = self.machines.get(&host.name) else { continue };
+            match super::joining::lock(&**machine, holder.clone()).await {
+                Ok(Some((by, since))) if !carries(host) => {
+                    self.fell_silent(host.name.clone(), NO_LOCK, Box::new(HostError::Locked { by, since }));
+                }
+                Ok(Some((by, since))) => {
+                    return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
+                }
+                Ok(None) => etcd += usize::from(host.is(Role::Etcd)),
+                Err(error) => self.fell_silent(host.name.clone(), NO_LOCK, error),
+            }
+        }
+        // A run that got this far with any of those has nobody beside it, so the others need no order. With none of them two runs
+        // may refuse one another, which changes nothing.
+        for host in desired.hosts.iter().filter(|h| !decides(h)).chain(&desired.leaving) {
+            if let Some(machine) = self.machines.remove(&host.name) {
+                self.joining.lock(machine, holder.clone());
+            }
+        }
+        self.holder = Some(holder);
+        self.admit(Wait::ForMost).await?;
+        self.anybody().await?;
+        Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
+    }
+
+    /// The first cluster that any host says it belongs to.
+    ///
+    /// # Errors
+    /// A host that carries etcd or the API and cannot be asked.
+    pub async fn cluster_id(&self) -> Result<Option<(HostName, ClusterId)>, Failure> {
+        for (host, machine) in &self.machines {
+            let op = Op::Observe(Box::default());
+            match machine.call(op, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
+                Ok(Reply::Facts(facts)) => {
+                    if let Some(id) = facts.stamp {
+                        return Ok(Some((host.clone(), id)));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if self.may_stop(host) => {
+                    return Err(Failure::Host { host: host.clone(), error: Box::new(error) });
+                }
+                // It is asked again with all others, and told there.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Closes all connections in an orderly way, which also gives the locks back.
+    pub async fn close(&mut self) {
+        let late = self.joining.arrived();
+        futures::future::join_all(self.machines.values().chain(&late).map(|m| m.close())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::sample;
+    use crate::model::facts::{Member, Members};
+    use crate::model::plan::{Action, Condition, Precondition, Step};
+
+    fn members(hosts: &[&Host]) -> Etcd {
+        let member = |host: &Host| Member { id: 1, name: host.name.to_string(), learner: false, healthy: true };
+        Etcd::HasQuorum(Members(hosts.iter().map(|host| (host.peer_url(), member(host))).collect()))
+    }
+
+    #[test]
+    fn two_runs_whose_inventories_differ_never_both_change_members() {
+        let all = sample(5);
+        let hosts: Vec<&Host> = all.hosts.iter().collect();
+        let peer = hosts[0].peer_url();
+        let step = Step {
+            action: Action::RemoveMember { peer: peer.clone() },
+            why: String::new(),
+            requires: vec![],
+            provides: Condition::Gone(peer),
+            precondition: Precondition::Members { list: std::collections::BTreeMap::new() },
+            rollback: vec![],
+        };
+        let plan = Plan { steps: vec![step], ..Plan::default() };
+        // The members are the first three. One inventory names those, another the last three: each run has all that its own names.
+        let (voters, locked) = (members(&hosts[..3]), Locked { etcd: 3, of: 3 });
+        let allow = |plan: &Plan, held: &[&Host]| {
+            locked.allow(plan, &|peer, _| held.iter().any(|host| &host.peer_url() == peer), &voters)
+        };
+        assert_eq!(allow(&plan, &hosts[..3]), Ok(()));
+        let refused = allow(&plan, &hosts[2..]);
+        assert_eq!(refused, Err(Refusal::NoVoterLock { locked: 1, voters: 3 }));
+        // Whatever hosts two runs have that share none: one of them at most may change the list.
+        for bits in 0_u8..32 {
+            let one: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 1).map(|at| hosts[at]).collect();
+            let other: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 0).map(|at| hosts[at]).collect();
+            let may = |held: &[&Host]| allow(&plan, held).is_ok();
+            assert!(!(may(&one) && may(&other)), "{bits:05b}");
+        }
+        assert_eq!(allow(&Plan::default(), &[]), Ok(()), "what changes no members needs no majority");
+    }
+}
