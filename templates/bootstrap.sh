@@ -1,12 +1,12 @@
-# shellcheck shell=sh disable=SC2015 # what is after || is meant for either failure
-# Puts the host's side of hactl in its place, and nothing else. Runs as root, read from stdin; what it is told comes on stdin too.
-# Whoever reads it has said `root` before, so that nothing is sent to a sudo that still asks for a password.
+# shellcheck shell=sh disable=SC2015 # the command after || is meant for either failure
+# Installs the agent of hactl on the host, and nothing else. It runs as root and is read from stdin, as is its input.
+# The shell that reads it has printed `root` before, so that nothing is sent to a sudo that still asks for a password.
 #   out: hello ARCHITECTURE
 #   in:  DIGEST SIZE
 #   out: have | send
 #   in:  SIZE bytes, after "send"
 #   out: done
-# Any other word is a reason to stop: no-exec, no-space FREE NEEDED (KiB), refused WHAT. Each word is a line of its own.
+# Any other word is a reason to stop: no-exec, no-space FREE NEEDED (KiB), refused WHAT. Each word is on its own line.
 umask 022
 LC_ALL=C
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -23,7 +23,7 @@ sum() { set -- $(sha256sum "$1") && printf %s "$1"; }
 mkdir -p "$base" || stop refused cannot make the directory "$base"
 trap 'rm -f "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM PIPE
-# Left by connections that were cut long ago.
+# Left over from connections that broke long ago.
 find "$base" -maxdepth 1 -name '.incoming.*' -mmin +60 -exec rm -f {} +
 say hello "$(uname -m)"
 
@@ -32,7 +32,7 @@ case $digest in *[!0-9a-f]*) stop refused bad digest ;; esac
 case $size in '' | *[!0-9]*) stop refused bad size ;; esac
 [ "${#digest}" = 64 ] || stop refused bad digest
 to=$base/$digest
-# What is there is used, and nothing written: a disk may have no byte left, and this is who comes to help.
+# An installed agent is used without any write: the disk may be full, and the agent is needed to fix that.
 if [ -x "$to/hactl" ] && [ "$(sum "$to/hactl")" = "$digest" ]; then
     "$to/hactl" --version >/dev/null 2>&1 || stop no-exec
     touch "$to"
@@ -53,8 +53,8 @@ sync "$tmp" 2>/dev/null || sync
 mkdir -p "$to" && mv -f "$tmp" "$to/hactl" || stop refused cannot rename into "$to"
 sync "$to" 2>/dev/null || sync
 touch "$to"
-# Keeps the newest two of the others, for an older hactl may be at work or be run again, and what a unit runs.
-# Their names are hexadecimal; "done" is a word said.
+# Keeps the newest two others, because an older hactl may be running or be used again, and those that a unit runs.
+# Their names are hexadecimal; "done" is a word of the protocol.
 # shellcheck disable=SC2010
 ls -t "$base" | grep -x '[0-9a-f]\{64\}' | grep -vx "$digest" | tail -n +3 | while read -r old; do
     grep -qs "$old" /etc/systemd/system/*.service /etc/systemd/system/*.service.d/*.conf || rm -rf "${base:?}/$old"

@@ -212,7 +212,7 @@ fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
             Ok(())
         }
         Ended::Refused(Refusal::Preflight { problems })
-            if world.rehosted && !world.acknowledged() && problems[0].contains("was begun with other etcd hosts") =>
+            if world.rehosted && !world.acknowledged() && problems[0].contains("was started with other etcd hosts") =>
         {
             Ok(())
         }
@@ -451,7 +451,7 @@ fn flannels_interfaces_are_taken_down_on_the_host_whose_node_has_another_range_a
         let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a quorum answers");
         plan.steps.into_iter().map(|step| (step.action, step.why)).collect::<Vec<_>>()
     };
-    let why = "cni0 has 10.244.2.1, and its Node's range is 10.244.3.0/24 now: other hosts do not find its pods";
+    let why = "cni0 has 10.244.2.1, but the Pod CIDR of its Node is 10.244.3.0/24: other hosts cannot reach its pods";
     assert_eq!(steps(&world), [(Action::RecreatePodNetwork { host: hosts[2].clone() }, why.to_owned())]);
     world.desired.network.cni = Cni::None;
     assert!(

@@ -1,6 +1,6 @@
 //! How each action is done: one exhaustive match from the plan's words to the host's vocabulary and the API.
 
-use super::api::{Access, Through};
+use super::api::{ApiClient, ConnectApi};
 use super::precondition;
 use super::recoveries::Recoveries;
 use super::walk::{Perform, StepError};
@@ -59,7 +59,7 @@ pub struct Actuator {
     /// Where the snapshots of recoveries are kept on this side.
     pub recoveries: Recoveries,
     /// Makes API clients with a short-lived identity.
-    pub api: Access,
+    pub api: Arc<dyn ConnectApi>,
     /// Where events go.
     pub sink: Arc<dyn Sink>,
     /// Slots for deliveries, per host.
@@ -69,7 +69,7 @@ pub struct Actuator {
     /// That the disk has the snapshot of a recovery, asked once for all hosts.
     pub synced: OnceCell<()>,
     /// The API client, made when the first API server serves.
-    pub client: OnceCell<Through>,
+    pub client: OnceCell<ApiClient>,
 }
 
 impl Actuator {
@@ -216,12 +216,12 @@ impl Actuator {
     ///
     /// # Errors
     /// When none does.
-    pub async fn client(&self) -> Result<&Through, StepError> {
+    pub async fn client(&self) -> Result<&ApiClient, StepError> {
         let connect = async {
             let mut last = failed("no control-plane host is connected".to_owned());
             for host in self.desired.with(Role::ControlPlane) {
                 let Some(machine) = self.machines.get(&host.name) else { continue };
-                match self.api.through(&**machine, host.address, self.desired.api_port).await {
+                match self.api.connect(&**machine, host.address, self.desired.api_port).await {
                     Ok(client) => return Ok(client),
                     Err(error) => last = failed(format!("{}: {error}", host.name)),
                 }

@@ -1,36 +1,54 @@
-//! A way to the API of a cluster through a host's SSH connection, with a short-lived identity.
+//! The API of a cluster through a host's agent, with a short-lived identity.
 //!
-//! In: the authority's certificate and a credential. Out: a [`Client`] that keeps the forward it works through alive.
+//! In: the CA's certificate and a credential. Out: a [`Client`] that keeps the port open through which it works.
 
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::secret::Secret;
 use crate::transport::{Agent, Forward};
+use futures::future::BoxFuture;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A name that every API server's certificate carries; it is resolved to the local end of the forward.
+/// A name that every API server's certificate carries; it is resolved to the local end of the forwarded port.
 pub const SERVER_NAME: &str = "kubernetes";
 /// How long the first answer may take before the next host is tried.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// How to authenticate.
+/// Connects to API servers.
+pub trait ConnectApi: Send + Sync {
+    /// A client of the API server that listens on this address of a host. It is handed out only when its API server answers.
+    fn connect<'a>(
+        &'a self,
+        agent: &'a dyn Agent,
+        address: IpAddr,
+        port: u16,
+    ) -> BoxFuture<'a, Result<ApiClient, KubeError>>;
+}
+
+/// A certificate to authenticate with.
 pub struct Access {
     ca_pem: String,
     cert_pem: String,
     key_pem: Arc<Secret<String>>,
 }
 
-/// A client and the forward it works through.
-pub struct Through {
+/// A client, and the forwarded port through which it works.
+pub struct ApiClient {
     client: Client,
-    // Dropping it closes the way.
-    _forward: Forward,
+    // Dropping it closes the port.
+    _forward: Option<Forward>,
 }
 
-impl Deref for Through {
+impl From<Client> for ApiClient {
+    fn from(client: Client) -> Self {
+        Self { client, _forward: None }
+    }
+}
+
+impl Deref for ApiClient {
     type Target = Client;
     fn deref(&self) -> &Client {
         &self.client
@@ -38,22 +56,26 @@ impl Deref for Through {
 }
 
 impl Access {
-    /// With this authority and credential, all PEM.
+    /// With this CA and credential, all PEM.
     pub fn new(ca_pem: String, cert_pem: String, key_pem: Arc<Secret<String>>) -> Self {
         Self { ca_pem, cert_pem, key_pem }
     }
+}
 
-    /// A client of the API server that listens on this address of the machine. Asked once, so that a client is only handed
-    /// out when its API server answers.
-    ///
-    /// # Errors
-    /// The way or the API server is closed.
-    pub async fn through(&self, machine: &dyn Agent, address: IpAddr, port: u16) -> Result<Through, KubeError> {
-        let unreachable =
-            |why: String| KubeError::Unreachable { what: format!("reach the API of {}", machine.name()), why };
-        let forward = machine.forward(address, port).await.map_err(|e| unreachable(e.to_string()))?;
-        let client = Client::new(forward.address(), SERVER_NAME, &self.ca_pem, &self.cert_pem, &self.key_pem)?;
-        client.get(&ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER).await?;
-        Ok(Through { client, _forward: forward })
+impl ConnectApi for Access {
+    fn connect<'a>(
+        &'a self,
+        agent: &'a dyn Agent,
+        address: IpAddr,
+        port: u16,
+    ) -> BoxFuture<'a, Result<ApiClient, KubeError>> {
+        Box::pin(async move {
+            let unreachable =
+                |why: String| KubeError::Unreachable { what: format!("reach the API of {}", agent.name()), why };
+            let forward = agent.forward(address, port).await.map_err(|e| unreachable(e.to_string()))?;
+            let client = Client::new(forward.address(), SERVER_NAME, &self.ca_pem, &self.cert_pem, &self.key_pem)?;
+            client.get(&ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER).await?;
+            Ok(ApiClient { client, _forward: Some(forward) })
+        })
     }
 }

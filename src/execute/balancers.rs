@@ -1,8 +1,9 @@
-//! The balancers in front of etcd, told what to do while a member is disturbed.
+//! Controls the load balancers in front of etcd while a member is disrupted.
 //!
-//! In: which member. Out: nobody is with it any more, or may come again. etcd that is told to stop answers what it is still at in ways that its
-//! clients take for answers ("missing HTTP content-type"), which the API server passes on as an error; and who connects to it in that moment
-//! is let in and cut off, after which gRPC rests for a second and longer. Who is cut off by a balancer instead asks another member at once.
+//! In: the member. Out: balancers that bypass it, or use it again. While etcd shuts down, its clients mistake the end
+//! of a request for a reply ("missing HTTP content-type"), which the API server returns as an error. It also accepts
+//! new connections and closes them, after which gRPC backs off for a second or longer. A client that the balancer
+//! disconnects instead uses another member at once.
 
 use super::act::{Actuator, failed};
 use super::walk::StepError;
@@ -15,29 +16,30 @@ use crate::protocol::{Balancing, Op};
 use futures::future::join_all;
 use std::time::Duration;
 
-/// How long a balancer may take to pass a member over, or to send people there again. It waits for a second for its last reload.
+/// Timeout of a balancer that bypasses a member or uses it again; it waits a second for its previous reload.
 const TOLD: Duration = Duration::from_secs(6);
 
 impl Actuator {
-    /// Nobody asks the member on a host any more.
+    /// Makes all balancers bypass the member on a host.
     pub(super) async fn pass_over(&self, index: usize, host: &HostName, action: &Action) {
-        // For as long as the step may take: whoever is killed in it leaves it to the timer.
+        // At most for the timeout of the step: if hactl is killed in it, a timer ends the bypass.
         let most_s = u32::try_from(action.profile().timeout.as_secs()).unwrap_or(u32::MAX);
         let how = Balancing::PassOver { member: host.clone(), most_s };
         for (balancer, why) in self.balancers(index, TOLD, &how).await {
             let text = format!(
-                "the balancer on {balancer} still sends clients to etcd on {host}: {why}. Those who ask as it stops may be failed"
+                "the balancer on {balancer} still sends clients to etcd on {host}: {why}. Requests may fail as it stops"
             );
             self.sink.emit(Event::Warning { text });
         }
     }
 
-    /// Whoever comes may ask it again. Who does not hear of it now hears of it by the timer.
+    /// Makes all balancers use it again. On a balancer that cannot be reached, a timer does this.
     pub(super) async fn pass_to(&self, index: usize, host: &HostName) {
         self.balancers(index, TOLD, &Balancing::PassTo { member: host.clone() }).await;
     }
 
-    /// Asks the same of every host that has an API server, leaving ones too. Gives who could not do it, and why.
+    /// Sends the same request to every host with an API server, including hosts that are being removed. Returns the
+    /// hosts that failed, and why.
     pub(super) async fn balancers(
         &self,
         index: usize,
@@ -48,7 +50,7 @@ impl Actuator {
         let hosts = self.desired.entered().filter(|host| host.is(Role::ControlPlane) && serve(&host.name));
         let told = hosts.map(async |host| {
             let op = Op::Balance { unit: etcd_balancer_unit(), how: how.clone() };
-            let late = |_| Err(failed(format!("it did not do so within {within:?}")));
+            let late = |_| Err(failed(format!("no reply within {within:?}")));
             let done =
                 tokio::time::timeout(within, self.call(index, &host.name, op, within)).await.unwrap_or_else(late);
             done.err().map(|why| (host.name.clone(), why))

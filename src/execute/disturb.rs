@@ -1,7 +1,7 @@
-//! What an action does to an etcd member that people write to.
+//! How an action disrupts an etcd member that is in use.
 //!
-//! In: an action. Out: whose member it is, and in which way it is away: what follows from that (who hands over the lead, whether balancers pass
-//! it over, whether it is there again afterwards) is asked of this one answer.
+//! In: an action. Out: the host of the member, and how it is disrupted. This decides whether it transfers leadership,
+//! whether balancers bypass it, and whether it is back afterwards.
 
 use super::act::Actuator;
 use crate::model::desired::Role;
@@ -9,32 +9,32 @@ use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, HowToRun};
 use crate::plan::etcd_unit;
 
-/// In which way a member is taken away from those who write.
+/// How a member is disrupted for its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Away {
-    /// It did not run, or reads something anew.
+    /// It did not run, or only reloads files.
     Hardly,
-    /// It is stopped, and started by its new files.
+    /// It is restarted with its new files.
     Restarts,
-    /// It answers nobody while it defragments.
+    /// It does not answer while it defragments.
     Defragments,
-    /// Once the list names its new address, the others find nobody there until its etcd has started anew.
+    /// Once the list has its new address, the others cannot reach it until its etcd has restarted.
     Moves,
-    /// It is a member no more.
+    /// It is removed.
     Goes,
 }
 
 impl Away {
-    /// Whether it stops while it is being asked.
+    /// Whether it stops while clients use it.
     fn stops(self) -> bool {
         matches!(self, Self::Restarts | Self::Defragments | Self::Goes)
     }
 
-    /// Whether people may come again, after a step that was done or was not: who went to one that did not come up would wait for nothing.
+    /// Whether clients may use it again after the step: clients of a member that did not start would wait in vain.
     pub(super) fn is_back(self, done: bool) -> bool {
         match self {
             Self::Goes => false,
-            // It goes on whatever came of it.
+            // It serves again in any case.
             Self::Defragments => true,
             Self::Hardly | Self::Restarts | Self::Moves => done,
         }
@@ -42,7 +42,7 @@ impl Away {
 }
 
 impl Actuator {
-    /// Whose member an action takes away from those who write, and how.
+    /// The host of the member that an action disrupts, and how.
     pub(super) fn disturbs<'a>(&'a self, action: &'a Action) -> Option<(&'a HostName, Away)> {
         let of = |peer: &PeerUrl| self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name);
         match action {
@@ -56,7 +56,7 @@ impl Actuator {
         }
     }
 
-    /// Whether balancers pass a member over meanwhile: where there is another to ask.
+    /// Whether balancers bypass a member during the step: if there is another one.
     pub(super) fn is_passed_over(&self, host: &HostName, away: Away) -> bool {
         away.stops() && self.desired.with(Role::Etcd).any(|other| &other.name != host)
     }

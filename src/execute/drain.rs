@@ -1,7 +1,8 @@
-//! Draining a Node: nothing new comes to it, and what can run elsewhere is evicted, as far as disruption budgets allow it and time is left.
+//! Draining a Node: cordons it and evicts the Pods that can run elsewhere, within their disruption budgets and a
+//! timeout.
 //!
-//! In: a Node's name. Out: done, or which pods are in the way and who says so. A Node that could not be drained stays cordoned: the same
-//! command goes on where it was. What somebody else cordoned stays cordoned afterwards.
+//! In: a Node's name. Out: done, or the Pods that block it and why. A Node that could not be drained stays cordoned,
+//! and the same command resumes. A Node that was already cordoned stays so afterwards.
 
 use super::act::{Actuator, failed};
 use super::walk::StepError;
@@ -13,11 +14,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks at the pods that are left.
+/// The interval at which the remaining pods are listed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So much earlier than the step itself is given up, it says what is in the way.
+/// How long before the step's timeout it fails and names the blocking pods.
 const LAST_WORD: Duration = Duration::from_secs(2);
-/// So many pods are named.
+/// The most pods that are named.
 const MOST_NAMED: usize = 5;
 
 fn said(error: KubeError) -> StepError {
@@ -32,7 +33,7 @@ fn text<'a>(object: &'a Value, at: &str) -> &'a str {
     object.pointer(at).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A pod as people name it.
+/// Namespace and name of a pod.
 fn called(pod: &Value) -> String {
     format!("{}/{}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name"))
 }
@@ -48,7 +49,8 @@ fn in_words(names: &[String]) -> String {
 }
 
 impl Actuator {
-    /// Cordons a Node and waits until what can run elsewhere has left it. One that is not there is empty.
+    /// Cordons a Node and waits until all pods that can run elsewhere have left it. A Node that does not exist is
+    /// empty.
     pub(super) async fn drain(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let client = self.client().await?;
         let until = Instant::now() + timeout.saturating_sub(LAST_WORD);
@@ -59,7 +61,7 @@ impl Actuator {
         loop {
             let leaving: Vec<Value> = pods(client, host, Leaving::Leaves, until).await?;
             if leaving.is_empty() {
-                // One may have come between the look before and the cordon.
+                // One may have been scheduled between the first check and the cordon.
                 return self.alone(client, host, until).await;
             }
             let mut in_the_way = Vec::new();
@@ -81,8 +83,8 @@ impl Actuator {
             }
             if Instant::now() + LOOK_EVERY >= until {
                 return Err(failed(format!(
-                    "{} did not leave {host} within {} s: {}; the Node stays cordoned; run the same command again once they can leave, or \
-                     `kubectl uncordon {host}` to give it up",
+                    "{} did not leave {host} within {} s: {}; the Node stays cordoned; run the same command again once \
+                     they can leave, or give up with `kubectl uncordon {host}`",
                     count(in_the_way.len()),
                     timeout.as_secs(),
                     in_words(&in_the_way)
@@ -93,21 +95,21 @@ impl Actuator {
         }
     }
 
-    /// No pod is on the Node that would be lost with it.
+    /// Fails if a pod on the Node would be lost with it.
     async fn alone(&self, client: &Client, host: &HostName, until: Instant) -> Result<(), StepError> {
         let lost: Vec<String> = pods(client, host, Leaving::Lost, until).await?.iter().map(called).collect();
         if lost.is_empty() {
             return Ok(());
         }
         Err(failed(format!(
-            "{} on {host} would be lost, for nobody makes them again elsewhere: {}; delete them, or let a Deployment make them, then run \
-             the same command again",
+            "{} on {host} would be lost, because no controller recreates them elsewhere: {}; delete them, or create \
+             them with a Deployment, then run the same command again",
             count(lost.len()),
             in_words(&lost)
         )))
     }
 
-    /// Lets pods come again where hactl kept them away.
+    /// Uncordons a Node that hactl cordoned.
     pub(super) async fn uncordon(&self, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let (client, until) = (self.client().await?, Instant::now() + timeout);
         let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(()) };
@@ -119,14 +121,14 @@ impl Actuator {
     }
 }
 
-/// The pods of a Node with which this happens.
+/// The pods of a Node to which this happens in a drain.
 async fn pods(client: &Client, host: &HostName, what: Leaving, until: Instant) -> Result<Vec<Value>, StepError> {
     let on = format!("fieldSelector=spec.nodeName%3D{host}");
     let all = client.list("/api/v1/pods", &on, until).await.map_err(said)?;
     Ok(all.into_iter().filter(|pod| Leaving::of(pod) == what).collect())
 }
 
-/// Keeps pods away from a Node, and notes that it was hactl; whether there is such a Node.
+/// Cordons a Node, and annotates that hactl did it; returns whether the Node exists.
 async fn cordon(client: &Client, host: &HostName, until: Instant) -> Result<bool, StepError> {
     let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(false) };
     if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {

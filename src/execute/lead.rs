@@ -1,8 +1,9 @@
-//! etcd's lead, handed over so that no write is lost.
+//! Transfers etcd's leadership without failing a write.
 //!
-//! In: who leads, and who is to. Out: the other leads. A leader that hands over drops what is proposed to it meanwhile: who asked itself is
-//! told, but a follower that passed a write on waits for 7 s (5 s and two elections), and so does whoever wrote. So for that moment
-//! nothing is proposed: the balancers in front of etcd stand still on all hosts at once. Whoever asks then waits for some tenths of a second.
+//! In: the leader, and its successor. Out: the successor leads. During a transfer the leader drops proposals: its own
+//! clients get an error, but a follower that forwarded a write waits for 7 s (5 s and two elections), and so does its
+//! client. So nothing is proposed during the transfer: the load balancers in front of etcd pause on all hosts at once,
+//! and clients wait for some tenths of a second.
 
 use super::act::{Actuator, failed};
 use super::precondition;
@@ -12,17 +13,18 @@ use crate::model::names::{HostName, PeerUrl};
 use crate::protocol::{Balancing, MemberChange, Op};
 use std::time::Duration;
 
-/// How long the balancers stand still at most, milliseconds: below the second within which everybody is answered.
+/// The longest pause of the balancers, milliseconds: below the second within which every request is to be answered.
 const MOST_MS: u32 = 800;
-/// How long a host may take to stop its balancer. One that is slower goes on passing on what it is asked, and the others do not wait for it.
+/// Timeout of pausing a balancer. A slower one keeps forwarding requests, and the others do not wait for it.
 const STOPPED: Duration = Duration::from_millis(400);
-/// How long a host may take to let its balancer run again, which it does by itself otherwise.
+/// Timeout of resuming a balancer; otherwise it resumes automatically.
 const RUNS: Duration = Duration::from_secs(1);
-/// How long a step that is about something else waits for a lead to be handed over.
+/// How long another step waits for a transfer of leadership.
 const LATE: Duration = Duration::from_secs(15);
 
 impl Actuator {
-    /// The lead may have come to a member since the plan was made, as others were restarted: it hands over before it is disturbed, too.
+    /// Transfers leadership away from a member before it is disrupted: it may have become the leader after the plan was
+    /// made, when others restarted.
     pub(super) async fn must_not_lead(&self, index: usize, host: &HostName) -> Result<(), StepError> {
         let handing = async {
             if precondition::leads(self, host).await { self.hand_over(index, host, None, LATE).await } else { Ok(()) }
@@ -30,19 +32,20 @@ impl Actuator {
         match tokio::time::timeout(LATE, handing).await {
             Ok(handed) => handed,
             Err(_) => {
-                self.stays(host, &format!("it could not be handed over within {LATE:?}"));
+                self.stays(host, &format!("the transfer took more than {LATE:?}"));
                 Ok(())
             }
         }
     }
 
-    /// Where the lead cannot be handed over it stays, for an election is no reason to leave undone what comes next: that has a guard of its own.
+    /// Warns that leadership could not be transferred. The run continues: an election is no reason to skip the next
+    /// step, which has its own precondition.
     fn stays(&self, host: &HostName, why: &str) {
-        let text = format!("etcd's lead stays on {host}: {why}. Writers may wait for an election");
+        let text = format!("etcd's leader stays on {host}: {why}. Writes may wait for an election");
         self.sink.emit(Event::Warning { text });
     }
 
-    /// The member on a host hands over the lead, while nobody writes.
+    /// Transfers leadership from the member on a host, while writes are paused.
     pub(super) async fn hand_over(
         &self,
         index: usize,
@@ -51,12 +54,12 @@ impl Actuator {
         timeout: Duration,
     ) -> Result<(), StepError> {
         let etcd = self.queries.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
-        // Whoever was to take it may have died since.
+        // The planned successor may have failed since.
         let Some(to) = precondition::heir(self, host, to).await else {
-            self.stays(host, "no other member that stays is well");
+            self.stays(host, "no other permanent member is healthy");
             return Ok(());
         };
-        // One that does not stand still costs a write at worst, which fails after seven seconds.
+        // At worst, a balancer that does not pause costs a write, which fails after seven seconds.
         self.balancers(index, STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
         let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, timeout).await;
         self.balancers(index, RUNS, &Balancing::Resume).await;

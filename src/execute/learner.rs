@@ -1,7 +1,7 @@
-//! A learner on its way to a vote: waited for only as long as it lives.
+//! Promotes a learner, and stops waiting if its etcd does not stay up.
 //!
-//! In: its peer URL. Out: its vote, or why its etcd does not stay up, in the words of its own journal. Copying gigabytes takes minutes, and
-//! so the wait for it is long; a disk that is full shows within seconds.
+//! In: its peer URL. Out: a voter, or the end of its journal, which shows why its etcd does not stay up. Copying
+//! gigabytes takes minutes, so the timeout is long; a full disk shows within seconds.
 
 use super::act::{Actuator, failed, unexpected};
 use super::walk::StepError;
@@ -11,13 +11,13 @@ use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::protocol::{MemberChange, ObserveAsk, Op, Reply};
 use std::time::Duration;
 
-/// Between two looks at its unit.
+/// The interval at which its unit is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Found without a process in so many looks, it does not stay up: one that copies keys runs all the while.
+/// After more checks without a process, it does not stay up: a member that copies data runs all the time.
 const MOST_AWAY: usize = 5;
 
 impl Actuator {
-    /// Makes a learner vote, once it has caught up.
+    /// Promotes a learner to a voter, once it has caught up.
     pub(super) async fn promote(&self, index: usize, peer: &PeerUrl, timeout: Duration) -> Result<(), StepError> {
         let promoted = self.change_members(index, MemberChange::Promote(peer.clone()), timeout);
         let mut hosts = self.desired.with(Role::Etcd);
@@ -30,13 +30,13 @@ impl Actuator {
         }
     }
 
-    /// Ends when the member on a host is found without a process again and again, with the end of its journal.
+    /// Returns the end of the member's journal once it was repeatedly found without a process.
     async fn does_not_stay_up(&self, index: usize, host: &HostName, timeout: Duration) -> StepError {
         let unit = crate::plan::etcd_unit();
         let mut away = 0;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            // A look that fails says nothing about the member.
+            // A failed check shows nothing about the member.
             let Ok(seen) = self.unit(index, host, unit.clone(), timeout).await else { continue };
             away += usize::from(seen.0.started_ms == 0);
             if away > MOST_AWAY {
@@ -48,7 +48,7 @@ impl Actuator {
         }
     }
 
-    /// A unit of a host, as its systemd shows it, and that host's clock, milliseconds since 1970.
+    /// The state of a systemd unit on a host, and that host's clock, milliseconds since 1970.
     pub(super) async fn unit(
         &self,
         index: usize,

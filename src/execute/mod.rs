@@ -19,6 +19,6 @@ mod upgrade;
 mod walk;
 
 pub use act::{Actuator, DELIVERIES_PER_HOST, IMPORTS_PER_HOST, Signing, member_start};
-pub use api::{Access, SERVER_NAME, Through};
+pub use api::{Access, ApiClient, ConnectApi, SERVER_NAME};
 pub use recoveries::Recoveries;
 pub use walk::{Outcome, Perform, StepError, walk};

@@ -1,7 +1,7 @@
-//! Nodes: waited for until the kubelet that runs has reported, and deleted once none does.
+//! Nodes: waits until the running kubelet has reported, and deletes Nodes whose kubelet no longer reports.
 //!
-//! In: a Node's name. Out: done, or what it was last seen as. A Node whose kubelet lives is never deleted: it would not come back by itself,
-//! and what runs on its host would go on unseen.
+//! In: a Node's name. Out: done, or its last status. A Node whose kubelet runs is never deleted: the kubelet would not
+//! register it again, and the pods on its host would run on unseen.
 
 use super::act::{Actuator, failed};
 use super::walk::StepError;
@@ -19,13 +19,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where manifests of static pods lie, and which of them is the API server's.
+/// The directory of static pod manifests, and the manifest of the API server.
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
 const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-/// How long a kubelet is taken for the one that runs: it may be between two starts.
+/// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// How long a Node must be shown as silent. After a recovery that may be what was so when the bundle was taken: a kubelet that lives mends it
-/// within its ten seconds, and as many until it has its connection again.
+/// How long a Node must be reported as unreachable. After a recovery this status may come from the snapshot: a running
+/// kubelet corrects it within ten seconds, and needs up to ten more to reconnect.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
 fn said(error: KubeError) -> StepError {
@@ -37,7 +37,7 @@ fn reference(name: &HostName) -> ObjectRef {
 }
 
 impl Actuator {
-    /// Waits until a Node is Ready by the kubelet that runs on its host now.
+    /// Waits until a Node is Ready according to the kubelet that runs on its host now.
     pub(super) async fn await_node(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let client = self.client().await?;
         let (node, until) = (reference(host), Instant::now() + timeout);
@@ -52,11 +52,11 @@ impl Actuator {
         }
     }
 
-    /// Whether a Node is Ready by the kubelet that runs on its host now; else what it says.
+    /// Whether a Node is Ready according to the kubelet that runs on its host now; otherwise its status.
     fn node_ready(&self, index: usize, live: Option<&Value>, kubelet: &(UnitFact, i64)) -> Result<(), String> {
         let on = match live.and_then(NodeFact::of).map(|node| node.by(&kubelet.0, kubelet.1)) {
             Some(node) if node.ready && self.desired.network.cni == Cni::Flannel && node.pods.is_none() => {
-                "the controllers have not given it a range for its pods yet".to_owned()
+                "the controller manager has not assigned its pod CIDR yet".to_owned()
             }
             Some(node) if node.ready => return Ok(()),
             Some(node) => node.message,
@@ -66,8 +66,8 @@ impl Actuator {
         Err(on)
     }
 
-    /// Deletes a Node and its pods. Unless its kubelet was stopped, the controllers must have given up hearing of it: one that lives and that
-    /// nobody named is left as it is, and told.
+    /// Deletes a Node and its pods. Unless its kubelet was stopped, the controller manager must report it as
+    /// unreachable: an unknown Node whose kubelet runs stays, with a warning.
     pub(super) async fn delete_node(
         &self,
         index: usize,
@@ -88,32 +88,33 @@ impl Actuator {
             if since.is_some_and(|at| at.elapsed() >= SILENT_FOR) {
                 return Ok(());
             }
-            let on = format!("the controllers to miss the kubelet of {name} for {} s", SILENT_FOR.as_secs());
+            let on = format!("the controller manager to report {name} as unreachable for {} s", SILENT_FOR.as_secs());
             self.sink.emit(Event::Waiting { step: index, on: on.clone() });
             Err(on)
         };
-        let live = match client.wait(&node, &format!("Node {name} being silent"), until, unreachable).await {
+        let live = match client.wait(&node, &format!("Node {name} being unreachable"), until, unreachable).await {
             Ok(Some(live)) => live,
             Ok(None) => return Ok(()),
             Err(KubeError::TimedOut { .. }) if end == NodeEnd::Abandoned => {
                 let text = format!(
-                    "the kubelet of {name} reports, and the inventory does not name it: its Node stays; once that host is off, \
-                     `hactl up --prune {name}` deletes it"
+                    "the kubelet of {name} still reports, but {name} is not in the inventory: its Node stays; power \
+                     that host off, then `hactl up --prune {name}` deletes it"
                 );
                 self.sink.emit(Event::Warning { text });
                 return Ok(());
             }
             Err(KubeError::TimedOut { .. }) => {
                 return Err(failed(format!(
-                    "the controllers have not given up hearing of {name}: power that host off if it is on, else see with `hactl status` \
-                     whether a controller manager leads; then run the same command again"
+                    "the controller manager does not report {name} as unreachable: if that host is on, power it off; \
+                     otherwise check with `hactl status` that a controller manager leads; then run the same command \
+                     again"
                 )));
             }
             Err(error) => return Err(said(error)),
         };
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
-        // The Node first: what belongs on every Node would be made anew on it. Whatever is left, should this be cut off, the controllers
-        // clear away.
+        // The Node comes first, or a DaemonSet would recreate its pods on it. If this is interrupted, the controllers
+        // delete the rest.
         client.delete_if(&node, uid, None, until).await.map_err(said)?;
         let on = format!("fieldSelector=spec.nodeName%3D{name}");
         for pod in client.list("/api/v1/pods", &on, until).await.map_err(said)? {
@@ -125,7 +126,7 @@ impl Actuator {
         forget_api_server(client, name, until).await
     }
 
-    /// Lets the kubelet stop the pods of a control plane that is no more on this host, the API server last.
+    /// Lets the kubelet stop the pods of a former control plane on this host, the API server last.
     pub(super) async fn end_pods(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         let until = Instant::now() + timeout;
         let former = self.target.hosts.get(host).and_then(|target| target.sets.get(&FileSet::FormerControlPlane));
@@ -137,7 +138,7 @@ impl Actuator {
     }
 }
 
-/// The identity of a host's API server goes, which else outlives it by an hour.
+/// Deletes the identity lease of a host's API server, which otherwise remains for an hour.
 async fn forget_api_server(client: &Client, host: &HostName, until: Instant) -> Result<(), StepError> {
     let of_it = format!(
         "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver%2Ckubernetes.io%2Fhostname%3D{host}"

@@ -11,7 +11,8 @@ use crate::observe::Answers;
 use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::transport::Payload;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long one look at a member may take.
 const LOOK: Duration = Duration::from_secs(12);

@@ -1,6 +1,8 @@
-//! The steps of a recovery that carry data: the snapshot comes here from the host that took it, and goes to all that are restored from it.
+//! The steps of a recovery that transfer data: fetches the snapshot from the host that took it, and sends it to all
+//! hosts that are restored from it.
 //!
-//! In: the recovery. Out: a verified snapshot among the [`Recoveries`](super::recoveries::Recoveries), sealed, and hosts that are restored from it.
+//! In: the recovery. Out: a verified, encrypted snapshot among the [`Recoveries`](super::recoveries::Recoveries), and
+//! restored hosts.
 
 use super::act::{Actuator, failed, unexpected};
 use super::walk::StepError;
@@ -19,7 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Pieces of a snapshot that are under way at once: one is put together on the host while the other is taken in here.
+/// Pieces of a snapshot in transit at once: one is read on the host while the other is written here.
 const AT_ONCE: usize = 2;
 #[allow(clippy::cast_possible_truncation, reason = "some megabytes")]
 const STEP: usize = SNAPSHOT_PIECE as usize;
@@ -29,7 +31,8 @@ fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 }
 
 impl Actuator {
-    /// Takes the snapshot on the host and fetches it. The note that it is there comes last; [`Actuator::restore`] sees to it that the disk has both.
+    /// Takes the snapshot on the host and fetches it. Its note is written last; [`Actuator::restore`] syncs both to the
+    /// disk.
     pub(super) async fn take_snapshot(
         &self,
         index: usize,
@@ -57,28 +60,28 @@ impl Actuator {
         let mut pieces = futures::stream::iter((0..taken.sent_size).step_by(STEP)).map(read).buffered(AT_ONCE);
         while let Some(piece) = pieces.next().await {
             let (from, text) = piece?;
-            let piece = STANDARD.decode(text).map_err(|_| failed(format!("{host} sent something else than base64")))?;
+            let piece = STANDARD.decode(text).map_err(|_| failed(format!("{host} sent invalid base64")))?;
             let expected = SNAPSHOT_PIECE.min(taken.sent_size - from);
             if piece.len() as u64 != expected {
                 let (has, all) = (piece.len(), taken.sent_size);
                 let what =
-                    format!("{host} sent {has} bytes of the snapshot's {all} from {from} on, instead of {expected}");
+                    format!("{host} sent {has} bytes of the snapshot's {all} at offset {from}, instead of {expected}");
                 return Err(failed(what));
             }
             file.write_all(&piece).map_err(explain("write into", folder))?;
             self.sink.emit(Event::Moved { step: index, done: file.count(), total: taken.sent_size });
         }
-        // Who asks for more than there is has all of it: the host needs its file no more.
+        // A read at the end confirms that all of it has arrived: the host deletes its file.
         read(taken.sent_size).await?;
         let (file, digest, _) = file.finish();
         file.finish().map_err(explain("write into", folder))?;
         if digest != taken.sent_digest {
-            return Err(failed(format!("the snapshot arrived from {host} damaged: run the same command again")));
+            return Err(failed(format!("the snapshot from {host} was damaged in transit: run the same command again")));
         }
         self.recoveries.note(&recovery, &taken).map_err(explain("write a note in", folder))
     }
 
-    /// Delivers the snapshot and puts it in the place of the member's data.
+    /// Delivers the snapshot and replaces the member's data with it.
     pub(super) async fn restore(
         &self,
         index: usize,
@@ -90,7 +93,7 @@ impl Actuator {
         let (folder, id) = (self.recoveries.path(), recovery.id.as_str());
         let missing = || failed(format!("the snapshot of recovery {id} is not in {}", folder.display()));
         let taken = self.recoveries.noted(id).map_err(explain("read", folder))?.ok_or_else(missing)?;
-        let feed = self.recoveries.feed(id, &taken).map_err(explain("open what is in", folder))?.ok_or_else(missing)?;
+        let feed = self.recoveries.feed(id, &taken).map_err(explain("open a file in", folder))?.ok_or_else(missing)?;
         // The source host has the only other copy, until its own data is replaced.
         let syncing = async {
             let (recoveries, id) = (self.recoveries.clone(), recovery.id.clone());

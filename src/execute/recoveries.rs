@@ -1,8 +1,9 @@
-//! The snapshots of recoveries on this machine: sealed to the state's own identity, under the recovery's name, until its end.
+//! The snapshots of recoveries on this machine: encrypted to the state's own identity, named after the recovery, and
+//! kept until its end.
 //!
-//! In: the state directory, what a host sent or a bundle holds. Out: a snapshot that is there as a whole, with a note that says what it is, or
-//! is not there. No value flows between the steps of a recovery: what the second needs of the first lies here, so that a run that was cut off
-//! goes on. Nothing lies open: whoever gets at a copy of these files, and not at the identity, has nothing.
+//! In: the state directory, and a snapshot from a host or a file. Out: a complete snapshot with a note of its metadata,
+//! or none. The steps of a recovery pass no values to each other: they store them here, so that an interrupted run can
+//! resume. Nothing is stored in plain text: a copy of these files is useless without the identity.
 
 use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
@@ -15,12 +16,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How the names of the files end: the note, the snapshot, and one as earlier versions left it, not sealed.
+/// The endings of the files: the note, the snapshot, and a plain-text snapshot of earlier versions.
 const NOTE: &str = ".json";
 const SEALED: &str = ".snapshot.age";
 const OPEN: &str = ".snapshot.zst";
 
-/// Where they lie, and what seals and opens them.
+/// Their directory, and the identity that they are encrypted to.
 #[derive(Debug, Clone)]
 pub struct Recoveries {
     at: PathBuf,
@@ -33,7 +34,7 @@ impl Recoveries {
         Self { at: dir.join("recovery"), identity: identity.to_owned() }
     }
 
-    /// The folder.
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.at
     }
@@ -47,16 +48,16 @@ impl Recoveries {
         text.map(Secret::new).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", self.identity.display())))
     }
 
-    /// The snapshot of a recovery, as it was noted when it was there as a whole.
+    /// The note of a complete snapshot.
     pub(super) fn noted(&self, id: &str) -> io::Result<Option<SnapshotBlob>> {
         match fs::read(self.file(id, NOTE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // It is put in place as a whole: one that cannot be read is of no hactl's.
+            // It is written atomically, so hactl did not write one that cannot be parsed.
             text => Ok(serde_json::from_slice(&text?).ok()),
         }
     }
 
-    /// What a host is fed with; none: nothing lies there.
+    /// The payload for a host; `None`: there is no snapshot.
     pub(super) fn feed(&self, id: &str, blob: &SnapshotBlob) -> io::Result<Option<Payload>> {
         let (sealed, open) = (self.file(id, SEALED), self.file(id, OPEN));
         match fs::metadata(&sealed) {
@@ -70,11 +71,12 @@ impl Recoveries {
         }
     }
 
-    /// The snapshot of a recovery that an earlier run took and fetched. It is read as a whole: a machine that lost its power may have the note of
-    /// it and not the content, and then no host's data was replaced yet.
+    /// The snapshot of a recovery that an earlier run took and fetched. It is read completely: after a power loss this
+    /// machine may have its note but not its content, and then no host's data was replaced yet.
     ///
     /// # Errors
-    /// What the file system says, but that there is none, and an identity that does not open it: it may well be the only copy.
+    /// An error of the file system, except that it does not exist; an identity that does not decrypt it, because it may
+    /// be the only copy.
     pub fn taken(&self, id: &str) -> io::Result<Option<SnapshotBlob>> {
         let Some(taken) = self.noted(id)? else { return Ok(None) };
         let found = match self.feed(id, &taken)? {
@@ -84,7 +86,7 @@ impl Recoveries {
                 match sealed.read(0).and_then(|all| Digest::of_all(all, taken.sent_size)) {
                     Ok(found) => found,
                     Err(error) if is_other_identity(&error) => return Err(error),
-                    // Its end is missing, or some of it is not what was written.
+                    // It is truncated or damaged.
                     Err(_) => return Ok(None),
                 }
             }
@@ -92,11 +94,11 @@ impl Recoveries {
         Ok((found == (taken.sent_digest, taken.sent_size)).then_some(taken))
     }
 
-    /// Begins the snapshot of a recovery: what is written goes sealed to the disk. It is nothing until it is finished and [`Recoveries::note`]
-    /// says what it is.
+    /// Begins the snapshot of a recovery; it is encrypted while it is written. It counts only once it is finished and
+    /// [`Recoveries::note`] has written its note.
     ///
     /// # Errors
-    /// What the file system says, or no identity to seal to.
+    /// An error of the file system, or no identity to encrypt to.
     pub fn begin(&self, id: &str) -> io::Result<SealedWriter<File>> {
         let public = public_of(&self.identity()?).map_err(io::Error::other)?;
         let to = Recipients::parse(&public).map_err(io::Error::other)?;
@@ -105,10 +107,10 @@ impl Recoveries {
         to.writer(options.write(true).create(true).truncate(true).mode(0o600).open(self.file(id, SEALED))?)
     }
 
-    /// Notes that the snapshot of a recovery is there as a whole.
+    /// Writes the note that the snapshot of a recovery is complete.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn note(&self, id: &str, taken: &SnapshotBlob) -> io::Result<()> {
         let note = self.file(id, NOTE);
         let fresh = note.with_extension("new");
@@ -120,8 +122,8 @@ impl Recoveries {
         File::open(&self.at)?.sync_all()
     }
 
-    /// Waits until the disk has the snapshot. Where it cannot have it the note goes: a file system tells that once, and whoever asked again would
-    /// take what is in memory alone for kept.
+    /// Syncs the snapshot to the disk, and removes its note if that fails: a file system reports such an error only
+    /// once, so a later sync would succeed with data that is only in memory.
     pub(super) fn sync(&self, id: &str) -> io::Result<()> {
         let sealed = self.file(id, SEALED);
         let at = if sealed.exists() { sealed } else { self.file(id, OPEN) };
@@ -130,10 +132,10 @@ impl Recoveries {
         Err(error)
     }
 
-    /// Removes the snapshots of all recoveries but one: those that are over need none.
+    /// Removes the snapshots of all recoveries but one: finished recoveries need none.
     ///
     /// # Errors
-    /// What the file system says.
+    /// An error of the file system.
     pub fn forget(&self, but: Option<&str>) -> io::Result<()> {
         let entries = match fs::read_dir(&self.at) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -151,7 +153,7 @@ impl Recoveries {
     }
 }
 
-/// Whether it is the key that is wrong, and not the file.
+/// Whether the key is wrong, and not the file.
 fn is_other_identity(error: &io::Error) -> bool {
     error.get_ref().is_some_and(crate::snapshot::is_other_identity)
 }
@@ -182,11 +184,11 @@ mod tests {
         }
         fn keep(&self, id: &str) {
             let mut to = self.recoveries().begin(id).expect("there is an identity");
-            to.write_all(CONTENT).expect("there is room");
-            to.finish().expect("there is room");
+            to.write_all(CONTENT).expect("there is space");
+            to.finish().expect("there is space");
         }
         fn taken(&self, id: &str) -> Option<SnapshotBlob> {
-            self.recoveries().taken(id).expect("it can be looked at")
+            self.recoveries().taken(id).expect("it can be read")
         }
     }
 
@@ -195,7 +197,7 @@ mod tests {
         let world = World::new();
         assert_eq!(world.taken("one"), None);
         world.keep("one");
-        assert_eq!(world.taken("one"), None, "nobody has noted that it is whole");
+        assert_eq!(world.taken("one"), None, "it has no note yet");
         world.recoveries().note("one", &world.blob).expect("it is noted");
         assert_eq!(world.taken("one"), Some(world.blob));
         let at = world.recoveries().file("one", SEALED);
@@ -206,7 +208,7 @@ mod tests {
         }
         fs::write(&at, &sealed).expect("it is written");
         fs::write(world.folder.path().join(IDENTITY), new_identity().reveal()).expect("ours");
-        assert!(world.recoveries().taken("one").is_err(), "it may be the only copy, and there is a key to it");
+        assert!(world.recoveries().taken("one").is_err(), "it may be the only copy, and another key decrypts it");
     }
 
     #[test]

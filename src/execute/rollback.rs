@@ -1,4 +1,5 @@
-//! After a step whose new files had to prove themselves: what they replaced is let go of, or put back so that the host runs as before.
+//! After a step with files on trial: accepts the new files, or rolls back to the previous ones, with which the host
+//! runs as before.
 
 use super::act::{Actuator, failed, within_ms};
 use super::walk::StepError;
@@ -9,12 +10,12 @@ use crate::protocol::Op;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long putting files back may take.
+/// Timeout of restoring the previous files.
 const PUT_BACK: Duration = Duration::from_secs(60);
-/// How long what ran before may take to run again by them.
+/// Timeout until the unit runs with them again.
 const RUN_AGAIN: Duration = Duration::from_secs(150);
 
-/// Lets go of the earlier files after success, and puts them back after a failure.
+/// Removes the previous files after success, and restores them after a failure.
 pub(super) async fn conclude(
     actuator: &Actuator,
     index: usize,
@@ -25,7 +26,7 @@ pub(super) async fn conclude(
     let sets = step.rollback.clone();
     let (what, tail) = match result {
         Ok(()) => return actuator.call(index, host, Op::Accept { sets }, PUT_BACK).await.map(drop),
-        // Nothing was disturbed yet: what runs does so by the earlier files.
+        // Nothing was changed yet: the unit still runs with the previous files.
         Err(StepError::Refused(refusal)) => return Err(StepError::Refused(refusal)),
         Err(StepError::Overdue(timeout)) => (StepError::Overdue(timeout).to_string(), Vec::new()),
         Err(StepError::Failed { what, tail } | StepError::RolledBack { what, tail }) => (what, tail),
@@ -35,7 +36,7 @@ pub(super) async fn conclude(
     Err(StepError::RolledBack { what, tail })
 }
 
-/// What ran before runs again.
+/// Starts the unit again as it ran before.
 async fn run_again(actuator: &Actuator, index: usize, host: &HostName, step: &Step) -> Result<(), StepError> {
     let op = match &step.action {
         Action::RunUnit { unit, .. } => Op::RunUnit { unit: unit.clone(), how: HowToRun::Restart, no_wait: false },
@@ -47,7 +48,7 @@ async fn run_again(actuator: &Actuator, index: usize, host: &HostName, step: &St
             let op = Op::RunUnit { unit, how: HowToRun::Restart, no_wait: false };
             actuator.call(index, host, op, RUN_AGAIN).await?;
             actuator.shows(index, host, (None, *ready), Instant::now() + RUN_AGAIN).await?;
-            // It was drained for what did not come up.
+            // It was drained for an upgrade that failed.
             return actuator.uncordon(host, PUT_BACK).await;
         }
         Action::AwaitServing { .. } => {
@@ -61,7 +62,7 @@ async fn run_again(actuator: &Actuator, index: usize, host: &HostName, step: &St
 
 fn stuck(what: &str, tail: &[String], why: &StepError) -> StepError {
     StepError::Failed {
-        what: format!("{what}; and the host does not run by its earlier files again: {why}"),
+        what: format!("{what}; the rollback to the previous files failed as well: {why}"),
         tail: tail.to_vec(),
     }
 }

@@ -1,6 +1,6 @@
-//! Upgrades: a bundle before the first change, and a kubelet that has to show its new version.
+//! Upgrades: a snapshot before the first change, and kubelets, whose Node must show the new version.
 //!
-//! In: the host, and the version that its kubelet is to be of. Out: done, or what the Node was last seen as.
+//! In: the host, and the new version of its kubelet. Out: done, or the last status of the Node.
 
 use super::act::{Actuator, failed, unexpected, within_ms};
 use super::walk::StepError;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a kubelet is taken for the one that runs: it may be between two starts.
+/// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Actuator {
-    /// Takes a bundle on a host, proof included.
+    /// Takes a snapshot on a host, including the test restore.
     pub(super) async fn save_bundle(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
         match self.call(index, host, Op::SaveBundle, timeout).await? {
             Reply::Saved(_) => Ok(()),
@@ -29,7 +29,7 @@ impl Actuator {
         }
     }
 
-    /// Brings the kubelet to run by its new files, and waits until its Node shows the version, and is Ready by it if that is asked for.
+    /// Starts the kubelet with its new files, and waits until its Node shows the version and, if `ready`, is Ready.
     pub(super) async fn upgrade_kubelet(
         &self,
         index: usize,
@@ -41,7 +41,7 @@ impl Actuator {
         let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how, no_wait: false };
         self.call(index, host, op, timeout).await?;
         self.shows(index, host, (Some(version), ready), until).await?;
-        // A new kubelet may start static pods anew: the next host waits until these serve again.
+        // A new kubelet may restart static pods: the next host waits until these serve again.
         if self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
             let condition = self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?;
             let left = until.saturating_duration_since(Instant::now());
@@ -50,7 +50,7 @@ impl Actuator {
         Ok(())
     }
 
-    /// Waits until the Node is of the kubelet that runs now: of a version where one is given, and Ready if that is asked for.
+    /// Waits until the kubelet that runs now has updated its Node: with this version, if given, and Ready, if `ready`.
     pub(super) async fn shows(
         &self,
         index: usize,
@@ -80,7 +80,7 @@ impl Actuator {
     }
 }
 
-/// Whether a Node is as it should be, else what it is.
+/// Whether a Node is as it should be; otherwise its status.
 fn shown(
     node: Option<NodeFact>,
     kubelet: &UnitFact,
@@ -90,7 +90,7 @@ fn shown(
 ) -> Result<(), String> {
     let Some(node) = node else { return Err("its kubelet has not registered it yet".to_owned()) };
     if let Some(version) = version.filter(|version| node.version.trim_start_matches('v') != *version) {
-        return Err(format!("its Node shows a kubelet {} and not {version} yet", node.version.trim_start_matches('v')));
+        return Err(format!("its Node shows kubelet {}, not {version} yet", node.version.trim_start_matches('v')));
     }
     let node = node.by(kubelet, now_ms);
     if node.ready || !ready { Ok(()) } else { Err(node.message) }
@@ -107,15 +107,15 @@ mod tests {
             NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"nodeInfo": {"kubeletVersion": version},
                 "conditions": [{"type": "Ready", "status": ready, "message": "as it said", "lastHeartbeatTime": heard}]}}))
         };
-        let started = crate::model::timestamp::parse_rfc3339("2026-01-01T12:00:30Z").expect("a moment");
+        let started = crate::model::timestamp::parse_rfc3339("2026-01-01T12:00:30Z").expect("a timestamp");
         let kubelet = UnitFact { active: "active".to_owned(), enabled: true, started_ms: started, reloaded_ms: 0 };
         let look = |node, ready| shown(node, &kubelet, started + 60_000, Some("1.35.4"), ready);
         let (before, after) = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:31Z");
         assert_eq!(look(node("v1.35.4", "True", after), true), Ok(()));
-        assert!(look(node("v1.34.4", "True", after), true).unwrap_err().contains("1.34.4 and not 1.35.4"));
+        assert!(look(node("v1.34.4", "True", after), true).unwrap_err().contains("1.34.4, not 1.35.4"));
         assert!(look(node("v1.35.4", "True", before), true).unwrap_err().contains("has not reported"));
         assert_eq!(look(node("v1.35.4", "False", after), true), Err("as it said".to_owned()));
-        assert_eq!(look(node("v1.35.4", "False", after), false), Ok(()), "nobody connects pods there");
+        assert_eq!(look(node("v1.35.4", "False", after), false), Ok(()), "the network plugin is not installed");
         assert!(look(None, false).is_err());
     }
 }

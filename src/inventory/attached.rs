@@ -94,7 +94,8 @@ fn bounded(path: &Path) -> Result<String, Words> {
         .read_to_end(&mut bytes)
         .map_err(|e| Words::new(format!("{shown} cannot be read: {e}"), "a file that you can read", remedy))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(Words::new(format!("{shown} is too large"), "at most 256 KiB", "is this another file?"));
+        let remedy = "check the path: this may be another file";
+        return Err(Words::new(format!("{shown} is too large"), "at most 256 KiB", remedy));
     }
     String::from_utf8(bytes).map_err(|_| Words::new(format!("{shown} is not text"), "a text file", remedy))
 }

@@ -106,8 +106,8 @@ pub fn list() -> String {
     for key in keys() {
         let default = match key.default.as_str() {
             "" => String::new(),
-            "required" => ", required".to_owned(),
-            default => format!(", default {default}"),
+            "required" => "; required".to_owned(),
+            default => format!("; default {default}"),
         };
         item(&mut text, &format!("- **`{}`** ({}{default}): {}", key.path, key.kind, key.meaning));
     }

@@ -2,7 +2,8 @@
 //!
 //! It reaches an API server directly or through a local forward of the SSH connection, and trusts only the cluster CA.
 
-use reqwest::{Method, RequestBuilder};
+use futures::future::BoxFuture;
+use reqwest::Method;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use crate::model::secret::Secret;
 /// hactl's field manager for server-side apply.
 pub const FIELD_MANAGER: &str = "hactl";
 /// Time limit of one request. An API server itself gives up after a minute.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause before a retry after a transient error, and between two polls while waiting.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Longer error messages are cut.
@@ -29,14 +30,70 @@ type Discovered = BTreeMap<(String, String), (String, bool)>;
 
 /// Objects in one page of a list.
 const PAGE: usize = 500;
+/// The media type of bodies.
+const JSON: &str = "application/json";
 /// Requests metadata only.
 const NAMES_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// A request to an API server.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// GET, PATCH and so on.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// What kind of answer is asked for, where it is not the usual one.
+    pub accept: Option<&'static str>,
+    /// The media type of the body.
+    pub media: &'static str,
+    /// The body; empty: none.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    fn get(path: &str) -> Self {
+        Self { method: Method::GET, path: path.to_owned(), accept: None, media: JSON, body: Vec::new() }
+    }
+    fn with(method: Method, path: &str, body: &Value) -> Self {
+        Self { method, body: body.to_string().into_bytes(), ..Self::get(path) }
+    }
+}
+
+/// What answers requests: an API server, or a simulated one.
+pub trait Http: Send + Sync {
+    /// Status and body, or why there is no answer.
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<(u16, Vec<u8>), String>>;
+}
+
+/// A real API server.
+struct Server {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Http for Server {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<(u16, Vec<u8>), String>> {
+        Box::pin(async move {
+            let Request { method, path, accept, media, body } = request;
+            let mut built = self.http.request(method, format!("{}{path}", self.base)).timeout(REQUEST_TIMEOUT);
+            if let Some(accept) = accept {
+                built = built.header("accept", accept);
+            }
+            if !body.is_empty() {
+                built = built.header("content-type", media).body(body);
+            }
+            let response = built.send().await.map_err(|e| chain(&e))?;
+            let status = response.status().as_u16();
+            let body = response.bytes().await.map_err(|e| chain(&e))?;
+            Ok((status, body.to_vec()))
+        })
+    }
+}
 
 /// A connection to one API server.
 #[derive(Clone)]
 pub struct Client {
-    http: reqwest::Client,
-    base: String,
+    http: Arc<dyn Http>,
     discovered: Arc<Mutex<Discovered>>,
 }
 
@@ -108,14 +165,19 @@ impl Client {
 
     fn finish(http: reqwest::ClientBuilder, base: String) -> Result<Self, KubeError> {
         let http = http.build().map_err(|error| KubeError::Credentials { why: chain(&error) })?;
-        Ok(Self { http, base, discovered: Arc::default() })
+        Ok(Self::over(Arc::new(Server { http, base })))
+    }
+
+    /// Over anything that answers requests as an API server does.
+    pub fn over(http: Arc<dyn Http>) -> Self {
+        Self { http, discovered: Arc::default() }
     }
 
     /// Reads an object; `None` when it does not exist.
     pub async fn get(&self, object: &ObjectRef, until: Instant) -> Result<Option<Value>, KubeError> {
         let what = format!("get {object}");
         let path = self.path(object, until).await?;
-        absent(self.call(&what, until, || self.http.get(self.url(&path))).await)
+        absent(self.call(&what, until, || Request::get(&path)).await)
     }
 
     /// Like [`Client::get`], for a kind that the API server may not serve; then the object does not exist either.
@@ -167,8 +229,9 @@ impl Client {
         let what = format!("list the names of {path}");
         let (mut names, mut from) = (Vec::new(), String::new());
         loop {
-            let url = self.url(&format!("{path}?limit={PAGE}&continue={from}"));
-            let page = self.call(&what, until, || self.http.get(&url).header("accept", NAMES_ALONE)).await?;
+            let path = format!("{path}?limit={PAGE}&continue={from}");
+            let request = || Request { accept: Some(NAMES_ALONE), ..Request::get(&path) };
+            let page = self.call(&what, until, request).await?;
             let items = page.get("items").and_then(Value::as_array).into_iter().flatten();
             for item in items {
                 let text = |at: &str| item.pointer(at).and_then(Value::as_str);
@@ -185,8 +248,8 @@ impl Client {
     /// Lists objects of a kind; `query` is a URL query such as `fieldSelector=spec.nodeName%3Dcp1`.
     pub async fn list(&self, path: &str, query: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
         let what = format!("list {path}");
-        let url = self.url(&if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") });
-        let mut answer = self.call(&what, until, || self.http.get(&url)).await?;
+        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        let mut answer = self.call(&what, until, || Request::get(&path)).await?;
         match answer.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(KubeError::Garbled { what, why: "it is not a list".to_owned() }),
@@ -216,26 +279,25 @@ impl Client {
         until: Instant,
     ) -> Result<Value, KubeError> {
         let path = self.path(reference, until).await?;
-        let url = format!("{}?fieldManager={FIELD_MANAGER}&force=true{more}", self.url(&path));
-        self.patch(&format!("apply {reference}"), &url, "application/apply-patch+yaml", object, until).await
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true{more}");
+        self.patch(&format!("apply {reference}"), &path, "application/apply-patch+yaml", object, until).await
     }
 
     /// Merge patch: changes the given fields of an existing object and no others; `null` removes a field.
     pub async fn merge(&self, reference: &ObjectRef, change: &Value, until: Instant) -> Result<Value, KubeError> {
-        let url = format!("{}?fieldManager={FIELD_MANAGER}", self.url(&self.path(reference, until).await?));
-        self.patch(&format!("change {reference}"), &url, "application/merge-patch+json", change, until).await
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.path(reference, until).await?);
+        self.patch(&format!("change {reference}"), &path, "application/merge-patch+json", change, until).await
     }
 
     async fn patch(
         &self,
         what: &str,
-        url: &str,
-        media: &str,
+        path: &str,
+        media: &'static str,
         body: &Value,
         until: Instant,
     ) -> Result<Value, KubeError> {
-        let body = body.to_string();
-        self.call(what, until, || self.http.patch(url).header("content-type", media).body(body.clone())).await
+        self.call(what, until, || Request { media, ..Request::with(Method::PATCH, path, body) }).await
     }
 
     /// Labels and taints: reads, changes and writes the Node; tries once more after a conflict.
@@ -257,8 +319,8 @@ impl Client {
         let what = format!("create {reference}");
         let path = self.path(&reference, until).await?;
         let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder).to_owned();
-        let url = format!("{}?fieldManager={FIELD_MANAGER}", self.url(&folder));
-        self.call(&what, until, || self.http.post(&url).json(object)).await
+        let path = format!("{folder}?fieldManager={FIELD_MANAGER}");
+        self.call(&what, until, || Request::with(Method::POST, &path, object)).await
     }
 
     /// Replaces an object or one of its subresources, such as `approval`.
@@ -266,8 +328,8 @@ impl Client {
         let reference = ObjectRef::of(object)?;
         let what = format!("update {reference}");
         let path = self.path(&reference, until).await?;
-        let url = if subresource.is_empty() { self.url(&path) } else { self.url(&format!("{path}/{subresource}")) };
-        self.call(&what, until, || self.http.put(&url).json(object)).await
+        let path = if subresource.is_empty() { path } else { format!("{path}/{subresource}") };
+        self.call(&what, until, || Request::with(Method::PUT, &path, object)).await
     }
 
     /// Deletes an object; returns whether it existed.
@@ -292,21 +354,21 @@ impl Client {
         if let Some(uid) = uid {
             body["preconditions"] = json!({"uid": uid});
         }
-        Ok(absent(self.call(&what, until, || self.http.delete(self.url(&path)).json(&body)).await)?.is_some())
+        Ok(absent(self.call(&what, until, || Request::with(Method::DELETE, &path, &body)).await)?.is_some())
     }
 
     /// Evicts the pod with this uid, subject to disruption budgets; a pod that is gone counts as evicted. Sends one
     /// request: a refusal by a disruption budget is an error (429), and the caller decides how long to retry.
     pub async fn evict(&self, pod: &ObjectRef, uid: &str, until: Instant) -> Result<(), KubeError> {
         let what = format!("evict {pod}");
-        let url = format!("{}/eviction", self.url(&self.path(pod, until).await?));
+        let path = format!("{}/eviction", self.path(pod, until).await?);
         let body = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         });
-        let asked = send(&what, self.http.post(&url).json(&body).timeout(REQUEST_PATIENCE));
+        let asked = self.send(&what, Request::with(Method::POST, &path, &body));
         match timeout_at(until, asked).await {
             Ok(Ok(_)) => Ok(()),
             // A newer pod of the same name exists.
@@ -337,10 +399,6 @@ impl Client {
         }
     }
 
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
-    }
-
     async fn path(&self, object: &ObjectRef, until: Instant) -> Result<String, KubeError> {
         let (plural, namespaced) = match kinds::known(&object.api_version, &object.kind) {
             Some(known) => known,
@@ -366,12 +424,12 @@ impl Client {
     ) -> Result<(String, bool), KubeError> {
         let key = (object.api_version.clone(), object.kind.clone());
         let timeout = until.min(Instant::now() + timeout);
-        let url = self.url(&kinds::root(&object.api_version));
+        let path = kinds::root(&object.api_version);
         loop {
             if let Some(known) = self.discovered().get(&key) {
                 return Ok(known.clone());
             }
-            let answer = absent(self.call("discover", until, || self.http.get(&url)).await)?;
+            let answer = absent(self.call("discover", until, || Request::get(&path)).await)?;
             let resources = answer.as_ref().and_then(|a| a.get("resources")).and_then(Value::as_array);
             for resource in resources.into_iter().flatten() {
                 let text = |field: &str| resource.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -397,10 +455,16 @@ impl Client {
         self.discovered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    async fn send(&self, what: &str, request: Request) -> Result<Value, KubeError> {
+        let unreachable = |why: String| KubeError::Unreachable { what: what.to_owned(), why };
+        let (status, body) = self.http.send(request).await.map_err(unreachable)?;
+        understood(what, status, &body)
+    }
+
     /// One call, retried after transient errors until the deadline.
-    async fn call(&self, what: &str, until: Instant, request: impl Fn() -> RequestBuilder) -> Result<Value, KubeError> {
+    async fn call(&self, what: &str, until: Instant, request: impl Fn() -> Request) -> Result<Value, KubeError> {
         loop {
-            let once = timeout_at(until, send(what, request().timeout(REQUEST_PATIENCE))).await;
+            let once = timeout_at(until, self.send(what, request())).await;
             let outcome = once
                 .unwrap_or_else(|_| Err(KubeError::TimedOut { what: what.to_owned(), seen: "no answer".to_owned() }));
             match outcome {
@@ -412,26 +476,23 @@ impl Client {
 
     /// Any other path, such as `readyz`.
     pub async fn raw(&self, method: Method, path: &str, until: Instant) -> Result<Value, KubeError> {
-        self.call(path, until, || self.http.request(method.clone(), self.url(path))).await
+        self.call(path, until, || Request { method: method.clone(), ..Request::get(path) }).await
     }
 }
 
-async fn send(what: &str, request: RequestBuilder) -> Result<Value, KubeError> {
-    let unreachable = |error: &reqwest::Error| KubeError::Unreachable { what: what.to_owned(), why: chain(error) };
-    let response = request.send().await.map_err(|e| unreachable(&e))?;
-    let status = response.status();
-    let body = response.bytes().await.map_err(|e| unreachable(&e))?;
-    let parsed: Result<Value, _> = serde_json::from_slice(&body);
-    if status.is_success() {
+/// Parses an answer: the object, or the server's own words.
+fn understood(what: &str, status: u16, body: &[u8]) -> Result<Value, KubeError> {
+    let parsed: Result<Value, _> = serde_json::from_slice(body);
+    if (200..300).contains(&status) {
         return parsed.map_err(|error| KubeError::Garbled { what: what.to_owned(), why: error.to_string() });
     }
     let text = |field: &str| {
         let said = parsed.as_ref().ok().and_then(|v| v.get(field)).and_then(Value::as_str);
         said.unwrap_or_default().chars().take(LONGEST_MESSAGE).collect::<String>()
     };
-    let plain = || String::from_utf8_lossy(&body).chars().take(LONGEST_MESSAGE).collect::<String>();
+    let plain = || String::from_utf8_lossy(body).chars().take(LONGEST_MESSAGE).collect::<String>();
     let message = if parsed.is_ok() { text("message") } else { plain() };
-    Err(KubeError::Refused { what: what.to_owned(), status: status.as_u16(), reason: text("reason"), message })
+    Err(KubeError::Refused { what: what.to_owned(), status, reason: text("reason"), message })
 }
 
 /// "Not found" is an answer, not a failure.

@@ -20,7 +20,7 @@ pub mod request;
 pub mod rewrite;
 pub mod trusted;
 
-pub use client::{Client, ObjectRef};
+pub use client::{Client, Http, ObjectRef, Request};
 pub use drift::drift;
 pub use error::KubeError;
 pub use leaving::Leaving;

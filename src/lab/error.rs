@@ -119,7 +119,7 @@ pub enum LabError {
         /// Its user.
         by: String,
     },
-    /// The name belongs to a lab with hosts instead of a network without hosts, or the other way round.
+    /// The name belongs to the other kind: a lab with hosts or a network without hosts.
     #[error("{name:?} is {is}: choose another name, or remove it with `hactl lab down --name {name}`")]
     OtherKind {
         /// The lab.

@@ -182,9 +182,9 @@ mod tests {
         let by_issuer = LeafFact { authority: "issuer".into(), through: Some("aa".into()), ..fact() };
         assert_eq!(why(&leaf(), &by_issuer, 1), "");
         let strange = LeafFact { through: Some("bb".into()), ..by_issuer.clone() };
-        assert!(why(&leaf(), &strange, 1).contains("another authority"));
+        assert!(why(&leaf(), &strange, 1).contains("another CA"));
         let issuer = CertSpec { id: CertId::ClusterIssuer, ..leaf() };
-        assert!(why(&issuer, &by_issuer, 1).contains("another authority"), "issuers sign no issuers");
+        assert!(why(&issuer, &by_issuer, 1).contains("another CA"), "issuers sign no issuers");
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
     fn a_leaf_that_is_not_as_asked_for_is_replaced_and_the_difference_named() {
         assert_eq!(needs_renewal(&leaf(), None, 0).as_deref(), Some("it does not exist"));
         assert!(why(&leaf(), &LeafFact { key_matches: false, ..fact() }, 1).contains("key"));
-        assert!(why(&leaf(), &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another authority"));
+        assert!(why(&leaf(), &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another CA"));
         assert!(why(&leaf(), &LeafFact { common_name: "x".into(), ..fact() }, 1).contains("\"x\""));
         assert!(why(&leaf(), &LeafFact { organizations: vec![], ..fact() }, 1).contains("groups"));
         let narrower = LeafFact { sans: vec!["DNS:a".into()], ..fact() };
@@ -252,7 +252,7 @@ mod tests {
         let kubelet = CertSpec { self_renewing: true, ..leaf() };
         assert_eq!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 299), "");
         assert!(why(&kubelet, &fact(), 300).contains("expired"));
-        assert!(why(&kubelet, &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another authority"));
+        assert!(why(&kubelet, &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another CA"));
         assert!(needs_renewal(&kubelet, None, 0).is_some());
     }
 }

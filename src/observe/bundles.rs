@@ -1,4 +1,4 @@
-//! Whether there is something to recover from: a recovery bundle of this cluster that is not too old, and no host that fails to take its own.
+//! Checks that a recovery is possible: this cluster has a recent snapshot, and every host takes its own.
 
 use super::drills::{self, Trouble};
 use crate::model::authentic::Authenticity;
@@ -11,12 +11,12 @@ use crate::model::snapshot::{BundleFact, LEADER_WAITS, STALE_AFTER};
 use crate::model::timestamp::is_ahead;
 
 /// The check's name.
-pub const BUNDLES: &str = "recovery bundles";
+pub const BUNDLES: &str = "snapshots";
 const HINT: &str = "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take";
 const OF_ONE: &str = "on the host: journalctl -u hactl-snapshot; one now: hactl snapshot take --host HOST";
 const TIMER: &str = "hactl-snapshot.timer";
 
-/// The check; none where no cluster speaks.
+/// The check; none without quorum.
 pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     if !matches!(facts.etcd, Etcd::HasQuorum(_)) {
         return None;
@@ -40,7 +40,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             _ => None,
         };
         if let Some(forged) = fact.bundles.as_ref().and_then(|b| b.bundles.iter().find_map(forged)) {
-            let hint = Some("take it away, and find out who can write there: hactl snapshot list".to_owned());
+            let hint = Some("remove it, and find out which users can write there: hactl snapshot list".to_owned());
             let (host, outcome) = (Some((*host).clone()), Outcome::Fail);
             return Some(Check { name: BUNDLES, host, outcome, detail: forged, hint });
         }
@@ -55,7 +55,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     for (host, fact) in &hosts {
         let newest = fact.bundles.as_ref().and_then(|b| b.bundles.first());
         if newest.is_some_and(|bundle| is_ahead(bundle.taken_ms, fact.now_ms)) {
-            let detail = "its newest is of the future: its clock was wrong then, or is now".to_owned();
+            let detail = "its newest is dated in the future: its clock was wrong then, or is now".to_owned();
             return say(Outcome::Fail, Some(host), detail);
         }
     }
@@ -65,7 +65,8 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         let (_, timer) = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
         (timer.started_ms > 0).then(|| fact.now_ms.saturating_sub(timer.started_ms))
     };
-    // One host that takes its own hides none that does not. A member that leads takes one when its own is so many intervals old.
+    // Each host is checked, because the snapshots of one must not hide that another takes none. A leader waits for this
+    // many intervals before it takes a snapshot.
     let own_ms = every_ms.saturating_mul(STALE_AFTER + LEADER_WAITS);
     for (host, fact) in &hosts {
         let Some(found) = fact.bundles.as_ref().filter(|_| started(fact).is_some_and(|waited| waited > own_ms)) else {
@@ -75,14 +76,14 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             Some(age) if age <= own_ms => {}
             age => {
                 let detail = match age {
-                    Some(age) => format!("its timer runs, and its newest is {} old", human_duration(age)),
-                    None => "its timer runs, and it has taken none".to_owned(),
+                    Some(age) => format!("its timer runs, but its newest is {} old", human_duration(age)),
+                    None => "its timer runs, but it has taken none".to_owned(),
                 };
                 return Some(fails((host, detail, OF_ONE)));
             }
         }
     }
-    // Each host's own clock says how old its own are.
+    // The age of a host's snapshots is computed with that host's clock.
     let ages =
         hosts.iter().filter_map(|(_, f)| Some(f.now_ms.saturating_sub(f.bundles.as_ref()?.bundles.first()?.taken_ms)));
     let waited = hosts.iter().filter_map(|(_, f)| started(f));
@@ -94,7 +95,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             let restores = hosts.iter().filter_map(|(_, f)| f.bundles.as_ref()?.bundles.first());
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);
             let detail = format!(
-                "the newest is {} old, and was restored for proof in {}; {}",
+                "the newest is {} old; a restore of it was verified in {}; {}",
                 human_duration(age),
                 seconds(restores),
                 drills::told(desired, &hosts)
@@ -103,7 +104,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         }
         (Some(age), _) => say(Outcome::Fail, None, format!("the newest is {} old", human_duration(age))),
         (None, Some(waited)) if waited <= stale_ms => {
-            say(Outcome::Skip, None, "none yet; the hosts take their first soon".to_owned())
+            say(Outcome::Skip, None, "none yet; the hosts take the first one soon".to_owned())
         }
         (None, Some(_)) => say(Outcome::Fail, None, "there is none".to_owned()),
         (None, None) => say(Outcome::Fail, None, "there is none, and no host takes any".to_owned()),

@@ -1,6 +1,7 @@
-//! Whether certificates last: those that hosts hold, those that components present, the authorities.
+//! Checks when certificates expire: those on hosts, those that components present, and the CAs.
 //!
-//! `up` renews its own long before this check warns, and kubelets theirs; what is told here was not renewed, or cannot be.
+//! `up` and the kubelets renew theirs long before this check warns. It reports those that were not, or cannot be,
+//! renewed.
 
 use crate::model::certificate::{Term, WARN_DAYS, term};
 use crate::model::check::{Check, Outcome};
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 /// The check's name.
 pub const CERTIFICATES: &str = "certificates";
 
-/// Who sees to a certificate's successor, the one that a person has most to do for first.
+/// The component that renews a certificate; first the one that needs most work of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum By {
     Nobody,
@@ -28,31 +29,35 @@ impl By {
     const fn hint(self) -> &'static str {
         match self {
             Self::Nobody => {
-                "every certificate below an authority ends with it: `hactl certs rotate` replaces one while the cluster serves; hactl certs list"
+                "certificates expire with their CA; `hactl certs rotate` replaces a CA while the cluster serves; \
+                 hactl certs list"
             }
             Self::Kubelet => {
-                "the kubelet asks for another by itself: journalctl -u kubelet -u hactl-approver on the host; hactl certs list"
+                "the kubelet requests its own renewal: journalctl -u kubelet -u hactl-approver on the host; \
+                 hactl certs list"
             }
-            Self::Component => "the file is newer than what is served: restart that component; hactl certs list",
+            Self::Component => {
+                "the file is newer than the certificate that is served: restart that component; hactl certs list"
+            }
             Self::Up => "hactl up renews it",
         }
     }
 }
 
-/// A certificate and how much is left of it.
+/// A certificate and its remaining validity.
 struct Found {
-    /// What it is and where.
+    /// Its name and its host.
     what: String,
     by: By,
     term: Term,
-    /// Seconds; negative once it has ended.
+    /// Seconds; negative once it has expired.
     left_s: i64,
 }
 
-/// The check; none where no host has any.
+/// The check; none if no host has certificates.
 pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     let mut all = Vec::new();
-    // An authority lies on every host, and is one.
+    // Every host stores the same CA; it is reported once.
     let mut authorities = BTreeMap::new();
     for host in &desired.hosts {
         let Some(found) = facts.host(&host.name) else { continue };
@@ -100,13 +105,13 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     }
     let (outcome, detail) = match first.term {
         Term::Ended => {
-            let soon = if near > 0 { format!("; {near} more end within {WARN_DAYS} days") } else { String::new() };
+            let soon = if near > 0 { format!("; {near} more expire within {WARN_DAYS} days") } else { String::new() };
             let ago = span(first.left_s.saturating_neg());
             (Outcome::Fail, format!("{} expired {ago} ago{}{soon}", first.what, more(ended)))
         }
         Term::Near => {
             let left = span(first.left_s);
-            (Outcome::Warn, format!("{} ends in {left}{}, within {WARN_DAYS} days", first.what, more(near)))
+            (Outcome::Warn, format!("{} expires in {left}{}, within {WARN_DAYS} days", first.what, more(near)))
         }
         Term::Good => {
             let alone = match themselves {
@@ -114,20 +119,20 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
                 _ => String::new(),
             };
             let (count, left) = (all.len(), span(first.left_s));
-            (Outcome::Pass, format!("all {count} last; the first to end is {}, in {left}{alone}", first.what))
+            (Outcome::Pass, format!("all {count} valid; the first to expire is {}, in {left}{alone}", first.what))
         }
     };
-    // Of all that has to be seen to, what nobody does by itself.
+    // The hint is for the certificate that needs most work of a person.
     let hint = all.iter().filter(|found| found.term == first.term).map(|found| found.by).min().map(By::hint);
     let hint = hint.filter(|_| outcome > Outcome::Pass).map(str::to_owned);
     Some(Check { name: CERTIFICATES, host: None, outcome, detail, hint })
 }
 
-/// How far past its time a certificate may be that its host renews, seconds: a host looks once a day.
+/// How overdue a renewal by the host may be, seconds: a host checks once a day.
 const OVERDUE_S: i64 = 3 * 86_400;
 
-/// Until when hosts go on renewing their own, seconds since 1970: as long as their issuers and all authorities last. `Err`: what keeps one from
-/// it, and what to do.
+/// Until when hosts can renew their own certificates, seconds since 1970: while their issuers and all CAs are valid.
+/// `Err`: the obstacle on a host, and the remedy.
 fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, &'static str)> {
     let mut until: Option<i64> = None;
     for host in &desired.hosts {
@@ -137,8 +142,8 @@ fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, 
             let issuer = id.issues();
             match found.leaves.get(&id) {
                 None if issuer => {
-                    let what = format!("{} has no {id}, so that it does not renew all of its own", host.name);
-                    return Err((what, "hactl up makes it, or says why it cannot"));
+                    let what = format!("{} has no {id}, so it cannot renew all of its own certificates", host.name);
+                    return Err((what, "hactl up creates it, or says why it cannot"));
                 }
                 Some(leaf) if issuer => until = until.into_iter().chain([leaf.not_after_s]).min(),
                 Some(leaf) if !own && id.may_be_renewed_by_its_host() => {
@@ -163,16 +168,16 @@ fn day(at_s: i64) -> String {
     rfc3339(at_s.saturating_mul(1000)).chars().take(10).collect()
 }
 
-/// Certificates that components present and that are not those of their files.
+/// Certificates that components present and that differ from those in their files.
 fn served(host: &HostName, facts: &HostFacts) -> Vec<Found> {
     let certificates = &facts.certificates;
     let one = |(path, shown): (&String, &Result<crate::model::certificate::CertFact, String>)| {
         let shown = shown.as_ref().ok()?;
         let file = certificates.files.get(path).and_then(|all| all.first());
         let other = file.is_some_and(|file| file.fingerprint != shown.fingerprint);
-        // That it is read again a moment later is usual; that it ends is not.
+        // A component may reload its file a little later; only an expiring certificate is reported.
         (other && shown.term(facts.now_ms) > Term::Good).then(|| Found {
-            what: format!("what is served on {host} in place of {path}"),
+            what: format!("the certificate served on {host} instead of {path}"),
             by: By::Component,
             term: shown.term(facts.now_ms),
             left_s: shown.not_after_s.saturating_sub(facts.now_ms.div_euclid(1000)),
@@ -229,7 +234,7 @@ mod tests {
                 let mut facts = HostFacts { now_ms: NOW * 1000, ..HostFacts::default() };
                 facts.leaves = leaf_ids(&desired, host).map(|(id, _)| (id, leaf(300))).collect();
                 for path in authority_paths(host) {
-                    facts.certificates.files.insert(path.to_owned(), vec![cert("lab cluster authority", 3000)]);
+                    facts.certificates.files.insert(path.to_owned(), vec![cert("lab cluster CA", 3000)]);
                 }
                 let path = serving_path(host).unwrap().to_owned();
                 facts.certificates.files.insert(path, vec![cert("system:node:x", 301)]);
@@ -254,8 +259,8 @@ mod tests {
         let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(CertId::Scheduler, leaf(120)))).unwrap();
         assert_eq!(outcome, Outcome::Pass);
         assert_eq!(
-            detail, "all 43 last; the first to end is scheduler on cp2, in 120 d",
-            "14 on each host, and one authority"
+            detail, "all 43 valid; the first to expire is scheduler on cp2, in 120 d",
+            "14 on each host, and one CA"
         );
         assert_eq!(hint, "");
     }
@@ -269,7 +274,7 @@ mod tests {
         };
         let (outcome, detail, hint) = told(near).unwrap();
         assert_eq!(outcome, Outcome::Warn);
-        assert_eq!(detail, "apiserver on cp2 ends in 12 d, and 1 more, within 30 days");
+        assert_eq!(detail, "apiserver on cp2 expires in 12 d, and 1 more, within 30 days");
         assert!(hint.contains("hactl up"), "{hint}");
         let (outcome, detail, _) = told(|all| {
             near(all);
@@ -278,7 +283,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             (outcome, detail.as_str()),
-            (Outcome::Fail, "observer on cp1 expired 3 d ago; 2 more end within 30 days")
+            (Outcome::Fail, "observer on cp1 expired 3 d ago; 2 more expire within 30 days")
         );
     }
 
@@ -286,14 +291,11 @@ mod tests {
     fn an_authority_and_the_kubelets_own_are_told_with_who_sees_to_them() {
         let (outcome, detail, hint) = told(|all| {
             for facts in all.iter_mut() {
-                facts
-                    .certificates
-                    .files
-                    .insert("/etc/etcd/pki/ca.crt".to_owned(), vec![cert("lab etcd authority", 20)]);
+                facts.certificates.files.insert("/etc/etcd/pki/ca.crt".to_owned(), vec![cert("lab etcd CA", 20)]);
             }
         })
         .unwrap();
-        assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd authority ends in 20 d, within 30 days"));
+        assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd CA expires in 20 d, within 30 days"));
         assert!(hint.contains("hactl certs rotate"), "{hint}");
         let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(CertId::Kubelet, leaf(9)))).unwrap();
         assert!(outcome == Outcome::Warn && hint.contains("hactl-approver"), "{hint}");
@@ -317,7 +319,7 @@ mod tests {
         };
         let (outcome, detail, hint) = serves(-1);
         assert!(outcome == Outcome::Fail && detail.contains(&path) && hint.contains("restart"), "{detail}: {hint}");
-        assert_eq!(serves(200).0, Outcome::Pass, "it reads the file again in a moment");
+        assert_eq!(serves(200).0, Outcome::Pass, "it will reload the file soon");
     }
 
     #[test]

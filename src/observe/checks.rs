@@ -1,4 +1,4 @@
-//! The named checks: what ends every `up` and what `status` shows. Pure: facts in, a list out.
+//! The named checks that end every `up` and that `status` shows. Pure: facts in, a list out.
 
 use super::HashCheck;
 use crate::model::check::{Check, Outcome, UP};
@@ -10,18 +10,18 @@ use crate::model::recovery::left_behind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A leader that has not renewed for this many lease durations is no leader.
+/// A holder that has not renewed its lease for this many lease durations is not counted as leader.
 const STALE_LEASES: i64 = 1;
-/// That pods have addresses where the other hosts look for them.
+/// The addresses of a host's pods are in its Node's pod CIDR, to which the other hosts route.
 const RANGES: &str = "pods in their Node's range";
-/// That what a host says can be, and agrees with what a majority says.
+/// A host's report is plausible and agrees with the majority.
 pub const BELIEVED: &str = "host is believed";
-/// That what lies on an etcd host is its own member's, and all of it.
+/// The data on an etcd host is that of its own member, and complete.
 const DISKS: &str = "etcd disks";
 /// A pod this long past its grace period is stuck, seconds.
 const STUCK_AFTER_S: i64 = 30;
 
-/// Every check, in the order a person asks them: hosts, etcd, API, cluster.
+/// Every check, in the order in which a person reads them: hosts, etcd, API, cluster.
 pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> {
     let mut list = Vec::new();
     hosts(desired, facts, &mut list);
@@ -56,14 +56,14 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         }
     }
     for (host, doubt) in facts.doubts() {
-        let hint = Some("find out why: its clock, its hactl, or somebody else is in it");
+        let hint = Some("check its clock and its hactl; if both are right, treat the host as compromised");
         list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
     }
     for host in &desired.hosts {
         let stamp = facts.host(&host.name).and_then(|found| found.stamp.as_ref());
         if let Some(is) = stamp.and_then(|stamp| stamp.host.as_ref()).filter(|is| *is != &host.name) {
-            let detail = format!("the machine at {} is {is}, and the inventory calls it {}", host.address, host.name);
-            let hint = "see that names and addresses in the inventory belong together";
+            let detail = format!("the machine at {} is {is}, but the inventory calls it {}", host.address, host.name);
+            let hint = "correct the name or the address of this host in the inventory";
             list.push(check("hosts are themselves", Some(&host.name), Outcome::Fail, detail, Some(hint)));
         }
     }
@@ -79,7 +79,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         if let Some(unfit) = positions::unfit(desired, facts, host) {
             let hint = match (&unfit, &facts.etcd) {
                 (Unfit::Swapped(_), _) => None,
-                (_, Etcd::HasQuorum(_)) => Some("hactl up takes the host in again, and keeps its data aside"),
+                (_, Etcd::HasQuorum(_)) => Some("hactl up archives its data and adds the member again"),
                 _ => Some("bring the other hosts back; if they are lost, hactl recover"),
             };
             list.push(check(DISKS, Some(&host.name), Outcome::Fail, unfit.on(&host.name), hint));
@@ -93,14 +93,14 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             return;
         }
         Etcd::Bootstrapping { .. } => {
-            list.push(check(name, None, Outcome::Down, "its founding was interrupted".to_owned(), Some(UP)));
+            list.push(check(name, None, Outcome::Down, "the bootstrap was interrupted".to_owned(), Some(UP)));
             return;
         }
         Etcd::NoQuorum(evidence) | Etcd::Disputed(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
             let (what, hint) = match &facts.etcd {
                 Etcd::Disputed(_) => {
-                    ("disputed", "look again; else stop etcd on the host that is wrong, then hactl up")
+                    ("disputed", "run status again; if it stays so, stop etcd on the wrong host, then hactl up")
                 }
                 _ => ("no quorum", "bring hosts back, then hactl up"),
             };
@@ -113,19 +113,19 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             Some(m) if m.healthy && !m.learner => continue,
             _ if of_the_past(facts, &host.name) => (
                 Outcome::Fail,
-                "its data is of before a recovery, so its etcd stays down; `hactl up` takes it in again",
+                "its data predates a recovery, so its etcd stays down; `hactl up` adds the member again",
             ),
             _ if positions::unfit(desired, facts, host).is_some() => continue,
             Some(m) if m.learner => (Outcome::Warn, "is a learner: it does not vote yet"),
-            Some(_) => (Outcome::Fail, "is a member and does not answer"),
-            None => (Outcome::Fail, "is no member"),
+            Some(_) => (Outcome::Fail, "is a member but does not answer"),
+            None => (Outcome::Fail, "is not a member"),
         };
         list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some(UP)));
     }
     for peer in members.0.keys().filter(|p| !desired.with(Role::Etcd).any(|h| &&h.peer_url() == p)) {
         let (detail, hint) = match desired.hosts.iter().find(|h| &h.peer_url() == peer) {
-            Some(host) => (format!("{} is a member, and the inventory does not ask for that", host.name), UP),
-            None => (format!("{peer} is a member and not in the inventory"), "hactl up --prune NAME"),
+            Some(host) => (format!("{} is a member, but has no role etcd in the inventory", host.name), UP),
+            None => (format!("{peer} is a member, but is not in the inventory"), "hactl up --prune NAME"),
         };
         list.push(check("etcd members known", None, Outcome::Warn, detail, Some(hint)));
     }
@@ -147,9 +147,9 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         .collect();
     if !alarms.is_empty() {
         let hint = if alarms.contains(CORRUPT) {
-            Some("the data of one member differs, and etcd takes no writes until it is replaced: hactl recover")
+            Some("the data of one member differs; etcd rejects writes until that member is replaced: hactl recover")
         } else {
-            alarms.contains(NOSPACE).then_some("its quota is reached and it takes no writes: hactl recover")
+            alarms.contains(NOSPACE).then_some("the quota is exceeded and etcd rejects writes: hactl recover")
         };
         let detail = alarms.into_iter().collect::<Vec<_>>().join(", ");
         list.push(check("etcd without alarms", None, Outcome::Fail, detail, hint));
@@ -162,33 +162,33 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         HashCheck::Differs(all) => {
             let said: Vec<String> = all.iter().map(|(h, v)| format!("{h} {v:08x}")).collect();
             let hint =
-                Some("take a snapshot of each member, then `hactl recover --dry-run` says whether a majority agrees");
+                Some("take a snapshot of each member, then see with `hactl recover --dry-run` if a majority agrees");
             check(name, None, Outcome::Fail, format!("their data differs: {}", said.join(", ")), hint)
         }
         HashCheck::Incomparable(why) => {
-            let hint =
-                Some("a member that lags this far may have diverged: take a snapshot of each before anything else");
+            let hint = Some("a member that lags this far may have diverged: first take a snapshot of each member");
             check(name, None, Outcome::Fail, why.clone(), hint)
         }
         HashCheck::Unknown(why) => check(name, None, Outcome::Warn, why.clone(), None),
     });
 }
 
-/// Members with a quorum behind them that have not come as far as one of them had: all of them went back in time, and nobody is left to tell.
+/// Fails if the members with quorum are behind a position that was recorded earlier: etcd as a whole was rolled back,
+/// so no other member can show it.
 fn all_back(facts: &Facts) -> Option<Check> {
     let living = facts.living()?;
     let ahead = |p: &&Position| p.cluster == living.cluster && (p.term, p.index) > (living.term, living.applied);
     let seen = facts.noted.iter().filter(ahead).max()?;
     let detail = format!(
-        "etcd as a whole went back in time: an earlier run saw a member at {seen}, and all of them are at term {}, entry {} now; what was \
-         written in between is lost",
+        "etcd as a whole was rolled back: an earlier run saw a member at {seen}, but all members are at raft term {}, \
+         index {} now; the writes in between are lost",
         living.term, living.applied
     );
-    let hint = "if that was not meant: hactl snapshot list; hactl recover --undo --from a snapshot of later";
+    let hint = "if this was not intended: hactl snapshot list, then hactl recover --undo --from a later snapshot";
     Some(check(DISKS, None, Outcome::Fail, detail, Some(hint)))
 }
 
-/// Whether the data on a host is of a cluster that was recovered since as the one that speaks.
+/// Whether the data on a host predates a recovery, from which the running cluster came.
 fn of_the_past(facts: &Facts, host: &HostName) -> bool {
     let mut views = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
     let disk = facts.host(host).and_then(|f| f.etcd.as_ref()?.disk.as_ref());
@@ -239,9 +239,9 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
             Some(l) if l.age_ms <= l.duration_s * 1000 * STALE_LEASES && !l.holder.is_empty() => {
                 (Outcome::Pass, l.holder.split('_').next().unwrap_or(&l.holder).to_owned())
             }
-            Some(l) if l.holder.is_empty() => (Outcome::Fail, "nobody leads".to_owned()),
+            Some(l) if l.holder.is_empty() => (Outcome::Fail, "no leader: the lease has no holder".to_owned()),
             Some(l) => (Outcome::Fail, format!("{} has not renewed for {} s", l.holder, l.age_ms / 1000)),
-            None => (Outcome::Fail, "nobody ever led".to_owned()),
+            None => (Outcome::Fail, "no leader: there is no lease".to_owned()),
         };
         list.push(check(check_name, None, outcome, detail, None));
     }
@@ -287,17 +287,18 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
     list.push(check("nodes Ready", None, outcome, detail, None));
     for node in &api.nodes {
         if !wanted.contains(&node.name.as_str()) {
-            let detail = format!("{} is a Node and not in the inventory", node.name);
-            // A host that is no Node any more may serve as something else.
+            let detail = format!("{} is a Node, but is not in the inventory", node.name);
+            // A host that is no longer a Node may have another role.
             let elsewhere = desired.hosts.iter().any(|host| host.name.as_str() == node.name);
-            let hint = "hactl up --prune NAME; where its host does not answer, power it off first; or give it a place in the inventory";
+            let hint = "hactl up --prune NAME (power off its host first if it does not answer), or add it to the \
+                        inventory";
             let hint = (!elsewhere).then_some(hint);
             list.push(check("nodes known", None, Outcome::Warn, detail, hint));
         }
     }
 }
 
-/// Pods with addresses that the other hosts look for elsewhere.
+/// Pods with addresses outside their Node's pod CIDR.
 fn pod_cidr_mismatch(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str, list: &mut Vec<Check>) {
     let host = name.parse().ok().filter(|_| desired.network.cni == Cni::Flannel);
     let found = host.as_ref().and_then(|host| {
@@ -307,16 +308,16 @@ fn pod_cidr_mismatch(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str
     if let Some((pod_cidr_mismatch, pods)) = found {
         let (interface, address) = (&pod_cidr_mismatch.interface, pod_cidr_mismatch.address);
         let detail =
-            format!("{interface} has {address}, and the Node's range is {pods}: other hosts do not find its pods");
+            format!("{interface} has {address}, but the Node's pod CIDR is {pods}: other hosts cannot reach its pods");
         list.push(check(RANGES, host.as_ref(), Outcome::Fail, detail, Some(UP)));
     }
 }
 
-/// Objects whose pods are being replaced: all of the old ones may be Ready, and none is soon after.
+/// Objects whose pods are being replaced: the old pods may all be Ready now and be gone soon after.
 fn rolling(facts: &Facts) -> Vec<String> {
     let Some(api) = super::drift::api(&facts.hosts) else { return Vec::new() };
     let one = |object: &Value| {
-        // A server says how it goes; what has no status was never on one.
+        // An object without a status was never on an API server.
         object.get("status")?;
         let number = |at: &str| object.pointer(at).and_then(Value::as_i64).unwrap_or_default();
         let (now, wanted) = match object["kind"].as_str()? {
@@ -346,8 +347,9 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         _ => Outcome::Fail,
     };
     let detail = if unready.is_empty() { format!("all {total}") } else { unready.join(", ") };
-    // A set that gets no pods has none that could say why; whoever refused one is in the events.
-    let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows pods that are refused (a quota, a webhook)";
+    // Without pods there is no pod status; the events name the cause of a rejection.
+    let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows rejected pods (quota, \
+                   webhook)";
     let hint = (!rolling.is_empty()).then_some(refused);
     list.push(check("system pods Ready", None, outcome, detail, hint));
     let stuck: Vec<String> =
@@ -411,9 +413,9 @@ mod tests {
             let of = |c: &&Check| c.name == "etcd member healthy" && c.host.as_ref() == Some(&desired.hosts[1].name);
             all.iter().find(of).map(|c| c.detail.clone()).unwrap_or_default()
         };
-        assert!(told(&facts("c0ffee", 900)).contains("of before a recovery"));
+        assert!(told(&facts("c0ffee", 900)).contains("predates a recovery"));
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
-            assert_eq!(told(&facts(cluster, revision)), "is no member", "{cluster} at {revision}");
+            assert_eq!(told(&facts(cluster, revision)), "is not a member", "{cluster} at {revision}");
         }
     }
 
@@ -425,7 +427,7 @@ mod tests {
         };
         assert_eq!(says(set(2, 2, 4)), Vec::<String>::new());
         assert_eq!(says(set(2, 2, 3)), ["flannel: 3 of 4 are of the new version"]);
-        assert_eq!(says(set(3, 2, 4)).len(), 1, "nobody has looked at the newest version yet");
+        assert_eq!(says(set(3, 2, 4)).len(), 1, "the controller has not observed the newest version yet");
         assert_eq!(says(json!({"kind": "Deployment", "spec": {"replicas": 2}})), Vec::<String>::new());
         let replicas = json!({"kind": "Deployment", "metadata": {"name": "coredns"}, "spec": {"replicas": 2}, "status": {"updatedReplicas": 1}});
         assert_eq!(says(replicas), ["coredns: 1 of 2 are of the new version"]);

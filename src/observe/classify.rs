@@ -1,4 +1,4 @@
-//! What the hosts say together about etcd. Silence must never read as "no cluster yet".
+//! Derives the state of etcd from the answers of all hosts. An unreachable host must never count as "no cluster yet".
 
 use super::Answers;
 use super::heard::{KnownCluster, hear, named};
@@ -7,7 +7,7 @@ use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, newest}
 use crate::model::names::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Puts the etcd hosts' answers together, and takes out of them what is not believed.
+/// Combines the answers about etcd, and removes from them the claims that are not believed.
 pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) -> Etcd {
     if let Some(heard) = hear(desired, known, hosts) {
         return heard;
@@ -27,11 +27,11 @@ pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) ->
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
     let touched = facts.values().any(|e| e.data || e.token.is_some() || e.bootstrapped.is_some() || e.view.is_some());
     if !touched && unreachable.is_empty() {
-        // Stamps alone are the trace of a run that ended before etcd's turn came.
+        // Stamps alone come from a run that ended before it started etcd.
         return Etcd::Uninitialized;
     }
     if !touched && !stamped {
-        // The planner refuses a genesis while an etcd host is silent.
+        // The planner refuses to bootstrap while an etcd host is unreachable.
         return Etcd::Uninitialized;
     }
     let unborn = facts.values().all(|e| e.bootstrapped.is_none() && (!e.data || e.token.is_some()));
@@ -42,7 +42,7 @@ pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) ->
     Etcd::NoQuorum(evidence(desired, hosts))
 }
 
-/// What each etcd host has, in words.
+/// The state of each etcd host, in words.
 pub(super) fn evidence(desired: &Desired, hosts: &Answers) -> Vec<Evidence> {
     let newest =
         newest(desired.with(Role::Etcd).filter_map(|h| hosts.get(&h.name)?.as_ref().ok())).map(DiskFact::reach);
@@ -72,17 +72,17 @@ fn words(facts: &HostFacts, etcd: &EtcdFact, newest: Option<(u64, u64)>) -> Stri
     };
     match (&etcd.view, &etcd.trouble) {
         (Some(view), _) if view.linearizable => {
-            format!("{data}; its member says that a quorum stands behind it: {}", named(view))
+            format!("{data}; its member reports a quorum: {}", named(view))
         }
-        (Some(_), _) => format!("{data}; its member runs, without a quorum"),
+        (Some(_), _) => format!("{data}; its member runs without quorum"),
         (None, Some(trouble)) => format!("{data}; {trouble}"),
         (None, None) => format!("{data}; no member runs"),
     }
 }
 
-/// How far the data goes, and whether any that answers goes further.
+/// Where the data ends, and whether the data of another host that answers ends later.
 fn far(disk: &DiskFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
-    let rank = if newest == Some(disk.reach()) { "no older than any that answers" } else { "OLDER than another" };
+    let rank = if newest == Some(disk.reach()) { "as new as any that answers" } else { "OLDER than another" };
     let revision = disk.revision.map_or_else(|| "its store cannot be read".to_owned(), |r| format!("revision {r}"));
     let age = u64::try_from(now_ms.saturating_sub(disk.written_ms)).unwrap_or(0) / 1000;
     let ago = match age {
@@ -90,7 +90,8 @@ fn far(disk: &DiskFact, now_ms: i64, newest: Option<(u64, u64)>) -> String {
         120..7200 => format!("{} min", age / 60),
         _ => format!("{} h", age / 3600),
     };
-    let how = format!("data up to term {}, entry {} ({revision}), written {ago} ago, {rank}", disk.term, disk.index);
+    let how =
+        format!("data up to raft term {}, index {} ({revision}), written {ago} ago, {rank}", disk.term, disk.index);
     std::iter::once(how).chain(disk.flaws.iter().cloned()).collect::<Vec<_>>().join("; ")
 }
 
@@ -130,9 +131,9 @@ mod tests {
         assert_eq!(shape(&begun, Some(&EtcdFact::default())), Etcd::Bootstrapping { token: "t".to_owned() });
         assert!(matches!(shape(&begun, None), Etcd::NoQuorum(_)));
         let other = EtcdFact { token: Some("u".to_owned()), ..EtcdFact::default() };
-        assert!(matches!(shape(&begun, Some(&other)), Etcd::NoQuorum(_)), "two tokens are two geneses");
+        assert!(matches!(shape(&begun, Some(&other)), Etcd::NoQuorum(_)), "two tokens are two bootstraps");
         let bare = EtcdFact { data: true, ..EtcdFact::default() };
-        assert!(matches!(shape(&begun, Some(&bare)), Etcd::NoQuorum(_)), "data of unknown origin is not ours to join");
+        assert!(matches!(shape(&begun, Some(&bare)), Etcd::NoQuorum(_)), "data of unknown origin must not be joined");
     }
 
     #[test]
@@ -165,12 +166,12 @@ mod tests {
             (names[2].clone(), unreachable()),
         ];
         let Etcd::NoQuorum(evidence) = classify(&desired, &KnownCluster::default(), &mut answers.into()) else {
-            panic!("nobody has a quorum")
+            panic!("there is no quorum")
         };
         assert_eq!(
             evidence[0].what,
-            "data up to term 4, entry 120 (revision 99), written 5 min ago, OLDER than another; no member runs"
+            "data up to raft term 4, index 120 (revision 99), written 5 min ago, OLDER than another; no member runs"
         );
-        assert!(evidence[1].what.contains("term 5, entry 90 (revision 80), written 5 min ago, no older than any"));
+        assert!(evidence[1].what.contains("term 5, index 90 (revision 80), written 5 min ago, as new as any"));
     }
 }

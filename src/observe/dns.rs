@@ -1,7 +1,8 @@
-//! Whether pods find names, and where to look when they do not.
+//! Checks that pods can resolve names, and where to search when they cannot.
 //!
-//! In: what hosts say of a question asked from inside a pod's network, and what the API says of the pods that answer and connect. Out: checks. A
-//! hint names what was seen: pods that are not Ready, a host that forwards nothing. Only where none of that is so it says what is possible.
+//! In: the result of a DNS query that each host made from a pod's network, and the states of the pods of CoreDNS,
+//! kube-proxy and flannel. Out: checks. A hint names the observed cause, such as pods that are not Ready or a host that
+//! drops forwarded packets. Without one, it lists possible causes.
 
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
@@ -9,12 +10,12 @@ use crate::model::facts::{ApiFact, DROPS, DnsFact, Facts, PodFact};
 use crate::model::names::HostName;
 
 const NAME: &str = "DNS answers inside pods";
-/// The pods of ours that a name takes: who answers, who leads there, and who connects hosts.
+/// The pods that resolving a name involves: CoreDNS answers, kube-proxy routes to it, flannel connects the hosts.
 const PARTS: [&str; 3] = ["coredns-", "kube-proxy-", "flannel-"];
-/// So many pods are named.
+/// The most pods that a hint names.
 const MOST: usize = 3;
 
-/// The checks. With `pod_cidr_mismatch`, pods have wrong addresses, and that is what is to be mended.
+/// The checks. With `pod_cidr_mismatch`, pods have wrong addresses; that is the cause to fix, so there is no hint.
 pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mismatch: bool) -> Vec<Check> {
     let one = |host: Option<&HostName>, outcome, detail: String, hint| Check {
         name: NAME,
@@ -41,14 +42,14 @@ pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mi
         return failures;
     }
     let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
-    vec![one(None, outcome, format!("asked from pods on {asked} hosts"), None)]
+    vec![one(None, outcome, format!("queried from pods on {asked} hosts"), None)]
 }
 
-/// Where to look, by what is known.
+/// The observed cause and its fix, or possible causes.
 fn hint(desired: &Desired, api: &ApiFact, host: &HostName, why: &str, elsewhere: bool) -> String {
     let concerns = |pod: &&PodFact| {
         let part = PARTS.iter().find(|part| pod.name.starts_with(**part));
-        // Whoever answers may be anywhere; who leads there and connects is the host's own.
+        // CoreDNS may run on any host; kube-proxy and flannel are those of this host.
         part.is_some_and(|part| *part == PARTS[0] || pod.node == host.as_str())
     };
     let unready: Vec<&PodFact> = api.pods.iter().filter(concerns).filter(|pod| !pod.ready).collect();
@@ -68,14 +69,15 @@ fn hint(desired: &Desired, api: &ApiFact, host: &HostName, why: &str, elsewhere:
     if why.contains(DROPS) {
         let pods = desired.network.pods;
         return format!(
-            "let pods' packets through on {host}: `iptables -P FORWARD ACCEPT`, or rules for {pods} in its FORWARD chain"
+            "allow forwarding of pods' packets on {host}: `iptables -P FORWARD ACCEPT`, or rules for {pods} in its \
+             FORWARD chain"
         );
     }
     let where_else = if elsewhere { "other hosts answer" } else { "no host answers" };
     format!(
-        "CoreDNS is Ready, and so are kube-proxy and flannel there; {where_else}. Possible: a machine that is too slow (run it again), 8472/udp \
-         closed between hosts, a stale neighbour in `bridge fdb show dev flannel.1`, or checksums that a network card gets wrong (`ethtool \
-         -K flannel.1 tx-checksum-ip-generic off` tries that)"
+        "CoreDNS is Ready, and so are kube-proxy and flannel there; {where_else}. Possible: a slow machine (run this \
+         again), 8472/udp closed between hosts, a stale neighbour in `bridge fdb show dev flannel.1`, or a network \
+         card that computes wrong checksums (to test: `ethtool -K flannel.1 tx-checksum-ip-generic off`)"
     )
 }
 
@@ -105,7 +107,7 @@ mod tests {
             let list = check(&desired, &facts, &ApiFact::default(), false);
             list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
         };
-        let on = |hosts: usize| format!("asked from pods on {hosts} hosts");
+        let on = |hosts: usize| format!("queried from pods on {hosts} hosts");
         assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on(1))]);
         assert_eq!(says(None), [(false, Outcome::Fail, on(0))]);
         assert_eq!(says(Some(DnsFact::Failed("no".into()))), [(true, Outcome::Fail, "no".to_owned())]);

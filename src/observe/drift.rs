@@ -1,4 +1,4 @@
-//! Which objects are missing or differ, and which nobody asks for any more, told from what the API servers hold.
+//! Compares the add-ons with the objects on the API servers: which are missing, differ or are no longer wanted.
 
 use crate::model::facts::{ApiFact, Facts, HostFacts, Stale, Unreachable};
 use crate::model::names::HostName;
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Hosts = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
 
-/// What the API server says that could tell most.
+/// The answer of the API server that returned most objects.
 pub(super) fn api(hosts: &Hosts) -> Option<&ApiFact> {
     let apis = hosts.values().filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref());
     apis.filter(|a| a.own_trouble.is_none()).max_by_key(|a| a.objects.len())
 }
 
-/// Per add-on, the objects that are missing or differ. Empty as a whole when no API server answered. The user's own manifests are
-/// not among them: the hosts may not read those.
+/// The objects that are missing or differ, for each add-on. Empty if no API server answered. The user's own manifests
+/// are not included, because the hosts may not read those objects.
 pub(super) fn drift(addons: &[Addon], hosts: &Hosts) -> BTreeMap<String, Vec<(String, String)>> {
     let Some(api) = api(hosts) else { return BTreeMap::new() };
     let differs = |object: &serde_json::Value| {
@@ -44,7 +44,7 @@ fn recorded(api: &ApiFact) -> BTreeMap<String, BTreeSet<String>> {
     api.objects.get(RECORD).map(crate::kube::record::read).unwrap_or_default()
 }
 
-/// Per add-on, objects on hactl's list that no add-on asks for. Whether they are deleted is not decided here.
+/// The objects on hactl's list that no add-on contains, for each add-on. The planner decides whether to delete them.
 pub(super) fn stale(addons: &[Addon], hosts: &Hosts) -> BTreeMap<String, Vec<Stale>> {
     let Some(api) = api(hosts) else { return BTreeMap::new() };
     let wanted: BTreeSet<String> =

@@ -1,7 +1,8 @@
-//! Drills: who last restored a recovery bundle, with whose identity, and whose own did not come to a good end.
+//! Drills: the last ones that restored a snapshot, with the owners' identity or by a host, and those that failed.
 //!
-//! In: what hosts say of their bundles. Out: words for the check of bundles. A drill with the owners' identity proves more than a host's own:
-//! that this identity opens a bundle, the state with its keys among it, and that it gets back to a host. So the two are told apart.
+//! In: the hosts' reports on their snapshots. Out: text for the check of snapshots. A drill with the owners' identity
+//! proves more than a host's own: that this identity decrypts a snapshot, including the state with its keys, and that
+//! the snapshot can be sent back to a host. So the two are reported separately.
 
 use crate::model::desired::Desired;
 use crate::model::drill::{OVERDUE_AFTER, OwnDrill, Period, Showed, TIMER};
@@ -11,7 +12,7 @@ use crate::model::names::HostName;
 use crate::model::snapshot::{BundlesFact, Drill};
 use crate::model::timestamp::is_ahead;
 
-/// What is wrong: on which host, the words, what to do.
+/// A problem: its host, the message, the hint.
 pub(super) type Trouble<'a> = (&'a HostName, String, &'static str);
 
 fn bundles(fact: &HostFacts) -> Option<&BundlesFact> {
@@ -30,19 +31,20 @@ pub(super) fn failed<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]
         let ago = human_duration(fact.now_ms.saturating_sub(*at_ms));
         let named = if what.contains(bundle.as_str()) { String::new() } else { format!("{bundle}: ") };
         Some(if *damaged {
-            let means = "a recovery from this bundle would not work";
+            let means = "a recovery from this snapshot would fail";
             let detail = format!("its own drill failed {ago} ago: {named}{what}; {means}");
-            let hint = "another one: hactl snapshot take --host HOST; then, on the host: systemctl start hactl-drill. If it comes again, look at its disk";
+            let hint = "hactl snapshot take --host HOST; then, on the host: systemctl start hactl-drill. If it fails \
+                        again, check the host's disk";
             (*host, detail, hint)
         } else {
-            let means = "whether its newest bundle restores is not known";
-            let detail = format!("its own drill broke off {ago} ago: {named}{what}; {means}");
-            (*host, detail, "on the host: journalctl -u hactl-drill; once more: systemctl start hactl-drill")
+            let means = "it is unknown whether its newest snapshot restores";
+            let detail = format!("its own drill was aborted {ago} ago: {named}{what}; {means}");
+            (*host, detail, "on the host: journalctl -u hactl-drill; to repeat it: systemctl start hactl-drill")
         })
     })
 }
 
-/// The first host that has held none for too long.
+/// The first host whose drill is overdue.
 pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)]) -> Option<Trouble<'a>> {
     let period = desired.snapshots.drill?;
     hosts.iter().find_map(|(host, fact)| {
@@ -51,31 +53,29 @@ pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)
             return None;
         }
         let before = matches!(bundles(fact)?.own_drill, Some(OwnDrill { showed: Showed::SealedBefore, .. }));
-        let why = if before { "; its newest bundle is of before it had an identity for them" } else { "" };
+        let why = if before { "; its newest snapshot is older than its identity for drills" } else { "" };
         let each = if period == Period::Daily { "day" } else { "week" };
-        let detail = format!(
-            "it has held no drill by itself for {}, and is to hold one every {each}{why}",
-            human_duration(waits)
-        );
+        let detail = format!("it has run no drill for {}, but should run one every {each}{why}", human_duration(waits));
         Some((
             *host,
             detail,
-            "on the host: systemctl list-timers hactl-drill.timer; one now: systemctl start hactl-drill",
+            "on the host: systemctl list-timers hactl-drill.timer; to run one now: systemctl start hactl-drill",
         ))
     })
 }
 
-/// Since when a host owes a drill, by its own clock: since its last, since it has an identity for them, or since its timer runs.
+/// The start of the current period of a host, by its own clock: its last drill, the creation of its identity for
+/// drills, or the start of its timer.
 fn last_turn(fact: &HostFacts) -> Option<i64> {
     let found = bundles(fact)?;
     let held = found.own_drill.as_ref().filter(|drill| drill.showed != Showed::SealedBefore).map(|drill| drill.at_ms);
     let timer = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER).map(|(_, timer)| timer.started_ms);
-    // What a wrong clock dated into the future says nothing.
+    // A timestamp in the future comes from a wrong clock and is ignored.
     let told = |ms: &i64| *ms > 0 && !is_ahead(*ms, fact.now_ms);
     [held, found.own_identity_ms, timer].into_iter().flatten().find(told)
 }
 
-/// When which were held, and what they showed.
+/// The drills in words: when they were, and their results.
 pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
     let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?)));
     let by_owners = match by_owners.max_by_key(|(_, drill)| drill.at_ms) {
@@ -91,7 +91,7 @@ pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> Stri
     }
 }
 
-/// The last that was held in full, and when the other hosts had theirs.
+/// The last complete drill of a host, and the times of those of the other hosts.
 fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     let (mut held, mut none) = (Vec::new(), Vec::new());
     for (host, fact) in hosts {
@@ -109,11 +109,12 @@ fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     held.sort_by_key(|(ago_ms, ..)| *ago_ms);
     let mut held = held.into_iter();
     let Some((_, host, proof, ago, old)) = held.next() else {
-        return format!("hosts restore theirs {} by themselves, and none has yet", period.word());
+        return format!("hosts restore theirs {} automatically, but none has yet", period.word());
     };
     let (took, keys) = (seconds(proof.restored_ms), grouped(proof.keys));
-    let mut text =
-        format!("{host} restored its newest bundle {ago} ago by itself: {took}, {keys} keys, {old} old then");
+    let mut text = format!(
+        "{host} automatically restored its newest snapshot {ago} ago: {took}, {keys} keys, {old} old at that time"
+    );
     for (_, host, _, ago, _) in held {
         text.push_str(&format!("; {host} {ago} ago"));
     }
@@ -123,7 +124,7 @@ fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     text
 }
 
-/// A count with a space before every third digit from the end.
+/// A count with spaces between groups of three digits.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();

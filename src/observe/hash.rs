@@ -1,6 +1,6 @@
-//! Whether all members hold the same data: each hashes its store at one revision, and the hashes are compared here.
+//! Checks that all members hold the same data: each hashes its store at one revision, and the hashes are compared.
 //!
-//! etcd's own start-up corruption check costs seconds per peer and proved nothing in our experiments, so it is off.
+//! etcd's own corruption check at startup costs seconds per peer and found nothing in our experiments, so it is off.
 
 use super::Queries;
 use crate::model::facts::Facts;
@@ -10,29 +10,29 @@ use crate::transport::{Agents, Payload};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long hashing may take: about a second per GiB of database, and the quota is 8 GiB by default.
+/// Timeout of hashing, which takes about a second per GiB of database; the default quota is 8 GiB.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HashCheck {
-    /// Every running member has this hash at this revision.
+    /// Every running member has the same hash at this revision.
     Same {
         /// The revision.
         revision: i64,
-        /// How many members said so.
+        /// How many members were compared.
         members: usize,
     },
     /// They differ.
     Differs(BTreeMap<HostName, u32>),
-    /// All answer, and still they cannot be compared, for this reason: as bad as a difference.
+    /// All members answer, but the hashes cannot be compared, for this reason: as bad as a difference.
     Incomparable(String),
-    /// It could not be found out, for this reason.
+    /// The hashes could not be determined, for this reason.
     Unknown(String),
 }
 
 impl HashCheck {
-    /// The members whose keys are not those that a majority of so many voters agrees on; `None`: no majority agrees.
+    /// The members whose data differs from that of a majority of this many voters; `None`: no majority agrees.
     pub fn odd(&self, voters: usize) -> Option<Vec<HostName>> {
         let Self::Differs(all) = self else { return Some(Vec::new()) };
         let count = |hash: u32| all.values().filter(|other| **other == hash).count();
@@ -41,18 +41,18 @@ impl HashCheck {
     }
 }
 
-/// Members apply a compaction at slightly different moments, and hashes from before and after one differ.
+/// Members apply a compaction at slightly different times, and the hashes before and after it differ.
 const ATTEMPTS: usize = 4;
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What a member's hash was computed over.
+/// A member's hash, and the compacted revision from which it was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hashed {
     hash: u32,
     compacted: i64,
 }
 
-/// Asks every running member for its hash at the lowest revision among them; again when they were caught in a compaction.
+/// Asks every running member for its hash at the lowest revision among them; repeats this if a compaction interferes.
 pub async fn hashes(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck {
     let mut last = HashCheck::Unknown("no member answers".to_owned());
     for attempt in 0..ATTEMPTS {
@@ -78,7 +78,7 @@ async fn once(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck 
         let etcd = queries.etcd(host).ok_or_else(|| format!("{host} is no etcd host"))?;
         match machine.call(Op::EtcdHash { etcd, revision }, Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Hash { hash, compacted, .. }) => Ok((host.clone(), Hashed { hash, compacted })),
-            Ok(_) => Err(format!("{host} answered something else than was asked")),
+            Ok(_) => Err(format!("{host} sent an unexpected reply")),
             Err(error) => Err(format!("{host}: {error}")),
         }
     };
@@ -88,7 +88,7 @@ async fn once(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck 
 
 fn judge(revision: i64, answers: Result<BTreeMap<HostName, Hashed>, String>) -> HashCheck {
     let all = match answers {
-        // etcd's words (ErrCompacted): the revision of one member is older than what another one still has.
+        // etcd's message (ErrCompacted): the revision of one member is compacted on another.
         Err(why) if why.contains("has been compacted") => return HashCheck::Incomparable(why),
         Err(why) => return HashCheck::Unknown(why),
         Ok(all) => all,
@@ -97,7 +97,7 @@ fn judge(revision: i64, answers: Result<BTreeMap<HostName, Hashed>, String>) -> 
     let first = values.next().copied();
     if values.clone().any(|v| first.is_some_and(|f| f.compacted != v.compacted)) {
         let said: Vec<String> = all.iter().map(|(h, v)| format!("{h} {}", v.compacted)).collect();
-        return HashCheck::Incomparable(format!("they are compacted at different revisions: {}", said.join(", ")));
+        return HashCheck::Incomparable(format!("members are compacted at different revisions: {}", said.join(", ")));
     }
     if values.all(|v| first.is_some_and(|f| f.hash == v.hash)) {
         HashCheck::Same { revision, members: all.len() }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(odd(&[7, 7, 7], 3), Some(vec![]));
         assert_eq!(odd(&[7, 8, 7], 3), Some(vec!["cp1".to_owned()]));
         assert_eq!(odd(&[8, 7, 7, 9, 7], 5), Some(vec!["cp0".to_owned(), "cp3".to_owned()]));
-        assert_eq!(odd(&[7, 8], 2), None::<Vec<String>>, "nobody knows which of two is right");
+        assert_eq!(odd(&[7, 8], 2), None::<Vec<String>>, "it is unknown which of two is right");
         assert_eq!(odd(&[7, 7, 8], 5), None, "two of five are no majority");
         assert_eq!(odd(&[7, 8, 9], 3), None);
     }

@@ -1,7 +1,8 @@
-//! Whose words about etcd count: a member list is believed when a majority of those who must know it says so, each for its own member.
+//! Decides which member list of etcd is believed: one that a majority of its voters confirms, each for its own member.
 //!
-//! In: what all hosts said, and what the journal knows. Out: the list that is believed, if any, and the answers without the claims that it
-//! contradicts. One host can at most withhold its own vote: the list of others, their health and the cluster's id never depend on it.
+//! In: the answers of all hosts, and the journal. Out: the believed list, if any, and the answers without the claims
+//! that it contradicts. A single host can at most withhold its own vote: the list, the health of other members and the
+//! cluster's id never depend on it.
 
 use super::Answers;
 use super::stragglers::decides;
@@ -12,17 +13,18 @@ use crate::model::recovery::left_behind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What the journal knows of the cluster, against which claims are held.
+/// The cluster according to the journal; claims are compared with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownCluster {
-    /// The id of the cluster that answered last.
+    /// The id of the cluster at the last observation.
     pub cluster: Option<String>,
-    /// Whether a recovery was agreed to that nobody has seen the end of: then another id may answer.
+    /// Whether a recovery was started and its end was not recorded: then another id may answer.
     pub recovering: bool,
 }
 
-/// A member list as a view has it: the cluster, and of each member id, name, peer URL and whether it learns.
+/// A member list as one member reports it: the cluster, and of each member the id, name, peer URL and whether it is a
+/// learner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct List {
     cluster: String,
@@ -48,12 +50,12 @@ impl List {
     }
 }
 
-/// Cluster and members in words, as a member names them.
+/// Cluster and members in words, as a member reports them.
 pub(super) fn named(view: &EtcdView) -> String {
     List::of(view).words()
 }
 
-/// Everything that is weighed.
+/// The input of the decision.
 struct Court<'a> {
     desired: &'a Desired,
     answers: &'a Answers,
@@ -64,7 +66,8 @@ fn fact<'a>(answers: &'a Answers, host: &HostName) -> Option<&'a EtcdFact> {
     answers.get(host)?.as_ref().ok()?.etcd.as_ref()
 }
 
-/// The cluster in which a host's member has a vote by its own account, and how far that goes; `None`: it has none.
+/// The cluster in which a host's member is a voter according to itself, and the member's revision; `None`: it is no
+/// voter.
 fn own_vote(etcd: &EtcdFact) -> Option<(&str, Option<i64>)> {
     let voter = |disk: &&DiskFact| disk.voters().is_none_or(|mut voters| voters.any(|(id, _)| id == disk.member));
     match (&etcd.view, &etcd.disk) {
@@ -79,13 +82,13 @@ impl<'a> Court<'a> {
         fact(self.answers, &host.name)
     }
 
-    /// What a host's member says that claims to have a quorum behind it.
+    /// The report of a host's member, if it claims to have quorum.
     fn claim(&self, host: &Host) -> Option<&'a EtcdView> {
         self.etcd(host)?.view.as_ref().filter(|view| view.linearizable)
     }
 
-    /// Whose lists are heard: etcd hosts of the inventory. Where none of those claims a quorum, as when all of them are new, those who were
-    /// members; a worker never.
+    /// The hosts whose lists are considered: etcd hosts of the inventory. If none of those claims a quorum, for example
+    /// because all are new, the former members; never a worker.
     fn sources(&self) -> Vec<(&'a Host, &'a EtcdView)> {
         let leaves = |host: &Host| self.desired.leaver(&host.name).is_some_and(|host| host.is(Role::Etcd));
         let former = |host: &&Host| !host.is(Role::Etcd) && decides(host) || leaves(host);
@@ -96,7 +99,7 @@ impl<'a> Court<'a> {
         self.desired.entered().filter(former).filter_map(|host| Some((host, self.claim(host)?))).collect()
     }
 
-    /// Members of a list for which their own host says the same, by id.
+    /// The members of a list whose own host reports the same list, by id.
     fn confirmed(&self, list: &List) -> BTreeSet<u64> {
         let own = |(id, _, peer, _): &&(u64, String, PeerUrl, bool)| {
             let view = self.of_member(list, *id, peer).and_then(|host| self.claim(host));
@@ -105,9 +108,9 @@ impl<'a> Court<'a> {
         list.members.iter().filter(own).map(|(id, ..)| *id).collect()
     }
 
-    /// The host of a listed member: the one that is where the list has it. Where nobody known is, the etcd host whose data is that member's: its
-    /// address has changed. It alone speaks for the member, so that nobody is made silent, or spoken for by a worker, at an address that somebody
-    /// invents.
+    /// The host of a listed member: the one with the listed peer URL. If there is none, the etcd host with the data of
+    /// that member, because its address has changed. Only that host speaks for the member: an invented address must not
+    /// exclude a member, nor let a worker speak for it.
     fn of_member(&self, list: &List, id: u64, peer: &PeerUrl) -> Option<&'a Host> {
         let there = |host: &&Host| &host.peer_url() == peer;
         let has = |etcd: &EtcdFact| match (&etcd.view, &etcd.disk) {
@@ -122,8 +125,8 @@ impl<'a> Court<'a> {
             .or_else(|| self.desired.entered().filter(|host| host.is(Role::Etcd)).find(moved))
     }
 
-    /// Whether a host holds data that speaks against a list in which it is no voter: it has a vote by its own account. Data of another cluster than
-    /// the journal's, and of before a recovery, does not count.
+    /// Whether a host contradicts a list in which it is no voter: its own data says that it is one. Data of another
+    /// cluster than the journal's, and data that predates a recovery, do not count.
     fn opposes(&self, host: &Host, (list, revision): (&List, i64)) -> bool {
         let Some(etcd) = self.etcd(host) else { return false };
         let Some((cluster, reached)) = own_vote(etcd) else { return false };
@@ -134,8 +137,8 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Who confirms a list that is believed: more of its voters say so than say otherwise, counting those who have a vote elsewhere, and with those
-    /// who cannot be asked they are a quorum.
+    /// The members that confirm a list, if it is believed: more voters confirm than contradict it, including voters of
+    /// another list, and the confirming voters are a quorum together with the unreachable ones.
     fn believed(&self, list: &List, revision: i64) -> Option<BTreeSet<u64>> {
         let confirmed = self.confirmed(list);
         let (mut yes, mut no, mut unreachable) = (0, 0, 0);
@@ -145,12 +148,12 @@ impl<'a> Court<'a> {
             voters.extend(host.map(|host| &host.name));
             match host.and_then(|host| self.answers.get(&host.name)) {
                 _ if confirmed.contains(&id) => yes += 1,
-                // Its disk is another member's: it does not speak for this one, and it contradicts nobody.
+                // Its disk holds the data of another member: it neither confirms nor contradicts this one.
                 Some(Ok(_)) if host.and_then(|host| self.claim(host)).is_some_and(|view| &List::of(view) == list) => {
                     unreachable += 1;
                 }
                 Some(Ok(facts)) if facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some()) => no += 1,
-                // One that is stopped, slow or lost its disk says nothing of the list: it is missing from the quorum.
+                // A member that is stopped or slow, or lost its disk, reports no list: it is missing from the quorum.
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => unreachable += 1,
             }
@@ -162,11 +165,11 @@ impl<'a> Court<'a> {
     }
 }
 
-/// The outcome of weighing all claims.
+/// The decision on all claims.
 enum Verdict {
-    /// Nobody claims to have a quorum.
+    /// No member claims to have quorum.
     Nobody,
-    /// This one, with the members that speak for themselves.
+    /// This list, with the members that confirm it.
     Believed(List, BTreeSet<u64>),
     /// None of the claims.
     Disputed,
@@ -178,7 +181,7 @@ fn weigh(court: &Court) -> Verdict {
     let clusters: BTreeSet<&String> = claims.iter().map(|(list, _)| &list.cluster).collect();
     match (claims.is_empty(), clusters.len()) {
         (true, _) => Verdict::Nobody,
-        // One of them is a lie, or what a recovery left behind: a person has to say which.
+        // One of them is false, or was left behind by a recovery: a person has to decide which.
         (false, 2..) => Verdict::Disputed,
         (false, _) => claims
             .into_iter()
@@ -187,8 +190,8 @@ fn weigh(court: &Court) -> Verdict {
     }
 }
 
-/// The member list that is believed, and the answers without what contradicts it. `None`: nobody has a quorum; [`Etcd::Disputed`]: some say so,
-/// and not enough of those who must know.
+/// The believed member list; removes from the answers the claims that contradict it. `None`: no member has quorum;
+/// [`Etcd::Disputed`]: some claim it, but too few voters confirm it.
 pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answers) -> Option<Etcd> {
     let verdict = weigh(&Court { desired, answers, known });
     let heard = match &verdict {
@@ -196,7 +199,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         Verdict::Disputed => return Some(Etcd::Disputed(super::classify::evidence(desired, answers))),
         Verdict::Believed(list, confirmed) => Some((list, confirmed)),
     };
-    // Where nobody speaks, the data of etcd hosts tells who was a member besides.
+    // Without quorum, the data of etcd hosts shows which other hosts were members.
     let listed: BTreeSet<PeerUrl> = match heard {
         Some((list, _)) => list.members.iter().map(|m| m.2.clone()).collect(),
         None => desired.with(Role::Etcd).filter_map(|host| fact(answers, &host.name)).flat_map(told_of).collect(),
@@ -210,12 +213,10 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let moved = |view: &EtcdView| heard.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
         let known = host.is(Role::Etcd) || member || etcd.view.as_ref().is_some_and(moved);
         if !(known || heard.is_none() && bare && decides(host)) {
-            // Of a member that it is not it may say what it likes: only what is to be cleared from its own disk counts.
+            // The reports of a host without a member are ignored, except on data to be removed from its own disk.
             if etcd.view.as_ref().is_some_and(|view| view.linearizable) {
-                let is = if heard.is_some() { "is no member" } else { "no etcd host knows it for one" };
-                facts
-                    .doubts
-                    .push(format!("says what etcd's members are, and {is}: nothing that it says of etcd is believed"));
+                let is = if heard.is_some() { "is not a member" } else { "no etcd host lists it as a member" };
+                facts.doubts.push(format!("reports a member list of etcd, but {is}: its reports on etcd are ignored"));
             }
             if heard.is_some() {
                 (etcd.view, etcd.disk) = (None, None);
@@ -228,7 +229,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let Some(view) = &etcd.view else { continue };
         if view.linearizable && &List::of(view) != list {
             let claim = named(view);
-            facts.doubts.push(format!("says that etcd is {claim}, and the majority says {}", list.words()));
+            facts.doubts.push(format!("reports etcd as {claim}, but the majority reports {}", list.words()));
             facts.etcd = None;
         } else if view.learner && view.cluster == list.cluster && list.lists(&host.peer_url()) {
             learners.insert(view.member);
@@ -236,15 +237,15 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
     }
     let (list, confirmed) = heard?;
     let member = |(id, name, peer, learner): &(u64, String, PeerUrl, bool)| {
-        // Told by the member itself; one that nobody could ask counts as unhealthy, the safe side. A learner answers no linearizable read of its
-        // own: it is healthy when it answers at all.
+        // A member reports its own health; one that could not be asked counts as unhealthy, to be safe. A learner
+        // serves no linearizable reads, so it is healthy if it answers at all.
         let healthy = if *learner { learners.contains(id) } else { confirmed.contains(id) };
         (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
     };
     Some(Etcd::HasQuorum(Members(list.members.iter().map(member).collect())))
 }
 
-/// Peer URLs of the members that a host's own data or member tells of.
+/// Peer URLs of the members that a host's own data or member lists.
 fn told_of(etcd: &EtcdFact) -> Vec<PeerUrl> {
     let view = etcd.view.iter().flat_map(|view| &view.members);
     let disk = etcd.disk.iter().filter_map(|disk| disk.members.as_ref()).flatten();

@@ -1,6 +1,6 @@
-//! Observation: every host is asked once, all at the same time, and the answers become [`Facts`].
+//! Observation: every host is queried once, all in parallel, and the answers become [`Facts`].
 //!
-//! In: connected machines and what to ask of each. Out: facts, in which silence stays silence.
+//! In: connected machines and the queries for each. Out: facts, in which an unreachable host stays unknown.
 
 mod bundles;
 mod certificates;
@@ -36,15 +36,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a host may take to answer an observation. Hashing every part anew on a slow disk is the worst case.
+/// Timeout of an observation. The worst case is hashing every component again on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What hosts said.
+/// The answers of the hosts.
 pub type Answers = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
 
-/// Asks every connected host what is asked for, so many at once; hosts in `unreachable` could not be connected to. With
-/// [`Wait::ForMost`] those who take much longer than all others are taken for silent; the answer's second half says whether
-/// anybody was.
+/// Queries every connected host, `at_once` of them at a time; hosts in `unreachable` could not be connected to. With
+/// [`Wait::ForMost`], hosts that take much longer than all others count as unreachable; the second value shows whether
+/// there were any.
 pub async fn round(
     desired: &Desired,
     machines: &Agents,
@@ -56,18 +56,18 @@ pub async fn round(
     let one = async |host: &HostName| {
         let begun = Instant::now();
         let Some(machine) = machines.get(host) else {
-            let unknown = Unreachable { why: "it was not connected to".to_owned(), hint: None };
+            let unknown = Unreachable { why: "there is no connection to it".to_owned(), hint: None };
             return (host.clone(), Err(unreachable.get(host).cloned().unwrap_or(unknown)), begun.elapsed());
         };
         let ask = queries.of(host);
         let asks_api = ask.api.is_some();
         let answer = match machine.call(Op::Observe(Box::new(ask)), Payload::None, PATIENCE, &|_| {}).await {
             Ok(Reply::Facts(mut facts)) => {
-                // Whoever was not asked about the API does not speak for it.
+                // A host reports on the API only if it was asked about it.
                 facts.api = facts.api.filter(|_| asks_api);
                 Ok(*facts)
             }
-            Ok(_) => Err(Unreachable { why: "it answered something else than was asked".to_owned(), hint: None }),
+            Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
             Err(error) => Err(Unreachable { why: error.to_string(), hint: None }),
         };
         (host.clone(), answer, begun.elapsed())
@@ -92,7 +92,7 @@ pub async fn round(
             () = tokio::time::sleep_until(pace.until()), if may_go => break,
         }
     }
-    // What is still under way ends with its future, on the host as well.
+    // Dropping a future also ends its query on the host.
     drop(asked);
     let hurried = !left.is_empty();
     for host in left {
@@ -102,12 +102,12 @@ pub async fn round(
     (answers, hurried)
 }
 
-/// Hosts that are to have no member of etcd, and where nobody sees anything of one: what they said of etcd means nothing and is dropped.
+/// The hosts that should have no etcd member and show no trace of one: their reports on etcd are dropped.
 pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName> {
     let mut without = Vec::new();
     for host in desired.entered().filter(|host| !host.is(Role::Etcd)) {
         let facts = answers.get_mut(&host.name).and_then(|answer| answer.as_mut().ok());
-        // Data counts only with hactl's own mark beside it: an etcd of somebody else's is nobody's business.
+        // Data counts only with hactl's own marker: another etcd on the host is none of hactl's concern.
         let marked = |etcd: &EtcdFact| etcd.data && (etcd.bootstrapped.is_some() || etcd.token.is_some());
         let has = |facts: &HostFacts| facts.etcd.as_ref().is_some_and(|etcd| etcd.view.is_some() || marked(etcd));
         if facts.as_deref().is_some_and(has) {
@@ -121,17 +121,16 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
     without
 }
 
-/// Hosts that carry neither etcd nor the API and say of themselves that they are another cluster's, or that they know of later keys than this
-/// state: they are left out. One that carries something refuses the run (`plan`).
+/// Hosts without etcd and the API that report that they belong to another cluster, or that they have later keys than
+/// this state: they are left out. If a host with etcd or the API reports that, the planner refuses the run.
 pub fn set_apart(desired: &Desired, ours: &ClusterId, answers: &mut Answers) {
     for host in desired.hosts.iter().filter(|host| !carries(host)) {
         let Some(answer) = answers.get_mut(&host.name) else { continue };
         let Some(theirs) = answer.as_ref().ok().and_then(|facts| facts.stamp.as_ref()) else { continue };
         let why = if !theirs.same_cluster(ours) {
-            format!("it says that it belongs to another cluster ({})", theirs.cluster)
+            format!("it reports that it belongs to another cluster ({})", theirs.cluster)
         } else if theirs.stages > ours.stages {
-            "it says that it has keys which are newer than those in this state, and no host with etcd or the API does"
-                .to_owned()
+            "it reports keys that are newer than those in this state, but no host with etcd or the API does".to_owned()
         } else {
             continue;
         };
@@ -139,7 +138,8 @@ pub fn set_apart(desired: &Desired, ours: &ClusterId, answers: &mut Answers) {
     }
 }
 
-/// What the API shows of Nodes counts as far as it is of the kubelets that their hosts show.
+/// Compares the Nodes in the API with the kubelets on the hosts: the status of a Node counts only if it comes from the
+/// kubelet that runs now.
 fn by_their_kubelets(hosts: &mut Answers) {
     let unit = crate::plan::kubelet_unit();
     let kubelets: BTreeMap<String, (UnitFact, i64)> = hosts
@@ -157,7 +157,7 @@ fn by_their_kubelets(hosts: &mut Answers) {
     }
 }
 
-/// Puts the answers together.
+/// Combines the answers.
 pub fn assemble(desired: &Desired, known: &KnownCluster, mut hosts: Answers, addons: &[Addon]) -> Facts {
     by_their_kubelets(&mut hosts);
     let etcd = classify(desired, known, &mut hosts);

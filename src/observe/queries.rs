@@ -1,4 +1,4 @@
-//! What is asked of each host, and the conditions waited for there; derived once from the desired state.
+//! The queries for each host, and the conditions to wait for there; derived once from the desired state.
 
 use super::KnownCluster;
 use crate::model::desired::{Desired, Host};
@@ -9,10 +9,10 @@ use crate::protocol::{ApiAsk, EtcdAsk, ObserveAsk, WaitCondition};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where every host finds the cluster's certificate authority.
+/// The path of the cluster CA on every host.
 const CLUSTER_CA: &str = "/etc/kubernetes/pki/ca.crt";
 
-/// What is thought of programs that do not come up by their manifests.
+/// When a static pod that exits after its start counts as failed.
 #[derive(Debug, Clone, Copy)]
 pub struct CrashLoopPolicy {
     ends: u32,
@@ -20,38 +20,38 @@ pub struct CrashLoopPolicy {
 }
 
 impl CrashLoopPolicy {
-    /// Where earlier files can be put back: the second time that one ends is no accident, and whoever says nothing of how it is must
+    /// For files that can be rolled back: the second exit is no accident, and a program without a health endpoint must
     /// have run for a while.
     pub const TRIAL: Self = Self { ends: 2, settled_ms: 5000 };
-    /// Where there is nothing to go back to, and what it needs may still be on its way.
+    /// For new files: there is nothing to roll back to, and a dependency may not be ready yet.
     pub const NEW: Self = Self { ends: 4, settled_ms: 0 };
 }
 
-/// What hosts look at.
+/// How much hosts examine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryScope {
-    /// What plans and checks need.
+    /// The facts that plans and checks need.
     Usual,
-    /// Also what lies on the disks of members, and what was moved aside there, whoever answers; and not the API: it tells nothing of etcd
-    /// that etcd does not, and without a quorum every question to it takes all of its time.
+    /// Also the data on the disks of members and the archived data there, even if members answer. Not the API: it adds
+    /// nothing about etcd, and without quorum every request to it takes the full timeout.
     Disks,
-    /// Also the certificates that components present, which takes a handshake with each.
+    /// Also the certificates that components present, which takes a TLS handshake with each.
     Presented,
 }
 
-/// What is asked of each host.
+/// The queries for each host.
 #[derive(Clone)]
 pub struct Queries {
     /// The stamp of this cluster.
     pub stamp: ClusterId,
-    /// What the journal knew of it when this was asked.
+    /// The cluster according to the journal, at the time of the query.
     pub known: KnownCluster,
     desired: Arc<Desired>,
     hosts: BTreeMap<HostName, ObserveAsk>,
 }
 
 impl Queries {
-    /// From the full question for each host.
+    /// From the full query for each host.
     pub fn new(
         desired: Arc<Desired>,
         stamp: ClusterId,
@@ -60,11 +60,11 @@ impl Queries {
     ) -> Self {
         Self { stamp, known, desired, hosts }
     }
-    /// The full question for a host.
+    /// The full query for a host.
     pub fn of(&self, host: &HostName) -> ObserveAsk {
         self.hosts.get(host).cloned().unwrap_or_default()
     }
-    /// The same questions, to another depth.
+    /// The same queries with another scope.
     #[must_use]
     pub fn to(&self, depth: QueryScope) -> Self {
         let mut queries = self.clone();
@@ -82,8 +82,8 @@ impl Queries {
     pub fn etcd(&self, host: &HostName) -> Option<EtcdAsk> {
         self.hosts.get(host).and_then(|a| a.etcd.clone())
     }
-    /// Hosts that answer have been asked about etcd, whatever their roles: one that was a member may be one still. Of those where nothing
-    /// is left of one nobody needs to know more, nor to ask again.
+    /// Stops querying a host about etcd. At first every host is queried, whatever its roles, because a former member
+    /// may still run. A host without any trace of a member need not be queried again.
     pub fn forget_etcd(&mut self, host: &HostName) {
         if let Some(ask) = self.hosts.get_mut(host) {
             ask.etcd = None;
@@ -94,17 +94,17 @@ impl Queries {
         let api = self.hosts.get(host).and_then(|a| a.api.clone())?;
         Some(ApiAsk { objects: vec![], endpoint: None, ..api })
     }
-    /// The host of this name, of the inventory or one that leaves.
+    /// The host with this name, from the inventory or one that is being removed.
     ///
     /// # Errors
-    /// In words, when there is none.
+    /// A message, if there is none.
     pub fn host(&self, host: &HostName) -> Result<&Host, String> {
         self.desired.entered().find(|h| &h.name == host).ok_or_else(|| format!("{host} is not in the inventory"))
     }
     /// The API server of this host is ready and runs by its manifest.
     ///
     /// # Errors
-    /// In words, when the host is not in the inventory.
+    /// A message, if the host is not in the inventory.
     pub fn serving(&self, host: &HostName, target: &Target, tries: CrashLoopPolicy) -> Result<WaitCondition, String> {
         let address = self.host(host)?.address;
         let sets = target.hosts.get(host).map(|t| &t.sets);
@@ -122,7 +122,7 @@ impl Queries {
             settled_ms: tries.settled_ms,
         })
     }
-    /// Somebody serves at the endpoint.
+    /// An API server serves at the endpoint.
     pub fn served(&self) -> WaitCondition {
         let endpoint = &self.desired.endpoint;
         WaitCondition::ApiServes { at: (endpoint.host(), endpoint.port), ca: CLUSTER_CA.to_owned() }

@@ -1,27 +1,27 @@
-//! Stragglers: how long those who take longer than all others are waited for, and who is waited for in any case.
+//! Stragglers: how long a run waits for hosts that take longer than all others, and for which hosts it always waits.
 //!
-//! In: who is through, and how long it took. Out: the moment from which the others need not wait any more. Who is left behind then
-//! is no failure: it is asked again when there is nothing else to do.
+//! In: the hosts that are done, and how long each took. Out: the time at which the run stops waiting for the others. A
+//! host that is left behind has not failed: it is queried again when there is nothing else to do.
 
 use crate::model::desired::{Host, Role};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So much longer than the others somebody may always take.
+/// The additional time that every host always gets.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// For whom is waited.
+/// Which hosts a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// For everybody, each with deadlines of its own.
+    /// All hosts, each with its own deadlines.
     ForAll,
-    /// For everybody but stragglers.
+    /// All hosts except stragglers.
     ForMost,
-    /// Only for those who are through already.
+    /// Only the hosts that are done already.
     ForNobody,
 }
 
-/// The pace of those who are through.
+/// How long the hosts took that are done.
 #[derive(Debug, Clone)]
 pub struct Stragglers {
     last: Instant,
@@ -29,30 +29,30 @@ pub struct Stragglers {
 }
 
 impl Stragglers {
-    /// Nobody is through yet.
+    /// No host is done yet.
     pub fn start() -> Self {
         Self { last: Instant::now(), slowest: Duration::ZERO }
     }
 
-    /// Somebody is through, which took so long.
+    /// A host is done after this time.
     pub fn through(&mut self, took: Duration) {
         self.last = Instant::now();
         self.slowest = self.slowest.max(took);
     }
 
-    /// Until when the others are waited for: as long again as the slowest has taken, counted from the last who came through.
+    /// The deadline for the others: the time that the slowest took, counted from the host that was done last.
     pub fn until(&self) -> Instant {
         self.last + self.slowest.max(GRACE)
     }
 }
 
-/// Whether the plan for all others depends on what this host says: then its silence may never be haste of ours.
+/// Whether the plan for all other hosts depends on the answer of this one: then it is never left behind as a straggler.
 pub fn decides(host: &Host) -> bool {
     [Role::Etcd, Role::ControlPlane, Role::LoadBalancer].iter().any(|role| host.is(*role))
 }
 
-/// Whether this host may stop a run for all others, by its lock, its key or what it says of itself: only where it carries the cluster's data or
-/// API. Any other one is left out of the run and named.
+/// Whether this host may stop a run for all others, by its lock, its key or its report: only if it runs etcd or the
+/// API. Any other host is left out of the run and reported.
 pub fn carries(host: &Host) -> bool {
     [Role::Etcd, Role::ControlPlane].iter().any(|role| host.is(*role))
 }

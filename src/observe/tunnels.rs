@@ -1,7 +1,7 @@
-//! Whether what is for a Node's pods goes to its host: what flannel's annotations of the Nodes say, which all other hosts follow.
+//! Checks that traffic for a Node's pods goes to its host: all hosts route it by flannel's annotations of the Nodes.
 //!
-//! In: the inventory and the Nodes. Out: a check for each annotation that leads elsewhere. An admission policy keeps flannel's tokens from
-//! writing such; kubelets and people can.
+//! In: the inventory and the Nodes. Out: a check for each wrong annotation. An admission policy prevents flannel's
+//! tokens from writing such an annotation; kubelets and people can.
 
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Host};
@@ -9,8 +9,8 @@ use crate::model::facts::ApiFact;
 
 const NAME: &str = "pods' traffic goes to their host";
 
-/// Nodes whose pods the other hosts look for at an address that is not their host's, and Nodes that share a MAC address: then what is for the
-/// pods of one goes to the other.
+/// Nodes whose annotation names an address that is not their host's, and Nodes that share a MAC address: the traffic
+/// for their pods goes to another host.
 pub(super) fn check(desired: &Desired, api: &ApiFact) -> Vec<Check> {
     let fails = |host: &Host, detail: String, hint: &str| Check {
         name: NAME,
@@ -25,7 +25,8 @@ pub(super) fn check(desired: &Desired, api: &ApiFact) -> Vec<Check> {
         let (at, mac) = &node.tunnel;
         if !at.is_empty() && *at != host.address.to_string() {
             let detail = format!(
-                "an annotation of its Node sends what is for its pods to {at}, and its address is {}: somebody changed it",
+                "an annotation of its Node routes the traffic for its pods to {at}, but its address is {}: the \
+                 annotation was changed",
                 host.address
             );
             list.push(fails(host, detail, "hactl up"));
@@ -33,11 +34,12 @@ pub(super) fn check(desired: &Desired, api: &ApiFact) -> Vec<Check> {
         let twin = |other: &&crate::model::node::NodeFact| other.name != node.name && other.tunnel.1 == *mac;
         if let Some(twin) = api.nodes.iter().filter(|_| !mac.is_empty()).find(twin) {
             let detail = format!(
-                "its Node and {} name the same MAC address for their tunnels, {mac}: one of them was cloned, or lies",
+                "its Node and {} have the same MAC address for their tunnels, {mac}: one is a clone, or reports a \
+                 false address",
                 twin.name
             );
-            let hint = "`ip link show flannel.1` tells whose it is; on the other host `ip link delete flannel.1`, \
-                        then delete its flannel pod";
+            let hint = "`ip link show flannel.1` shows which host owns it; on the other host run `ip link delete \
+                        flannel.1`, then delete its flannel pod";
             list.push(fails(host, detail, hint));
         }
     }
@@ -77,6 +79,6 @@ mod tests {
         let elsewhere = told(vec![node("cp1", "10.88.0.13", one), node("cp2", "10.88.0.12", two)]);
         assert!(elsewhere.len() == 1 && elsewhere[0].starts_with("cp1: ") && elsewhere[0].contains("to 10.88.0.13"));
         let twins = told(vec![node("cp1", "10.88.0.11", two), node("cp2", "10.88.0.12", &two.to_lowercase())]);
-        assert_eq!(twins.len(), 2, "nobody knows here which of them lies: {twins:?}");
+        assert_eq!(twins.len(), 2, "it is unknown which of them is wrong: {twins:?}");
     }
 }

@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
                 desired.hosts.iter().map(|h| &h.name).filter(|h| !limit.contains(*h)).map(HostName::as_str).collect();
             if !left.is_empty() {
                 draft.warn(format!(
-                    "--limit: nothing is planned for {}, or for the objects of the whole cluster",
+                    "--limit: nothing is planned for {}, nor for objects of the whole cluster",
                     left.join(", ")
                 ));
             }

@@ -115,7 +115,7 @@ pub enum FaultKind {
 }
 
 /// An operation of a host.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Op {
     /// Takes the lock of the run, held while this process lives or until it is released.

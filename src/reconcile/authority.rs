@@ -1,10 +1,11 @@
-//! Who may say what the cluster should be: the seam between the engine and what only an administrator has.
+//! The interface between the engine and everything that only an administrator has: the wanted state and the CA keys.
 //!
-//! In: what the engine needs to know or to have signed. Out: that, or a [`Failure`]. The state directory implements it on an administrator's
-//! machine (`workflow/state.rs`); a host that has no CA key can only answer that a person has to run `hactl up`.
+//! In: requests of the engine. Out: targets, records and signatures, or a [`Failure`]. On an administrator's machine
+//! the state directory implements it (`workflow/authority.rs`); a host without a CA key can only answer that a person
+//! has to run `hactl up`.
 
 use super::{Failure, Files};
-use crate::execute::{Access, Recoveries};
+use crate::execute::{ConnectApi, Recoveries};
 use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::{ClusterId, Facts};
@@ -21,71 +22,73 @@ use std::sync::Arc;
 pub struct KnownHost {
     /// The host.
     pub host: Host,
-    /// Whether it has left since.
+    /// Whether it was removed since.
     pub left: bool,
 }
 
-/// What only an administrator's side knows and may do.
+/// The knowledge and rights of an administrator.
 pub trait Authority: Send + Sync {
-    /// What each host is asked.
+    /// The queries for each host.
     ///
     /// # Errors
-    /// State or bundle that cannot be used.
+    /// The state or the bundle cannot be used.
     fn queries(&self, desired: &Arc<Desired>) -> Result<Queries, Failure>;
-    /// What each host that answered should hold, as digests, and the contents behind them. `paths`: where hactl itself is stored on each.
+    /// The target of each host that answered, as digests, and the contents behind them. `paths`: the path of hactl
+    /// itself on each host.
     ///
     /// # Errors
-    /// State, bundle or template that cannot be used.
+    /// The state, the bundle or a template cannot be used.
     fn target(
         &self,
         desired: &Desired,
         answers: &Answers,
         paths: &BTreeMap<HostName, String>,
     ) -> Result<(Target, Files), Failure>;
-    /// Completes the facts by what hosts cannot be believed in: who signed their snapshots, and how far members were seen before.
+    /// Completes the facts with those for which hosts are not trusted: the signers of their snapshots, and the recorded
+    /// positions of members.
     ///
     /// # Errors
-    /// State that cannot be used.
+    /// The state cannot be used.
     fn complete(&self, desired: &Desired, facts: &mut Facts) -> Result<(), Failure>;
-    /// What the journal remembers, as a plan needs it, with nothing pruned and no choices of a person.
+    /// The intent according to the journal, with nothing pruned and without the choices of a person.
     ///
     /// # Errors
-    /// State that cannot be used.
+    /// The state cannot be used.
     fn intent(&self, cluster: &ClusterId) -> Result<Intent, Failure>;
     /// The initial cluster token, in the journal before this returns.
     ///
     /// # Errors
-    /// State that cannot be used.
+    /// The state cannot be used.
     fn bootstrap_token(&self) -> Result<String, Failure>;
     /// All hosts that ever joined.
     ///
     /// # Errors
-    /// State that cannot be used.
+    /// The state cannot be used.
     fn known_hosts(&self) -> Result<Vec<KnownHost>, Failure>;
-    /// What cannot be as the inventory asks, for people.
+    /// Warnings about settings of the inventory without effect.
     fn warnings(&self, desired: &Desired) -> Vec<String>;
     /// The contents of the files that the inventory names.
     fn attached(&self) -> &Attached;
-    /// Signs a request made on a host; the CA's key never leaves this side. The error is in words.
+    /// Signs a CSR of a host; the CA's key never leaves this machine. The error is a message.
     ///
     /// # Errors
-    /// No such CA, or a request that is not signed.
+    /// There is no such CA, or the request is refused.
     fn sign(&self, spec: &CertSpec, request: &str) -> Result<String, String>;
-    /// The compressed, verified file of a part. The error is in words.
+    /// The compressed, verified file of a component. The error is a message.
     ///
     /// # Errors
-    /// It is not in the bundle, or not intact.
+    /// It is not in the bundle, or damaged.
     fn artifact(&self, desired: &Desired, digest: &Digest) -> Result<PathBuf, String>;
-    /// Records that a cluster answers, with its id and revision: that it was bootstrapped, or recovered. The error is in words.
+    /// Records that a cluster answers, after a bootstrap or recovery, with its id and revision. The error is a message.
     ///
     /// # Errors
     /// The journal cannot be written.
     fn record(&self, cluster: &str, revision: i64) -> Result<(), String>;
-    /// Where the snapshots of recoveries are kept on this side.
+    /// The snapshots of recoveries on this machine.
     fn recoveries(&self) -> Recoveries;
-    /// How the engine authenticates to the API: a short-lived credential, never written.
+    /// The engine's credential for the API: short-lived, and never stored.
     ///
     /// # Errors
-    /// State that cannot be used.
-    fn access(&self) -> Result<Access, Failure>;
+    /// The state cannot be used.
+    fn access(&self) -> Result<Arc<dyn ConnectApi>, Failure>;
 }

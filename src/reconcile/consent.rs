@@ -1,45 +1,45 @@
-//! What a person chose, and what a person is asked.
+//! The choices of a person, and the questions to a person.
 //!
-//! In: flags, a plan. Out: consent, or a refusal. Kept apart from terminals, so that the engine runs without one.
+//! In: flags, a plan. Out: consent, or a refusal. Separate from terminals, so that the engine runs without one.
 
 use crate::model::names::{ClusterName, HostName};
 use crate::model::plan::{Impact, Plan};
 use crate::model::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the person chose on the command line.
+/// The choices on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
     /// Agreed in advance.
     pub yes: bool,
-    /// Hosts that may leave the cluster.
+    /// Hosts that may be removed from the cluster.
     pub prune: Vec<HostName>,
     /// The hosts that may be changed; `None`: all.
     pub limit: Option<BTreeSet<HostName>>,
-    /// Members that are to leave and join anew though they run, each by the id that it has now.
+    /// Members to replace although they run, each by its current id.
     pub replace: BTreeMap<HostName, u64>,
     /// Hosts that are another machine on purpose, or were another host of the cluster.
     pub reassign: BTreeSet<HostName>,
-    /// Whether Nodes that nobody names stay this time: whether their kubelets live was waited for already.
+    /// Whether unknown Nodes stay in this run, because it has already waited for their kubelets.
     pub unknown_nodes_stay: bool,
 }
 
-/// Asks the person. Kept apart so that a workflow runs without a terminal.
+/// Asks the person. Separate, so that a workflow runs without a terminal.
 pub trait Ask: Send + Sync {
-    /// Whether to go on with something disruptive.
+    /// Asks whether to continue with a disruptive step.
     ///
     /// # Errors
-    /// [`Refusal::NeedsConsent`] when nobody can be asked, [`Refusal::Declined`] on anything but yes.
+    /// [`Refusal::NeedsConsent`] without a terminal, [`Refusal::Declined`] on any answer but yes.
     fn yes(&self, question: &str, what: &str) -> Result<(), Refusal>;
-    /// Whether the person can type the cluster's name.
+    /// Asks the person to type the cluster's name.
     ///
     /// # Errors
-    /// [`Refusal::NeedsConsent`] when nobody can be asked, [`Refusal::Declined`] when it is not typed.
+    /// [`Refusal::NeedsConsent`] without a terminal, [`Refusal::Declined`] if it is not typed.
     fn name(&self, cluster: &ClusterName, what: &str) -> Result<(), Refusal>;
 }
 
 impl dyn Ask + '_ {
-    /// Consent to a plan, asked only when it disturbs something.
+    /// Asks for consent to a plan, if it has disruptive steps.
     ///
     /// # Errors
     /// As for [`Ask::yes`].
@@ -55,6 +55,6 @@ impl dyn Ask + '_ {
             })
             .collect();
         let what = what.join(", ");
-        self.yes("Go on?", &what)
+        self.yes("Continue?", &what)
     }
 }

@@ -1,17 +1,17 @@
-//! How the engine can end badly. Words, hints and exit codes are decided in `report/`.
+//! How the engine can fail. Messages, hints and exit codes are chosen in `report/`.
 
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use crate::transport::HostError;
 use std::error::Error;
 
-/// How the engine can end badly.
+/// How the engine can fail.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Not safe.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What the authority could not provide: state, artifacts or signatures that cannot be used. The error is its own.
+    /// An error of the `Authority`: state, artifacts or signatures cannot be provided.
     #[error(transparent)]
     Authority(Box<dyn Error + Send + Sync>),
     /// A host cannot be used, and nothing can be done without it.
@@ -44,7 +44,7 @@ pub enum Failure {
         what: String,
         /// Why it failed.
         why: String,
-        /// Whether the previous files were restored, and what ran before runs by them again.
+        /// Whether the previous files were restored and the unit runs with them again.
         rolled_back: bool,
     },
     /// The person interrupted.
@@ -58,7 +58,7 @@ pub enum Failure {
     /// The user's manifests contain objects of hactl's own.
     #[error("{}", .problems.join("\n"))]
     Manifests {
-        /// Each: file and line, what.
+        /// Each with file, line and reason.
         problems: Vec<String>,
     },
     /// The API could not be used.

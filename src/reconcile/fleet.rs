@@ -1,7 +1,7 @@
 //! The hosts of a run: connected, locked, and closed again.
 //!
-//! In: the desired state, and a way to connect. Out: the agents of the hosts that answer, and the reason for every other host. Stragglers
-//! are admitted later, so that they hold up no other host.
+//! In: the desired state, and a `Connect`. Out: the agents of the hosts that answer, and the reason for every other
+//! host. Stragglers are admitted later, so that they do not delay other hosts.
 
 use super::Failure;
 use super::joining::{Arrival, Joining, Outcome};
@@ -20,27 +20,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long taking the lock on one host may take.
+/// Timeout of taking the lock on one host.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Said before the reason.
+/// The prefix of the reason.
 const NO_LOCK: &str = "could not take the lock: ";
 
-/// The hosts of a run: connections, and why there are none.
+/// The hosts of a run: connections, and the reasons for missing ones.
 pub struct Fleet {
-    /// What is wanted.
+    /// The desired state.
     pub desired: Arc<Desired>,
     /// Hosts that are connected.
     pub machines: Agents,
     /// Hosts that are not, with the reason.
     pub unreachable: BTreeMap<HostName, Unreachable>,
-    /// How many hosts are worked on at once.
+    /// How many hosts are processed in parallel.
     pub at_once: usize,
-    /// Where events go.
+    /// The receiver of events.
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
     pub stop: CancellationToken,
     joining: Joining,
-    /// Who the lock is taken for, once it is.
+    /// The holder of the lock, once it is taken.
     holder: Option<String>,
     /// Every host that became unreachable, and why.
     failed: Vec<(HostName, Box<HostError>)>,
@@ -54,15 +54,15 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// Members are changed only by whoever holds the lock on a majority of their hosts: there can be one such run. Inventories may differ, so that
-    /// counts for the voters of the list as well, as it was read since: it changes by one member at a time, so that a majority of the voters
-    /// before a change and one of those after it have a host in common.
+    /// Only a run with the lock on a majority of the etcd hosts may change members, so there is at most one such run.
+    /// Inventories may differ, so the run also needs the lock on a majority of the voters in the member list, which was
+    /// read after locking. The list changes by one member at a time, so majorities before and after a change overlap.
     ///
     /// # Errors
     /// [`Refusal::NoMajorityLock`], [`Refusal::NoVoterLock`].
     pub fn allows(self, plan: &Plan, fleet: &Fleet, facts: &Facts) -> Result<(), Refusal> {
         let held: Vec<&Host> = fleet.desired.entered().filter(|host| fleet.machines.contains_key(&host.name)).collect();
-        // Whose host has another address by now is found by the member that it says it is.
+        // If the host of a member has another address now, it is found by the member id that it reports.
         let named = |peer: &PeerUrl| fleet.desired.entered().any(|host| &host.peer_url() == peer);
         let is = |host: &Host, id: u64| {
             let etcd = facts.host(&host.name).or_else(|| facts.leaver(&host.name)).and_then(|f| f.etcd.as_ref());
@@ -94,9 +94,9 @@ impl Locked {
 }
 
 impl Fleet {
-    /// Connects to every host, so many at once, and waits for all but stragglers: see [`Fleet::admit`]. Hosts that cannot be
-    /// reached are kept as silent. Where a host carries etcd or the API, a host key that is not the one on record or was revoked is a
-    /// failure, for that may be somebody else's machine.
+    /// Connects to every host, `at_once` of them at a time, and waits for all but stragglers: see [`Fleet::admit`].
+    /// Hosts that cannot be reached are kept as unreachable. On a host with etcd or the API, a host key mismatch or a
+    /// revoked host key is a failure, because it may be an impostor.
     ///
     /// # Errors
     /// A changed host key.
@@ -109,7 +109,7 @@ impl Fleet {
     ) -> Result<Self, Failure> {
         sink.emit(Event::Phase { doing: format!("connecting to {}", count(desired.entered().count(), "host")) });
         let mut joining = Joining::new(at_once, stop.clone());
-        // Who is waited for in any case must not wait for a turn.
+        // Hosts for which the run always waits come first.
         let (first, then): (Vec<_>, Vec<_>) = desired.entered().partition(|h| decides(h));
         first.into_iter().chain(then).for_each(|host| joining.connect(host, connect));
         let mut fleet = Self {
@@ -127,12 +127,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Takes in hosts that are under way. Who takes much longer than all others counts as silent until it is admitted by a later
-    /// call, so that it holds up nobody; hosts that decide for others are always waited for. A changed host key, or another run's lock,
-    /// stops the run where the host carries etcd or the API. Any other host is left out: no run that changes it lacks the locks of those.
+    /// Admits hosts whose connection was in progress. A host that takes much longer than all others counts as
+    /// unreachable until a later call admits it; hosts on which the plan depends are always waited for. A changed host
+    /// key, or another run's lock, stops the run on a host with etcd or the API. Any other host is left out: a run that
+    /// changes it also needs the locks of the former.
     ///
     /// # Errors
-    /// A changed host key or somebody else's lock, of such a host.
+    /// A changed host key, or the lock of another run, on such a host.
     pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
         let mut pace = Stragglers::start();
         let mut failed = Vec::new();
@@ -179,13 +180,13 @@ impl Fleet {
             self.fell_silent(host, what, error);
         }
         for host in self.joining.under_way() {
-            let why = "it takes longer to get into than all others; it is taken in when it answers".to_owned();
+            let why = "it takes longer to connect than all others; it is added when it answers".to_owned();
             self.unreachable.insert(host.clone(), Unreachable { why, hint: None });
         }
         Ok(())
     }
 
-    /// Whether hosts are still under way.
+    /// Whether connections are still in progress.
     pub fn expects(&self) -> bool {
         !self.joining.under_way().is_empty()
     }
@@ -194,7 +195,7 @@ impl Fleet {
         self.desired.host(host).is_some_and(carries)
     }
 
-    /// Goes on without these hosts, for these reasons: they count as silent from here on.
+    /// Leaves these hosts out of the run, for these reasons: from now on they count as unreachable.
     pub fn leave_out(&mut self, hosts: BTreeMap<HostName, String>) {
         for (host, why) in hosts {
             self.sink.emit(Event::Warning { text: format!("{host} is left out: {why}") });
@@ -215,10 +216,10 @@ impl Fleet {
         self.failed.push((host, error));
     }
 
-    /// At least one host must be there.
+    /// Requires at least one host.
     ///
     /// # Errors
-    /// [`Failure::NoHost`], with what became of each.
+    /// [`Failure::NoHost`], with the reason of each.
     pub async fn anybody(&mut self) -> Result<(), Failure> {
         if self.machines.is_empty() {
             self.admit(Wait::ForAll).await?;
@@ -229,19 +230,21 @@ impl Fleet {
         Ok(())
     }
 
-    /// Takes the run's lock on every host that is connected; one that is held refuses the run where the host carries etcd or the API. Any other
-    /// one, and a host that cannot even be locked (its disk has become read-only, say), counts as silent: it must not hold up the others.
-    /// Those who join later are locked when they do.
+    /// Takes the run's lock on every connected host. If another run holds the lock of a host with etcd or the API, the
+    /// run is refused. Any other such host, and a host that cannot be locked (for example because its disk is
+    /// read-only), counts as unreachable, so that it does not block the others. Hosts that connect later are locked
+    /// then.
     ///
     /// # Errors
-    /// Who holds it; no host that can be locked.
+    /// The holder of a lock; no host can be locked.
     pub async fn lock(&mut self, verb: &str) -> Result<Locked, Failure> {
         let user =
             std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
         let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
         let desired = Arc::clone(&self.desired);
-        // Where it counts, one host after the other and always in the same order: two runs cannot hold half of the locks each.
+        // Hosts that matter are locked one after the other in a fixed order: two runs cannot hold half of the locks
+        // each.
         let mut etcd = 0;
         for host in desired.hosts.iter().filter(|h| decides(h)) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
@@ -256,8 +259,8 @@ impl Fleet {
                 Err(error) => self.fell_silent(host.name.clone(), NO_LOCK, error),
             }
         }
-        // A run that got this far with any of those has nobody beside it, so the others need no order. With none of them two runs
-        // may refuse one another, which changes nothing.
+        // A run with one of those locks is the only run, so the other hosts need no order. Without any of them two runs
+        // may refuse each other, which does no harm.
         for host in desired.hosts.iter().filter(|h| !decides(h)).chain(&desired.leaving) {
             if let Some(machine) = self.machines.remove(&host.name) {
                 self.joining.lock(machine, holder.clone());
@@ -269,10 +272,10 @@ impl Fleet {
         Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
     }
 
-    /// The first cluster that any host says it belongs to.
+    /// The first cluster to which a host reports that it belongs.
     ///
     /// # Errors
-    /// A host that carries etcd or the API and cannot be asked.
+    /// A host with etcd or the API cannot be queried.
     pub async fn cluster_id(&self) -> Result<Option<(HostName, ClusterId)>, Failure> {
         for (host, machine) in &self.machines {
             let op = Op::Observe(Box::default());
@@ -286,14 +289,14 @@ impl Fleet {
                 Err(error) if self.may_stop(host) => {
                     return Err(Failure::Host { host: host.clone(), error: Box::new(error) });
                 }
-                // It is asked again with all others, and told there.
+                // It is queried again with all others, and reported there.
                 Err(_) => {}
             }
         }
         Ok(None)
     }
 
-    /// Closes all connections in an orderly way, which also gives the locks back.
+    /// Closes all connections cleanly, which also releases the locks.
     pub async fn close(&mut self) {
         let late = self.joining.arrived();
         futures::future::join_all(self.machines.values().chain(&late).map(|m| m.close())).await;
@@ -326,7 +329,8 @@ mod tests {
             rollback: vec![],
         };
         let plan = Plan { steps: vec![step], ..Plan::default() };
-        // The members are the first three. One inventory names those, another the last three: each run has all that its own names.
+        // The members are the first three. One inventory names those, another the last three; each run has all its
+        // hosts.
         let (voters, locked) = (members(&hosts[..3]), Locked { etcd: 3, of: 3 });
         let allow = |plan: &Plan, held: &[&Host]| {
             locked.allow(plan, &|peer, _| held.iter().any(|host| &host.peer_url() == peer), &voters)
@@ -334,13 +338,13 @@ mod tests {
         assert_eq!(allow(&plan, &hosts[..3]), Ok(()));
         let refused = allow(&plan, &hosts[2..]);
         assert_eq!(refused, Err(Refusal::NoVoterLock { locked: 1, voters: 3 }));
-        // Whatever hosts two runs have that share none: one of them at most may change the list.
+        // Of two runs without a common host, at most one may change the list.
         for bits in 0_u8..32 {
             let one: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 1).map(|at| hosts[at]).collect();
             let other: Vec<&Host> = (0..5).filter(|at| bits >> at & 1 == 0).map(|at| hosts[at]).collect();
             let may = |held: &[&Host]| allow(&plan, held).is_ok();
             assert!(!(may(&one) && may(&other)), "{bits:05b}");
         }
-        assert_eq!(allow(&Plan::default(), &[]), Ok(()), "what changes no members needs no majority");
+        assert_eq!(allow(&Plan::default(), &[]), Ok(()), "a plan without changes of members needs no majority");
     }
 }

@@ -1,7 +1,7 @@
-//! Hosts on their way into a run: being entered, and once the run has a lock, being locked.
+//! Connects the hosts of a run, and locks them once the run has a lock.
 //!
-//! In: who is to be entered, then the name for the lock. Out: one arrival after the other, in the order of time, so that whoever takes
-//! long holds up nobody. Dropping it gives up on all who are still under way.
+//! In: the hosts, then the holder of the lock. Out: the arrivals in the order in which they finish, so that a slow host
+//! delays no other. Dropping it abandons all connections in progress.
 
 use super::fleet::LOCK_TIMEOUT;
 use crate::model::desired::Host;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Hosts under way.
+/// Connections in progress.
 pub(super) struct Joining {
     tasks: JoinSet<Arrival>,
     under_way: BTreeSet<HostName>,
@@ -24,14 +24,14 @@ pub(super) struct Joining {
     stop: CancellationToken,
 }
 
-/// A host that is through.
+/// A host that is done.
 pub(super) struct Arrival {
     pub host: HostName,
     pub took: Duration,
     pub outcome: Outcome,
 }
 
-/// How it went.
+/// The result.
 pub(super) enum Outcome {
     Entered(Arc<dyn Agent>),
     NotEntered(Box<HostError>),
@@ -41,24 +41,24 @@ pub(super) enum Outcome {
         by: String,
         since: String,
     },
-    /// The person interrupted meanwhile.
+    /// The person interrupted the run.
     Interrupted,
 }
 
 impl Joining {
-    /// Nobody yet; so many are to be entered at once.
+    /// Empty; `at_once` is the number of connections in parallel.
     pub fn new(at_once: usize, stop: CancellationToken) -> Self {
         let slots = Arc::new(Semaphore::new(at_once.max(1)));
         Self { tasks: JoinSet::new(), under_way: BTreeSet::new(), slots, stop }
     }
 
-    /// Enters a host when it is its turn.
+    /// Connects to a host when a slot is free.
     pub fn connect(&mut self, host: &Host, connect: &Arc<dyn Connect>) {
         self.under_way.insert(host.name.clone());
         let (host, target, connect) = (host.name.clone(), host.ssh.clone(), Arc::clone(connect));
         let (slots, stop) = (Arc::clone(&self.slots), self.stop.clone());
         self.tasks.spawn(async move {
-            // Turns are given in the order in which they were asked for; the semaphore is never closed.
+            // The semaphore is fair, and never closed.
             let _turn = slots.acquire_owned().await;
             let begun = Instant::now();
             let outcome = tokio::select! {
@@ -88,7 +88,7 @@ impl Joining {
         });
     }
 
-    /// The next who is through; `None` when nobody is under way, or not before `until`.
+    /// The next host that is done; `None` if nothing is in progress, or none was done before `until`.
     pub async fn next(&mut self, until: Option<Instant>) -> Option<Arrival> {
         let late = async {
             match until {
@@ -106,18 +106,18 @@ impl Joining {
                 self.under_way.remove(&arrival.host);
                 Some(arrival)
             }
-            // None is ever aborted while this lives: it panicked, and so must we.
+            // No task is aborted while this exists, so the task panicked: propagate the panic.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 
-    /// Those who are through and were not waited for any more.
+    /// Hosts that are done but for which the run no longer waited.
     pub fn arrived(&mut self) -> Vec<Arc<dyn Agent>> {
         let mut there: Vec<Arc<dyn Agent>> = Vec::new();
         while let Some(joined) = self.tasks.try_join_next() {
             match joined.map(|arrival| arrival.outcome) {
                 Ok(Outcome::Entered(machine) | Outcome::Locked(machine)) => there.push(machine),
-                // Nobody to take leave of; as in `next` where one panicked.
+                // There is no connection to close.
                 Ok(_) => {}
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
@@ -125,13 +125,13 @@ impl Joining {
         there
     }
 
-    /// Who is under way.
+    /// The hosts in progress.
     pub fn under_way(&self) -> &BTreeSet<HostName> {
         &self.under_way
     }
 }
 
-/// Takes the lock of a host; `Some`: who has it, and since when.
+/// Takes the lock of a host; `Some`: its holder, and since when.
 pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
     match machine.call(Op::Lock { holder }, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
         Ok(Reply::Held { by, since }) => Ok(Some((by, since))),

@@ -1,11 +1,11 @@
-//! The user's own manifests in a run: as the last add-on, compared with the cluster through hactl's own credential.
+//! The user's own manifests in a run: the last add-on, compared with the cluster with hactl's own credential.
 //!
-//! In: the objects that the inventory lists, and a look at the hosts. Out: an add-on of the target, what differs, and what is to
-//! become of objects that nobody asks for any more. The hosts do not do this: their observers may read neither Secrets nor kinds
-//! that hactl does not know.
+//! In: the objects that the inventory lists, and an observation. Out: an add-on of the target, the differences, and the
+//! fate of objects that are no longer wanted. The hosts do not do this: their observers may read neither Secrets nor
+//! kinds that hactl does not know.
 
 use super::{Authority, Failure, Fleet, api_client};
-use crate::execute::Through;
+use crate::execute::ApiClient;
 use crate::kube::manifests::{Fate, compare, fates, in_order, marked};
 use crate::model::attached::{Attached, UserObject};
 use crate::model::desired::Desired;
@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the API may take to answer for all of them.
+/// Timeout of the API for all of them.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Marks the objects of one of hactl's own add-ons. Nodes carry a memory of their own.
+/// Labels the objects of one of hactl's own add-ons. Nodes have their own record.
 pub fn mark(addon: &mut Addon) {
     if addon.name != NODES {
         addon.objects = std::mem::take(&mut addon.objects).into_iter().map(marked).collect();
@@ -35,10 +35,10 @@ pub fn addon(attached: &Attached) -> Option<Addon> {
     some.then(|| Addon { name: MANIFESTS.to_owned(), objects, needed_for_ready: false })
 }
 
-/// Objects of the user's that are hactl's own: file, line, and what it is.
+/// Objects of the user that belong to hactl: file, line and reason.
 ///
 /// # Errors
-/// A template that cannot be used.
+/// A template cannot be used.
 pub fn collisions(desired: &Desired, attached: &Attached) -> Result<Vec<(String, usize, String)>, Failure> {
     if attached.manifests.is_empty() {
         return Ok(Vec::new());
@@ -52,10 +52,10 @@ pub fn collisions(desired: &Desired, attached: &Attached) -> Result<Vec<(String,
     Ok(attached.manifests.iter().filter_map(one).collect())
 }
 
-/// Completes the facts by what only hactl's own credential may see.
+/// Completes the facts with those that only hactl's own credential may read.
 ///
 /// # Errors
-/// A credential that cannot be made, or objects that are hactl's own.
+/// A credential cannot be created, or the user's objects belong to hactl.
 pub(super) async fn complete(
     fleet: &Fleet,
     authority: &dyn Authority,
@@ -68,15 +68,15 @@ pub(super) async fn complete(
         let words = |(file, line, what): (String, usize, String)| format!("{file}:{line}: {what}");
         return Err(Failure::Manifests { problems: problems.into_iter().map(words).collect() });
     }
-    // Without any drift told no API server answers: there is nobody to ask.
+    // No drift at all means that no API server answers.
     if facts.drift.is_empty() || (addon.is_none() && facts.stale.is_empty()) {
         return Ok(());
     }
-    let client = match api_client(fleet, &authority.access()?).await {
+    let client = match api_client(fleet, &*authority.access()?).await {
         Ok(client) => client,
         Err(error) => {
             facts.stale.clear();
-            say(fleet, "the API could not be asked for the objects of `manifests`", &error.to_string());
+            say(fleet, "could not query the API for the objects of `manifests`", &error.to_string());
             return Ok(());
         }
     };
@@ -91,7 +91,7 @@ fn say(fleet: &Fleet, what: &str, why: &str) {
     fleet.sink.emit(Event::Warning { text: format!("{what}: {why}") });
 }
 
-async fn ask(client: &Through, addon: Option<&Addon>, facts: &mut Facts) -> Result<(), crate::kube::KubeError> {
+async fn ask(client: &ApiClient, addon: Option<&Addon>, facts: &mut Facts) -> Result<(), crate::kube::KubeError> {
     let until = Instant::now() + WITHIN;
     if let Some(addon) = addon {
         facts.drift.insert(addon.name.clone(), compare(client, &addon.objects, until).await?);

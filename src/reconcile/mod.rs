@@ -1,8 +1,9 @@
-//! The engine: asks the hosts, plans, and runs plans, for whoever has the authority to change the cluster.
+//! The engine: observes the hosts, plans, and runs plans.
 //!
-//! In: a [`Fleet`] of hosts that answer, and an [`Authority`] that says what should be and signs for it. Out: rounds of observation, plans
-//! that were run, refusals. It knows neither the state directory nor the inventory's files nor SSH: `workflow/` brings those on an
-//! administrator's machine, tests bring a simulated world, and what runs on hosts may bring a [`Spec`] that was left there.
+//! In: a [`Fleet`] of hosts that answer, and an [`Authority`] that provides the target and signs certificates. Out:
+//! rounds of observation, executed plans, refusals. It knows neither the state directory nor the inventory's files nor
+//! SSH: `workflow/` provides those on an administrator's machine, tests provide a simulated world, and a process on a
+//! host may use a [`Spec`] that is stored there.
 
 mod authority;
 mod consent;

@@ -1,6 +1,6 @@
-//! One round of observation: what is, as facts; what should be, as digests; and the contents to close the gap with.
+//! One round of observation: the facts, the target as digests, and the file contents behind the target.
 //!
-//! In: a fleet, and the authority that says what should be. Out: a [`Round`], and the plans that follow from it.
+//! In: a fleet, and an `Authority` that provides the target. Out: a [`Round`], and the plans that follow from it.
 
 use super::{Authority, Choices, Failure, Fleet, manifests};
 use crate::model::check::Check;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After a cold start members elect a leader within seconds; until then silence is not yet a loss of quorum.
+/// After a cold start members elect a leader within seconds; until then a missing quorum is not a loss.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Contents of files by host and set.
@@ -27,23 +27,23 @@ pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
 
 /// One round of observation.
 pub struct Round {
-    /// What was asked.
+    /// The queries.
     pub queries: Queries,
-    /// What should be.
+    /// The target.
     pub target: Arc<Target>,
     /// File contents behind the target.
     pub files: Files,
-    /// What is.
+    /// The observed facts.
     pub facts: Facts,
-    /// Whether a host counts as unreachable that only took longer than all others.
+    /// Whether a host counts as unreachable only because it took longer than all others.
     pub hurried: bool,
 }
 
 impl Round {
-    /// Observes all hosts, or all but stragglers, and gets what they should hold.
+    /// Observes all hosts, or all but stragglers, and renders their target.
     ///
     /// # Errors
-    /// What the authority cannot provide; an unreachable host is a fact, not an error.
+    /// An error of the `Authority`; an unreachable host is a fact, not an error.
     pub async fn take(fleet: &Fleet, authority: &dyn Authority, wait: Wait) -> Result<Self, Failure> {
         Self::with(fleet, authority, wait, QueryScope::Usual).await
     }
@@ -68,7 +68,7 @@ impl Round {
             crate::observe::set_apart(desired, &queries.stamp, &mut answers);
             let electing = match crate::observe::classify(desired, &queries.known, &mut answers) {
                 Etcd::NoQuorum(_) => may_elect(desired, &answers),
-                // One of them may only be slow, or a change of the list is on its way.
+                // A member may only be slow, or is about to apply a change of the list.
                 Etcd::Disputed(_) => true,
                 _ => false,
             };
@@ -88,10 +88,10 @@ impl Round {
         Ok(Self { queries, target: Arc::new(target), files, facts, hurried })
     }
 
-    /// What is to be done.
+    /// The plan to reach the target.
     ///
     /// # Errors
-    /// What would not be safe.
+    /// A plan would not be safe.
     pub fn plan(&self, authority: &dyn Authority, choices: &Choices, desired: &Desired) -> Result<Plan, Failure> {
         let base = self.intent(authority)?;
         let needs_token = matches!(self.facts.etcd, Etcd::Uninitialized);
@@ -111,27 +111,27 @@ impl Round {
         Ok(plan)
     }
 
-    /// What is to be done to renew certificates, and nothing else.
+    /// The plan that only renews certificates.
     ///
     /// # Errors
-    /// What would not be safe.
+    /// A plan would not be safe.
     pub fn renewing(&self, authority: &dyn Authority, renew: Renewal, desired: &Desired) -> Result<Plan, Failure> {
         let intent = Intent { renew, ..self.intent(authority)? };
         Ok(crate::plan::certs(desired, &self.target, &self.facts, &intent)?)
     }
 
-    /// What is meant where nothing may be bootstrapped, pruned or left out.
+    /// The intent for plans that bootstrap, prune and leave out nothing.
     ///
     /// # Errors
-    /// What the authority cannot provide.
+    /// An error of the `Authority`.
     pub fn intent(&self, authority: &dyn Authority) -> Result<Intent, Failure> {
         authority.intent(&self.queries.stamp)
     }
 
-    /// What is wrong with etcd, and what would help.
+    /// The diagnosis of etcd, and a proposal.
     ///
     /// # Errors
-    /// What would not be safe.
+    /// A recovery would not be safe.
     pub fn diagnose(
         &self,
         authority: &dyn Authority,
@@ -141,10 +141,10 @@ impl Round {
         Ok(crate::plan::diagnose(desired, &self.target, &self.facts, &self.intent(authority)?, request)?)
     }
 
-    /// The steps of a recovery.
+    /// The plan of a recovery.
     ///
     /// # Errors
-    /// What would not be safe.
+    /// The recovery would not be safe.
     pub fn recovery(
         &self,
         authority: &dyn Authority,
@@ -155,7 +155,7 @@ impl Round {
         Ok(crate::plan::recover(desired, &self.target, &self.facts, &self.intent(authority)?, recovery, fetched)?)
     }
 
-    /// Whether all members hold the same keys.
+    /// Whether all members hold the same data.
     pub async fn hashes(&self, fleet: &Fleet) -> HashCheck {
         match &self.facts.etcd {
             Etcd::HasQuorum(_) => crate::observe::hashes(&self.facts, &fleet.machines, &self.queries).await,
@@ -170,8 +170,8 @@ impl Round {
     }
 }
 
-/// Whether the members that run may be a majority: of the inventory's, or, as after a recovery that began with fewer, of those that one of
-/// them lists. Then their silence is an election, or a machine that is busy, and not yet a loss.
+/// Whether the running members may be a majority: of those in the inventory or, as after a recovery that began with
+/// fewer, of those that one of them lists. Then the missing quorum may be an election or a busy machine.
 fn may_elect(desired: &Desired, answers: &Answers) -> bool {
     let unit = crate::plan::etcd_unit();
     let facts = |h: &Host| answers.get(&h.name).and_then(|f| f.as_ref().ok());

@@ -3,7 +3,7 @@
 //! In: a round and its plan. Out: all steps done, or the first failure.
 
 use super::{Authority, Failure, Fleet, Round};
-use crate::execute::{Access, Actuator, Through, walk};
+use crate::execute::{Actuator, ApiClient, ConnectApi, walk};
 use crate::model::check::Check;
 use crate::model::desired::{Host, Role};
 use crate::model::event::Event;
@@ -11,20 +11,21 @@ use crate::model::plan::{Plan, Stage};
 use crate::model::target::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
-/// How long the probe pod may take from creation to deletion.
+/// Timeout of the probe Pod, from creation to deletion.
 const PROBE_WITHIN: Duration = Duration::from_secs(90);
 
-/// Runs plans and keeps the times.
+/// Runs plans and measures the times.
 pub struct Run {
     authority: Arc<dyn Authority>,
     stages: BTreeMap<Stage, Duration>,
 }
 
 impl Run {
-    /// For plans of this authority.
+    /// For plans with this `Authority`.
     pub fn new(authority: Arc<dyn Authority>) -> Self {
         Self { authority, stages: BTreeMap::new() }
     }
@@ -55,7 +56,7 @@ impl Run {
     /// Runs a plan to its end, or to the first interrupt.
     ///
     /// # Errors
-    /// Steps that failed or were refused.
+    /// A step failed or was refused.
     pub async fn run(&mut self, fleet: &Fleet, round: Round, plan: &Plan) -> Result<(), Failure> {
         let actuator = Arc::new(self.actuator(fleet, round)?);
         let outcome = walk(plan, &actuator, &fleet.sink, &fleet.stop, fleet.at_once).await;
@@ -80,7 +81,7 @@ impl Run {
         }
     }
 
-    /// The Node that a pod is to probe from: the last that answers, for the first has what comes first anyway.
+    /// The Node from which a Pod probes: the last that answers, because the first gets most Pods anyway.
     pub fn probed_host(fleet: &Fleet, round: &Round) -> Option<Host> {
         let desired = &fleet.desired;
         let connected = desired.network.is_whole();
@@ -88,14 +89,14 @@ impl Run {
         nodes.rfind(|h| round.facts.host(&h.name).is_some()).cloned()
     }
 
-    /// A Pod on a Node asks DNS, and is deleted again.
+    /// Queries DNS from a Pod on a Node, and deletes the Pod.
     ///
     /// # Errors
     /// The API cannot be used.
     pub async fn probe(&self, fleet: &Fleet, node: &Host, target: &Target) -> Result<Vec<Check>, Failure> {
-        fleet.sink.emit(Event::Phase { doing: "verifying, also from inside a pod".to_owned() });
+        fleet.sink.emit(Event::Phase { doing: "verifying, also from inside a Pod".to_owned() });
         let access = self.authority.access()?;
-        let client = api_client(fleet, &access).await?;
+        let client = api_client(fleet, &*access).await?;
         let hactl = fleet.machines.get(&node.name).map(|m| m.hactl_path()).unwrap_or_default();
         let pause = target.hosts.get(&node.name).and_then(|t| {
             t.parts.iter().find_map(|p| match (&p.place, p.name.as_str()) {
@@ -114,12 +115,12 @@ impl Run {
         Ok(crate::kube::probe::probe(&client, &ask, tokio::time::Instant::now() + PROBE_WITHIN).await?)
     }
 
-    /// Adds a span to a stage.
+    /// Adds a duration to a stage.
     pub fn count(&mut self, stage: Stage, since: Instant) {
         *self.stages.entry(stage).or_default() += since.elapsed();
     }
 
-    /// Says how long each stage took and what was sent.
+    /// Reports how long each stage took and how much was sent.
     pub fn tell_times(&self, fleet: &Fleet, begun: Instant) {
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let counters: Vec<_> = fleet.machines.values().map(|m| m.counters()).collect();
@@ -135,12 +136,12 @@ impl Run {
 /// An API client through the first control-plane host whose API server answers.
 ///
 /// # Errors
-/// None does.
-pub async fn api_client(fleet: &Fleet, access: &Access) -> Result<Through, Failure> {
+/// No API server answers.
+pub async fn api_client(fleet: &Fleet, access: &dyn ConnectApi) -> Result<ApiClient, Failure> {
     let mut last = None;
     for host in fleet.desired.with(Role::ControlPlane) {
         let Some(machine) = fleet.machines.get(&host.name) else { continue };
-        match access.through(&**machine, host.address, fleet.desired.api_port).await {
+        match access.connect(&**machine, host.address, fleet.desired.api_port).await {
             Ok(client) => return Ok(client),
             Err(error) => last = Some(error),
         }

@@ -1,7 +1,7 @@
-//! A round's wants as one value that can be written down: what should be, as digests, and what is asked of the hosts.
+//! The target of a round as one serializable value: the target as digests, and the queries for the hosts.
 //!
-//! In: the desired state, a target and its queries. Out: JSON without any secret, and the same value read back. What is left on a host
-//! of it lets the host see for itself what differs, without the inventory, the state directory or the bundle.
+//! In: the desired state, a target and its queries. Out: JSON without any secret, and the same value read back. With a
+//! stored spec a host can detect differences itself, without the inventory, the state directory or the bundle.
 
 use super::Round;
 use crate::model::desired::Desired;
@@ -14,21 +14,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What should be, as a value.
+/// The target as a value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// What the inventory asks for.
+    /// The desired state from the inventory.
     pub desired: Desired,
-    /// What each host should hold, as digests.
+    /// The target of each host, as digests.
     pub target: Target,
-    /// Which cluster it is.
+    /// The cluster.
     pub cluster: ClusterId,
-    /// What the journal knew of it.
+    /// The cluster according to the journal.
     pub known: KnownCluster,
-    /// What each host is asked.
+    /// The queries for each host.
     pub asks: BTreeMap<HostName, ObserveAsk>,
-    /// How many rotation stages the cluster had been through: of two specs the one with fewer is older.
+    /// The number of rotation stages that the cluster has completed: of two specs the one with fewer is older.
     pub generation: u64,
 }
 
@@ -45,7 +45,7 @@ impl Spec {
         }
     }
 
-    /// What to ask the hosts by it.
+    /// The queries for the hosts.
     pub fn queries(&self) -> Queries {
         Queries::new(Arc::new(self.desired.clone()), self.cluster.clone(), self.known.clone(), self.asks.clone())
     }

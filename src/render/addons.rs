@@ -1,7 +1,7 @@
-//! The Kubernetes objects that hactl keeps applied: rights, the canary, Node labels, network, Services, DNS.
+//! The Kubernetes objects that hactl keeps applied: RBAC, the canary, Node labels, network, Services, DNS.
 //!
-//! In: the desired state and the bundle's images. Out: [`Addon`]s in the order they are applied. The objects are written
-//! the way the API server returns them, so that comparing needs little tolerance (`kube::drift`).
+//! In: the desired state and the bundle's images. Out: [`Addon`]s in the order they are applied. The objects have the
+//! form in which the API server returns them, so that the comparison needs few exceptions (`kube::drift`).
 
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use crate::model::desired::{Desired, Role};
 use crate::model::names::Digest;
 use crate::model::target::{Addon, NODES, Part, Place, identity, object_key};
 
-/// The add-on that answers names.
+/// The add-on of cluster DNS.
 pub const COREDNS: &str = "coredns";
 
-/// What VXLAN over IPv4 takes of every packet.
+/// Overhead of VXLAN over IPv4 per packet.
 const VXLAN_OVERHEAD: u16 = 50;
 
-/// One manifest of the folder.
+/// One embedded manifest.
 pub(super) struct Manifest {
-    /// Its place below the repository's root.
+    /// Its path in the repository.
     pub template: &'static str,
     /// Its text.
     pub text: &'static str,
@@ -41,7 +41,7 @@ static KUBE_PROXY_CONFIG: Manifest = manifest!("templates/addons/kube-proxy.yaml
 static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
-/// All of them, for the test that compares the folders.
+/// All of them, for the test that compares them with the directories.
 #[cfg(test)]
 pub(super) static MANIFESTS: &[&Manifest] =
     &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &COREFILE];
@@ -56,7 +56,7 @@ impl Manifest {
     }
 }
 
-/// The add-ons, in the order they are applied; `parts` are those of any node.
+/// The add-ons, in the order they are applied; `parts` are the parts of any node.
 pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderError> {
     let image = |name: &str| {
         input::image(parts, name).ok_or_else(|| RenderError::MissingPart {
@@ -108,9 +108,9 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     Ok(addons)
 }
 
-/// Which objects are hactl's own: identity and add-on.
+/// The objects of hactl: identity and add-on.
 pub fn owned(desired: &Desired) -> Result<Vec<(String, String)>, RenderError> {
-    // What the images are called does not matter for the objects' names.
+    // The names of images do not affect the names of objects.
     let part = |name: &str| Part {
         name: name.to_owned(),
         version: String::new(),
@@ -126,7 +126,8 @@ pub fn owned(desired: &Desired) -> Result<Vec<(String, String)>, RenderError> {
     Ok(all.map(|(object, addon)| (identity(&object_key(object)), addon)).collect())
 }
 
-/// Labels and taints of all Nodes: those that a kubelet may not give itself, and those that were changed after it joined.
+/// Labels and taints of all Nodes: those that a kubelet may not set on itself, and those that were changed after it
+/// joined.
 fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     let mut objects = Vec::new();
     for host in desired.hosts.iter().filter(|host| host.is(Role::ControlPlane) || host.is(Role::Worker)) {
@@ -137,8 +138,8 @@ fn node_labels(desired: &Desired) -> Result<Addon, RenderError> {
     Ok(Addon { name: NODES.to_owned(), objects, needed_for_ready: false })
 }
 
-/// Where each host's pods are found by the others. A Node that leaves keeps the address it has, for flannel changes nothing there; were it listed,
-/// the policy would differ again as soon as it had left.
+/// The address at which other hosts reach the pods of each host. A Node that is removed keeps its address, because
+/// flannel does not change it; if it were listed, the policy would differ again after its removal.
 fn addresses(desired: &Desired) -> String {
     let nodes = desired.hosts.iter().filter(|host| host.is_node());
     let map: BTreeMap<String, String> = nodes.map(|h| (h.name.to_string(), h.address.to_string())).collect();
@@ -148,7 +149,7 @@ fn addresses(desired: &Desired) -> String {
 fn cni_conf() -> String {
     let conf = json!({
         "name": "cbr0",
-        // flannel's plugin knows nothing newer than 0.4.0.
+        // flannel's plugin supports no version newer than 0.4.0.
         "cniVersion": "0.3.1",
         "plugins": [
             {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
@@ -161,7 +162,7 @@ fn cni_conf() -> String {
 fn net_conf(desired: &Desired) -> String {
     let mut backend = json!({"Type": "vxlan"});
     if let Some(mtu) = desired.network.mtu {
-        // flannel asks for the MTU outside the tunnel, and the inventory for that of the pods.
+        // flannel takes the MTU outside the tunnel, the inventory has that of the pods.
         backend["MTU"] = json!(mtu + VXLAN_OVERHEAD);
     }
     let conf = json!({
@@ -172,8 +173,8 @@ fn net_conf(desired: &Desired) -> String {
     format!("{conf:#}\n")
 }
 
-/// What flannel's startup probe does: it waits for flannel to know its subnet, gives interfaces that were there before the MTU that
-/// is wanted now (flannel takes an existing one as it is), and makes containerd see the network.
+/// The startup probe of flannel: it waits until flannel knows its subnet, sets the wanted MTU on existing interfaces
+/// (flannel leaves them unchanged), and makes containerd load the network.
 fn flannel_probe(mtu: Option<u16>) -> String {
     let known = "until [ -s /run/flannel/subnet.env ]; do sleep 0.1; done";
     let resize = mtu.map_or_else(String::new, |mtu| {

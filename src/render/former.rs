@@ -1,8 +1,8 @@
-//! What a host may have of roles that it has no more: the paths, and which of them tell that it had the role.
+//! Files of former roles of a host: the paths, and which of them prove that it had the role.
 //!
-//! In: the desired state and a host of it. Out: a set for each role that it has not, of which nothing is wanted and everything is removed
-//! where it is. Paths that may be somebody else's (a host may have a haproxy or an etcd of its own) count only beside others that nobody
-//! but hactl writes; those go last, so that a removal that was cut off is seen.
+//! In: the desired state and one of its hosts. Out: a set for each role that the host does not have; all files of such
+//! a set are removed. Paths that may not be hactl's (a host may have its own haproxy or etcd) count only together with
+//! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
 use super::table::{FILES, REGISTRIES, Row, keeps_state, unit};
 use super::views;
@@ -13,15 +13,15 @@ use crate::model::renewal::{ISSUERS, SERVICE};
 use crate::model::target::{CertId, FileSet, SetTarget};
 use std::collections::BTreeMap;
 
-/// What every host but a spare one has.
+/// Files of every host except spare ones.
 const OF_ALL: [&str; 2] = ["/etc/modules-load.d/hactl.conf", "/etc/sysctl.d/90-hactl.conf"];
-/// A member's settings for its first start, which no table has: they are never compared.
+/// The settings of a member's first start, which are in no table because they are never compared.
 const FIRST_BOOT: &str = "/etc/etcd/first-boot.env";
-/// The file that tells of a Node: that it is hactl's is in its name.
+/// The file that proves a Node: its name shows that it is hactl's.
 const NODES: &str = "/etc/hactl/kubelet-registration.env";
 
-/// The roles, by what is left of them, that a host has not. A balancer counts as long as there is an address that moves: without one, who
-/// else uses haproxy is not known.
+/// The sets of roles that a host does not have. The load balancer counts only with a VIP: without one, it is not known
+/// whether other services use haproxy.
 fn lost(desired: &Desired, host: &Host) -> impl Iterator<Item = FileSet> {
     let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
     let lost = [
@@ -33,7 +33,7 @@ fn lost(desired: &Desired, host: &Host) -> impl Iterator<Item = FileSet> {
     lost.into_iter().filter(|(_, lost)| *lost).map(|(set, _)| set)
 }
 
-/// Whose file this is when nobody asks for it any more.
+/// The former roles of a file that is no longer wanted.
 fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
     use FileSet::{FormerBalancer, FormerControlPlane, FormerEtcd, FormerNode};
     match (row.set, row.path) {
@@ -52,7 +52,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
     }
 }
 
-/// Whose leaf this is.
+/// The former roles of a certificate.
 fn of_leaf(id: CertId) -> &'static [FileSet] {
     match id {
         CertId::EtcdServer | CertId::EtcdPeer | CertId::EtcdObserver | CertId::SnapshotSigner => &[FileSet::FormerEtcd],
@@ -71,7 +71,7 @@ fn of_leaf(id: CertId) -> &'static [FileSet] {
     }
 }
 
-/// Whether nobody but hactl has a file here, and nobody but this role does.
+/// Whether only hactl has a file at this path, and only for this role.
 fn tells(of: FileSet, set: FileSet, path: &str) -> bool {
     match of {
         FileSet::FormerBalancer => {
@@ -83,7 +83,7 @@ fn tells(of: FileSet, set: FileSet, path: &str) -> bool {
     }
 }
 
-/// The rows of the table that a host has no more, each with what it is left of.
+/// The rows of the table for roles that a host does not have, each with its set.
 fn rows<'a>(desired: &'a Desired, host: &'a Host) -> impl Iterator<Item = (&'static Row, FileSet)> + use<'a> {
     let lost: Vec<FileSet> = lost(desired, host).collect();
     let off = FILES.iter().filter(|row| !(row.on)(desired, host));
@@ -93,7 +93,7 @@ fn rows<'a>(desired: &'a Desired, host: &'a Host) -> impl Iterator<Item = (&'sta
     })
 }
 
-/// What a host may have of each role that it has not.
+/// The files that a host may have of each role that it does not have.
 pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let empty = |set| {
         let folders = match set {
@@ -128,7 +128,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     }
     if !keeps_state(desired, host) {
         for path in views::renewal::own() {
-            // The other issuers are a control plane's alone, and told as such.
+            // The other issuing CAs belong only to a control plane, and are handled with it.
             let shared = !path.starts_with(ISSUERS);
             [FileSet::FormerControlPlane, FileSet::FormerEtcd]
                 .into_iter()
@@ -146,7 +146,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     sets
 }
 
-/// The units of roles that a host has not.
+/// The units of roles that a host does not have.
 pub fn former_units(desired: &Desired, host: &Host) -> Vec<UnitName> {
     let has = super::units(desired, host);
     let mut units: Vec<UnitName> = Vec::new();

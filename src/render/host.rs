@@ -1,4 +1,4 @@
-//! What a host must be, beside its files: users, directories, kernel settings, packages, ports, and how to ask it.
+//! The target of a host besides its files: users, directories, kernel settings, packages, ports, and how to query it.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
 use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
-/// What kubelet and containerd keep.
+/// Data directories of the kubelet and containerd.
 const NODES_DATA: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"];
 
 /// Whether haproxy for the endpoint runs here.
@@ -48,8 +48,8 @@ pub fn sysctls(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
         if host.address.is_ipv6() || desired.network.pods.base.is_ipv6() {
             all.push(("net.ipv6.conf.all.forwarding", "1"));
         }
-        // The kubelet demands these of a kernel it may not change: memory is overcommitted and never the reason for a
-        // panic, and a host that did panic comes back by itself.
+        // The kubelet requires these settings if it may not change them: memory is overcommitted and never causes a
+        // panic, and a host that panicked reboots automatically.
         all.extend([
             ("vm.overcommit_memory", "1"),
             ("vm.panic_on_oom", "0"),
@@ -58,7 +58,7 @@ pub fn sysctls(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
             ("kernel.keys.root_maxkeys", "1000000"),
             ("kernel.keys.root_maxbytes", "25000000"),
         ]);
-        // Each watched file and folder of kubelet, containerd and pods costs one.
+        // Each watched file and directory of the kubelet, containerd and pods uses one.
         all.extend([("fs.inotify.max_user_instances", "8192"), ("fs.inotify.max_user_watches", "524288")]);
     }
     all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -100,19 +100,19 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     Preparation { users, directories, modules, sysctls: sysctls(desired, host), swap_off: host.is_node(), openings }
 }
 
-/// Files and folders of the host that its static pods are to read besides hactl's own.
+/// Files and directories of the host that its static pods may read besides hactl's.
 pub fn mounts(desired: &Desired, host: &Host) -> Vec<String> {
     let all = desired.extra.mounts.values().filter(|_| host.is(Role::ControlPlane)).flatten();
     all.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
-/// The proxy as variables of a program on the hosts, in both spellings; none without a proxy.
+/// The proxy as environment variables, in both spellings; none without a proxy.
 pub fn proxy_variables(desired: &Desired) -> Vec<(String, String)> {
     let settings = super::views::runtime::proxy(desired).into_iter();
     settings.flat_map(|s| [(s.name.to_lowercase(), s.value.clone()), (s.name, s.value)]).collect()
 }
 
-/// Programs from the host's own packages: path to package name.
+/// Programs from packages of the host's distribution: path to package name.
 pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     let mut packages = BTreeMap::new();
     if host.is(Role::ControlPlane) || balances(desired, host) {
@@ -121,11 +121,11 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     if moves_vip(desired, host) {
         packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
     }
-    // The program alone may be of an installation that was cut off; the host's side notes when one was finished.
+    // The program alone may be from an interrupted installation; the agent on the host records finished ones.
     let finished: Vec<String> = packages.values().cloned().collect();
     packages.extend(finished.into_iter().map(|package| (format!("/var/lib/hactl/packages/{package}"), package)));
     if moves_vip(desired, host) {
-        // Most hosts have it, and it is theirs: the program will do, whoever installed it.
+        // Most hosts have it already: the program is enough, whatever installed it.
         packages.insert("/usr/sbin/nft".to_owned(), "nftables".to_owned());
     }
     packages
@@ -144,7 +144,7 @@ pub fn units(desired: &Desired, host: &Host) -> Vec<UnitName> {
     units
 }
 
-/// The TCP ports that must be free before, and are taken afterwards.
+/// The TCP ports that must be free before the first run, and are in use afterwards.
 pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     let mut ports = Vec::new();
     if host.is(Role::Etcd) {
@@ -167,12 +167,12 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     ports
 }
 
-/// How the host's side asks its own etcd member; `None` where there is to be none.
+/// How the agent queries the local etcd member; `None` if there is none.
 pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
     host.is(Role::Etcd).then(|| own_etcd(desired))
 }
 
-/// How a host reaches a member of its own, whether it is to have one or has one still.
+/// How a host reaches its member, whether it is to have one or still has one.
 pub fn own_etcd(desired: &Desired) -> EtcdAsk {
     EtcdAsk {
         url: "https://127.0.0.1:2379".to_owned(),
@@ -183,7 +183,7 @@ pub fn own_etcd(desired: &Desired) -> EtcdAsk {
     }
 }
 
-/// How the host's side asks its own API server, and for which objects; `None` where there is none.
+/// How the agent queries the local API server, and for which objects; `None` if there is none.
 pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAsk> {
     host.is(Role::ControlPlane).then(|| ApiAsk {
         own: (host.address, desired.api_port),
@@ -200,19 +200,19 @@ pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAs
     })
 }
 
-/// Where a Node's pods ask DNS; `None` where there are none, or nobody who answers.
+/// The address of cluster DNS for the pods of a Node; `None` if there are no pods, or no cluster DNS.
 pub fn dns_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<IpAddr> {
     let answers = addons.iter().any(|addon| addon.name == addons::COREDNS);
     (host.is_node() && answers).then(|| desired.dns_address())
 }
 
-/// What `down` stops and clears.
+/// The units, files and directories that `down` stops and removes.
 pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let mut units = units(desired, host);
-    // Who brings others back goes first: keepalived the VIP, the kubelet its pods.
+    // Units that restart others go first: keepalived restores the VIP, the kubelet its pods.
     units.reverse();
     let unit = |name: &str| name.parse().expect("a constant that is a valid unit name");
-    // What a timer has started goes on without it.
+    // A service that a timer started keeps running without the timer.
     let timers = [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE), (drill::TIMER, drill::SERVICE)];
     for (timer, service) in timers {
         if let Some(timer) = units.iter().position(|unit| unit.as_str() == timer) {
@@ -229,15 +229,15 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         "/opt/cni/bin",
         "/run/flannel",
         ETCD_BALANCER_SOCKET,
-        // What replaced files held.
+        // Previous files of sets on trial.
         "/var/lib/hactl/kept",
         crate::model::positions::POSITIONS,
     ];
-    // One entry per folder that is hactl's as a whole; files elsewhere one by one.
+    // One entry per directory that belongs to hactl as a whole; files elsewhere one by one.
     let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();
     let single = files.filter(|path| !whole.iter().any(|folder| path.starts_with(&format!("{folder}/"))));
     let mut remove: Vec<String> = single.filter(|path| !path.starts_with("/etc/haproxy/")).collect();
-    // What a host made for drills, where it still holds them.
+    // The files that a host created for drills, if it still has them.
     remove.extend(
         super::views::drills::wanted(desired).iter().flat_map(|_| super::views::drills::MADE.map(str::to_owned)),
     );
@@ -261,8 +261,9 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     WipeAsk { units, remove, data, delete, vip, hand_over, stays: false }
 }
 
-/// What goes from a host that is no Node any more, besides files by path: what runs pods, the pods, and what they left. The rest of the host
-/// goes on. Keys of the kubelet's are not moved aside with its data: nobody may come back by them.
+/// What is removed from a host that is no longer a Node, besides files by path: the kubelet and containerd, the pods,
+/// and their data. The rest of the host keeps running. Keys of the kubelet are not moved aside with its data, so that
+/// they cannot be used again.
 pub fn clear_node(desired: &Desired, host: &Host) -> WipeAsk {
     let name = |text: &str| text.parse().expect("a constant that is a valid unit name");
     let mut units = vec![name("kubelet.service"), name("containerd.service")];

@@ -1,4 +1,4 @@
-//! What rendering is given: the desired state, one host's facts, parts, certificates and keys, all borrowed.
+//! The input of rendering: the desired state, the facts of one host, parts, certificates and keys, all borrowed.
 
 use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host};
@@ -13,27 +13,27 @@ use super::RenderError;
 /// Public certificates and keys in PEM.
 #[derive(Debug, Clone, Copy)]
 pub struct Trust<'a> {
-    /// The cluster's CA certificate; both while one is replaced, as everywhere here.
+    /// The certificate of the cluster CA; both during a rotation, as everywhere here.
     pub cluster_ca: &'a str,
-    /// etcd's CA certificate.
+    /// The certificate of the etcd CA.
     pub etcd_ca: &'a str,
     /// The CA certificate for aggregated API servers.
     pub front_proxy_ca: &'a str,
-    /// Whoever signed for the controller manager is trusted: its intermediates.
+    /// The trusted intermediate CAs of the controller manager.
     pub signing_ca: &'a str,
-    /// The intermediate that signs for it now, alone.
+    /// Only the intermediate CA that signs for it now.
     pub signing_cert: &'a str,
-    /// Whoever signed what kubelets serve with.
+    /// The trusted CAs of kubelet serving certificates.
     pub kubelet_serving_ca: &'a str,
-    /// Who signs it now, alone.
+    /// Only the CA that signs them now.
     pub kubelet_serving_cert: &'a str,
     /// The public half of the service account key.
     pub sa_public: &'a str,
-    /// The key identifiers of who signs now: the cluster's authority and the intermediate.
+    /// The key identifiers of the current signers: the cluster CA and the intermediate CA.
     pub signers: [&'a str; 2],
 }
 
-/// What control-plane hosts must hold in secret. No `Debug`, on purpose.
+/// Secrets of control-plane hosts. No `Debug`, on purpose.
 #[derive(Clone, Copy)]
 pub struct Keys<'a> {
     /// Key of the signing intermediate, PEM.
@@ -42,57 +42,57 @@ pub struct Keys<'a> {
     pub kubelet_serving_key: &'a Secret<String>,
     /// Service account key, PEM.
     pub sa_key: &'a Secret<String>,
-    /// Keys of the encryption at rest: the first encrypts, all decrypt.
+    /// Keys of encryption at rest: the first encrypts, all decrypt.
     pub encryption: &'a [EncryptionKey<'a>],
 }
 
-/// The state as hosts keep it.
+/// The encrypted state that hosts store.
 #[derive(Debug, Clone, Copy)]
 pub struct Sealed<'a> {
     /// Encrypted, as text.
     pub text: &'a str,
-    /// Who can open it: age public keys.
+    /// Its recipients: age public keys.
     pub recipients: &'a [String],
-    /// Fingerprint of the cluster's authority.
+    /// Fingerprint of the cluster CA.
     pub authority: Digest,
 }
 
-/// Everything that the files of one host are made from.
+/// Everything that the files of one host are rendered from.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The whole desired state.
     pub desired: &'a Desired,
     /// The host.
     pub host: &'a Host,
-    /// What it said of itself.
+    /// Its facts.
     pub facts: &'a HostFacts,
     /// The parts that are delivered to it.
     pub parts: &'a [Part],
-    /// The leaves that it should have.
+    /// Its wanted certificates.
     pub leaves: &'a [CertSpec],
     /// Public certificates.
     pub trust: &'a Trust<'a>,
-    /// Secrets; `None` where the host gets none.
+    /// Secrets; `None` if the host gets none.
     pub keys: Option<&'a Keys<'a>>,
-    /// What it keeps of the administrator's state.
+    /// The encrypted state that it stores.
     pub sealed: &'a Sealed<'a>,
-    /// What is in the files that the inventory names.
+    /// The contents of the files that the inventory names.
     pub attached: &'a Attached,
-    /// Where hactl itself lies on the host.
+    /// The path of hactl on the host.
     pub hactl_path: &'a str,
 }
 
 impl Trust<'_> {
-    /// Changes with the authorities that are trusted as Kubernetes' own, and with who signs. In files of programs that read either only at
-    /// their start, so that they are started anew.
+    /// Changes with the trusted cluster CAs and with the current signers. It is part of files of programs that read
+    /// them only at their start, so that those programs are restarted.
     pub(super) fn cluster(&self) -> String {
         short(&[self.cluster_ca, self.signing_ca, self.signers[0], self.signers[1]])
     }
-    /// The same for who only looks at what API servers show.
+    /// The same for programs that only check the serving certificates of API servers.
     pub(super) fn servers(&self) -> String {
         short(&[self.cluster_ca])
     }
-    /// The same for etcd's authority.
+    /// The same for the etcd CA.
     pub(super) fn etcd(&self) -> String {
         short(&[self.etcd_ca])
     }
@@ -124,18 +124,20 @@ impl Input<'_> {
     pub(super) fn missing(&self, kind: &'static str, name: &str) -> RenderError {
         RenderError::MissingPart { kind, name: name.to_owned(), host: self.host.name.to_string() }
     }
-    /// Whether the host's systemd hands files over to units as credentials.
+    /// Whether the host's systemd can pass files to units as credentials.
     pub(super) fn has_credentials(&self) -> bool {
         has_credentials(&self.facts.os)
     }
-    /// Whether the host's distribution is of the Red Hat family: where CA certificates live, and whether SELinux is met.
+    /// Whether the host's distribution is of the Red Hat family: it decides the path of CA certificates, and whether
+    /// SELinux is likely.
     pub(super) fn red_hat(&self) -> bool {
         let id = self.facts.os.split_whitespace().next().unwrap_or_default();
         matches!(id, "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol" | "amzn")
     }
 }
 
-/// Whether a distribution's systemd hands files over to units as credentials: since 247. One that is not known is taken for a newer one.
+/// Whether a distribution's systemd can pass files to units as credentials: since 247. An unknown distribution counts
+/// as newer.
 fn has_credentials(os: &str) -> bool {
     let (id, version) = os.split_once(' ').unwrap_or((os, ""));
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(u32::MAX));
@@ -160,7 +162,7 @@ pub(super) fn image(parts: &[Part], name: &str) -> Option<String> {
     })
 }
 
-/// The minor version of Kubernetes, such as 36; 0 when the text has none.
+/// The minor version of Kubernetes, such as 36; 0 if the text has none.
 pub(super) fn minor(version: &str) -> u32 {
     version.split('.').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0)
 }

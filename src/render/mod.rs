@@ -1,8 +1,8 @@
-//! Templates and manifests become files: what each host should hold, as text, by set.
+//! Renders templates and manifests to the files of each host, by set.
 //!
-//! In: the desired state, one host's facts, the bundle's parts, certificates and keys ([`Input`]). Out: [`RenderedSet`]s,
-//! the same for the same input; [`Addon`](crate::model::target::Addon)s; and what a host must be besides its files.
-//! Templates and manifests are embedded through one table each ([`table`], [`addons`]).
+//! In: the desired state, one host's facts, the bundle's parts, certificates and keys ([`Input`]). Out:
+//! [`RenderedSet`]s, the same for the same input; [`Addon`](crate::model::target::Addon)s; and the target of a host
+//! besides its files. Templates and manifests are embedded through one table each ([`table`], [`addons`]).
 
 mod addons;
 mod error;
@@ -34,7 +34,7 @@ use crate::model::target::{FileSet, FileTarget, SetTarget};
 use crate::protocol::FilePut;
 use table::{FILES, What};
 
-/// A file as it should be. No `Debug`: some hold keys.
+/// A file as wanted. No `Debug`: some contain keys.
 #[derive(Clone)]
 pub struct RenderedFile {
     /// Absolute path.
@@ -45,7 +45,7 @@ pub struct RenderedFile {
     pub owner: String,
     /// The text.
     pub content: String,
-    /// A program that must accept it first: arguments with `{}` for the temporary file.
+    /// A command that must accept it first: arguments with `{}` for the temporary file.
     pub check: Option<Vec<String>>,
 }
 
@@ -59,7 +59,7 @@ impl RenderedFile {
             digest: Digest::of(self.content.as_bytes()),
         }
     }
-    /// The file as a host is told to write it.
+    /// The file as it is sent to a host.
     pub fn put(&self) -> FilePut {
         FilePut {
             path: self.path.clone(),
@@ -74,13 +74,13 @@ impl RenderedFile {
 /// The files of a set and the unit that reads them.
 #[derive(Clone)]
 pub struct RenderedSet {
-    /// Which set.
+    /// The set.
     pub set: FileSet,
     /// Its files, in the order they are written.
     pub files: Vec<RenderedFile>,
-    /// The unit that runs by them.
+    /// The unit that uses them.
     pub unit: Option<UnitName>,
-    /// Whether the unit takes new files by a reload.
+    /// Whether the unit can reload new files.
     pub reload: bool,
 }
 
@@ -107,10 +107,10 @@ impl RenderedSet {
     }
 }
 
-/// Fills in a page for people; its values end in `line` as those of files do.
+/// Renders a page for people; its values end in `line` like those of files.
 ///
 /// # Errors
-/// A value that cannot stand where the template has it.
+/// A value that is not allowed at its place in the template.
 pub fn page<V: serde::Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
     text::fill(template, text, view)
 }
@@ -120,8 +120,8 @@ pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
     FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
 }
 
-/// Files that may be on a host from when they were wanted, or from when it had other roles: to be removed, and never to be shown, for
-/// some are keys.
+/// Files that may be on a host from an earlier inventory or a former role: to be removed, and never to be shown,
+/// because some are keys.
 pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
     let mut all = former_renewal(desired, host);
     all.extend(former_sets(desired, host).into_values().flat_map(|set| set.own));
@@ -130,7 +130,7 @@ pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
     all
 }
 
-/// What once renewed the certificates of a host that nobody asks to do that.
+/// The files of unattended renewal on a host without it.
 fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
     let renewal = table::keeps_state(desired, host) && desired.unattended_days.is_none();
     let drills = host.is(Role::Etcd) && desired.snapshots.drill.is_none();
@@ -138,12 +138,12 @@ fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
     renewal.into_iter().chain(drills.then(views::drills::own).unwrap_or_default()).collect()
 }
 
-/// Folders in which hactl looks for files that it wrote and that nobody asks for any more.
+/// Directories in which hactl searches for files that it wrote and that are no longer wanted.
 pub fn folders() -> Vec<String> {
     vec![table::REGISTRIES.to_owned(), views::snapshots::STORAGE.to_owned()]
 }
 
-/// Everything that should be written on a host, by set. Deterministic.
+/// All wanted files of a host, by set. Deterministic.
 pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     let mut files: Vec<(FileSet, RenderedFile)> = Vec::new();
     for row in FILES.iter().filter(|row| (row.on)(input.desired, input.host)) {
@@ -167,7 +167,8 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     }
     let mut sets = by_set(files);
     let keeps = [
-        // Without a registry to say something about there is still a folder to keep clean, and without renewal or drills what they once took.
+        // Without registry settings there is still a directory to clean, and without renewal or drills there may be
+        // their files.
         (FileSet::Registries, input.host.is_node()),
         (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
         (FileSet::Drills, input.host.is(Role::Etcd)),
@@ -194,8 +195,8 @@ fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {
     sets
 }
 
-/// A manifest, with an identity of its own that is made from all the rest of it: another manifest is another pod. By an identity that stays,
-/// the kubelet would not start anew what only has other flags.
+/// A manifest with a UID derived from the rest of it: a changed manifest is another pod. With a constant UID, the
+/// kubelet would not restart a pod of which only the flags changed.
 fn static_pod(input: &Input<'_>, row: &table::Row, name: &str, before: &[RenderedFile]) -> Result<String, RenderError> {
     let manifest = |uid: &str| {
         let text = row.fill(&views::control_plane::static_pod(input, name, before, uid)?)?;

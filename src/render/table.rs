@@ -1,4 +1,4 @@
-//! The table of host files: one literal row each. What is not here is not written.
+//! The table of host files: one literal row each. Files without a row are not written.
 //!
 //! A test compares it with `templates/` and `manifests/static/`, and renders every row for many inventories.
 
@@ -15,35 +15,36 @@ use crate::model::target::{CertId, FileSet};
 
 /// One host file.
 pub(super) struct Row {
-    /// The template's place below the repository's root; empty for what is copied as it is.
+    /// The template's path in the repository; empty for files without a template.
     pub template: &'static str,
     /// The template.
     pub text: &'static str,
-    /// Where it goes; `*` stands for the item of [`What::Each`].
+    /// Its path on the host; `*` stands for the item of [`What::Each`].
     pub path: &'static str,
     /// Permission bits.
     pub mode: u32,
-    /// Which set it belongs to.
+    /// Its set.
     pub set: FileSet,
-    /// Which hosts have it.
+    /// The hosts that have it.
     pub on: fn(&Desired, &Host) -> bool,
-    /// How it is made.
+    /// How it is rendered.
     pub what: What,
-    /// What must accept it before it replaces a good one.
+    /// The command that must accept it before it replaces the previous file.
     pub check: &'static [&'static str],
 }
 
-/// How a file is made.
+/// How a file is rendered.
 pub(super) enum What {
     /// A template and its view.
     One(fn(&Input<'_>, &Row) -> Result<String, RenderError>),
-    /// The same for each of some items.
+    /// The same for each of several items.
     Each(fn(&Desired) -> Vec<String>, fn(&Input<'_>, &Row, &str) -> Result<String, RenderError>),
-    /// A static pod, which carries a hash of the files before it.
+    /// A static pod, with a hash of the files before it.
     Pod(&'static str),
 }
 
-/// What CIS has nobody but root read: units, and Kubernetes' certificates. Everything else that others may read is read by somebody.
+/// Files that CIS allows only root to read: units, and the certificates of Kubernetes. Other users read all other
+/// files.
 const ROOTS_ALONE: [&str; 2] = ["/etc/systemd/system/", "/etc/kubernetes/pki/"];
 
 impl Row {
@@ -93,21 +94,21 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
             return None;
         }
     };
-    Some((name.parse().expect("unit names of this table are well formed; a test parses them"), reload))
+    Some((name.parse().expect("unit names of this table are valid; a test parses them"), reload))
 }
 
 /// Certificates that the unit of a set reads only when it starts or reloads.
 pub(super) fn reads(set: FileSet) -> Vec<CertId> {
     match set {
-        // haproxy asks etcd's members with it.
+        // haproxy checks etcd's members with it.
         FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient],
-        // systemd hands it over at the start.
+        // systemd passes it to the unit at the start.
         FileSet::Approver => vec![CertId::Approver],
         _ => vec![],
     }
 }
 
-/// The units of a host that read certificates only then, and which.
+/// The units of a host that read certificates only then, with those certificates.
 pub(super) fn readers(desired: &Desired, host: &Host) -> Vec<(UnitName, Vec<CertId>)> {
     let sets: BTreeSet<FileSet> = FILES.iter().filter(|row| (row.on)(desired, host)).map(|row| row.set).collect();
     let reading = sets.into_iter().map(|set| (unit(set), reads(set))).filter(|(_, reads)| !reads.is_empty());
@@ -129,7 +130,7 @@ fn control_plane_host(_: &Desired, host: &Host) -> bool {
 fn etcd_host(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd)
 }
-/// Where certificates lie that hactl renews, and the state.
+/// Hosts with certificates that hactl renews, or with the encrypted state.
 pub(super) fn keeps_state(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd) || host.is(Role::ControlPlane)
 }
@@ -155,7 +156,7 @@ macro_rules! row {
     };
 }
 
-/// A file that no template makes.
+/// A file without a template.
 macro_rules! plain {
     ($set:ident, $on:path, $mode:literal, $path:literal, $text:expr) => {
         Row {
@@ -171,7 +172,7 @@ macro_rules! plain {
     };
 }
 
-/// The folder that containerd looks into for each registry.
+/// The directory that containerd reads for each registry.
 pub(super) const REGISTRIES: &str = "/etc/containerd/certs.d";
 
 /// All host files, by set, in the order they are written.
@@ -186,13 +187,14 @@ pub(super) static FILES: &[Row] = &[
     row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
 
     plain!(Trust, keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
-    // The cluster's CA and the controller manager's intermediate: what the latter signs comes without its chain.
+    // The cluster CA and the intermediate CA of the controller manager, which signs certificates without a chain.
     plain!(Trust, node, 0o644, "/etc/kubernetes/pki/client-ca.crt", |i, _| Ok(ended(i.trust.cluster_ca) + &ended(i.trust.signing_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
     plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
-    // Of kubelets' serving certificates: who signs them, and whom API servers trust to have signed them. Nobody trusts it for anything else.
+    // Kubelet serving certificates: the CA that signs them, and the CAs that API servers trust for them, and for
+    // nothing else.
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving-ca.crt", |i, _| Ok(ended(i.trust.kubelet_serving_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving.crt", |i, _| Ok(ended(i.trust.kubelet_serving_cert))),
     plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/kubelet-serving.key", |i, r| keys(i, r).map(|k| ended(k.kubelet_serving_key.reveal()))),
@@ -251,7 +253,8 @@ pub(super) static FILES: &[Row] = &[
     row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::Each(drills::wanted, |i, r, _| r.fill(&program(i)))),
     row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.timer", "templates/snapshots/hactl-drill.timer", What::Each(drills::wanted, |i, r, _| r.fill(&drills::timer(i)))),
 
-    // Sealed: only the owners of the cluster can open it. It goes into every recovery bundle, and rebuilds the administrator's state.
+    // Encrypted: only the owners of the cluster can decrypt it. It is part of every snapshot, and restores the state
+    // directory.
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),
     plain!(Snapshots, etcd_host, 0o600, "/etc/hactl/snapshots.json", |i, _| Ok(snapshots::settings(i))),
     Row { template: "", text: "", path: "/etc/hactl/object-storage/*", mode: 0o600, set: FileSet::Snapshots, on: etcd_host, what: What::Each(snapshots::storages, |i, _, _| snapshots::storage(i)), check: &[] },
@@ -261,7 +264,7 @@ pub(super) static FILES: &[Row] = &[
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];
 
-/// PEM text with exactly one line break at its end, so that two of them can follow one another.
+/// PEM text with exactly one line break at its end, so that two texts can be concatenated.
 fn ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }

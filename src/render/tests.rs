@@ -1,4 +1,4 @@
-//! Every row of the tables against the folders, and against inventories of many shapes.
+//! Every row of the tables against the directories, and against inventories of many shapes.
 
 mod former;
 mod hardened;
@@ -209,7 +209,7 @@ pub(super) fn rendered(desired: &Desired, host: &Host, facts: &HostFacts) -> Res
     })
 }
 
-/// What the files hold that the inventories of [`shapes`] name.
+/// The contents of the files that the inventories of [`shapes`] name.
 fn attached() -> Attached {
     let mut attached = Attached::default();
     for at in ["mirror.example", "mirror.example.org", SCHEME] {
@@ -246,8 +246,8 @@ fn every_template_and_manifest_is_in_a_table_and_every_row_has_its_file() {
     let mut there = BTreeSet::new();
     files_below(root, "templates", &mut there);
     files_below(root, "manifests", &mut there);
-    // Others' tables: the bootstrap is sent by `host/`, the lab's files are read by `lab/`, the runbook by `report/`,
-    // what explains a support bundle goes into that.
+    // Files of other tables: the bootstrap script is sent by `transport/`, the lab's files are read by `lab/`, the
+    // runbook by `report/`, and the README is part of a support bundle.
     there.retain(|path| {
         path != "templates/bootstrap.sh"
             && !path.starts_with("templates/lab/")
@@ -314,7 +314,7 @@ fn every_file_that_only_its_owner_may_read_lies_where_a_host_looks_for_secrets()
         for host in &desired.hosts {
             let sets = rendered(&desired, host, &facts(host)).unwrap_or_else(|e| panic!("{shape} {}: {e}", host.name));
             let files = sets.iter().flat_map(|set| &set.files).filter(|file| file.mode & 0o004 == 0);
-            // The one is sealed, and units hold no secret, whoever may read them.
+            // The first is encrypted, and units contain no secret, even if all users may read them.
             let open = |path: &str| path == "/var/lib/hactl/state.age" || path.starts_with("/etc/systemd/system/");
             for file in files.filter(|file| !open(&file.path)) {
                 assert!(below(&file.path), "{shape} {}: {} ({:o})", host.name, file.path, file.mode);
@@ -390,7 +390,7 @@ fn kubelets_serving_certificates_are_signed_by_a_ca_that_nobody_but_api_servers_
         assert!(signers.contains(&format!("--cluster-signing-{signer}-cert-file=/etc/kubernetes/pki/{pair}.crt\n")));
         assert!(signers.contains(&format!("--cluster-signing-{signer}-key-file=/etc/kubernetes/pki/{pair}.key\n")));
     }
-    // The controller manager does not start with these beside the others.
+    // The controller manager does not start with these flags besides the others.
     assert!(!signers.contains("--cluster-signing-cert-file") && !signers.contains("--cluster-signing-legacy-unknown"));
 }
 
@@ -399,7 +399,7 @@ fn everything_a_static_pod_is_said_to_read_is_written_on_the_host() {
     let files = all(&desired(), "cp1");
     for pod in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
         for path in super::views::control_plane::reads(pod) {
-            assert!(files.contains_key(*path), "{pod} reads {path}, which nobody writes");
+            assert!(files.contains_key(*path), "{pod} reads {path}, which no row writes");
         }
     }
 }
@@ -440,7 +440,7 @@ fn a_balancer_that_is_alone_speaks_to_another_host_and_not_to_everybody() {
     }
     assert_eq!(peers(&desired, "cp2"), ["10.88.0.11"]);
     desired.hosts.retain(|h| h.name.as_str() == "cp2");
-    assert_eq!(peers(&desired, "cp2"), Vec::<String>::new(), "nobody else is there");
+    assert_eq!(peers(&desired, "cp2"), Vec::<String>::new(), "there is no other host");
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The template engine, tamed: no value reaches a file unquoted, and nothing undefined passes.
+//! The template engine, restricted: no value reaches a file unquoted, and undefined values are errors.
 //!
-//! In: a template's text and a typed view. Out: the file's text. Every value in a template ends in one of these filters:
-//! `y` (quoted as JSON, which is YAML and TOML too), `word` (no space, no quote: for haproxy, keepalived and the like),
-//! `line` (no line break) and `unit` (quoted for a systemd command line). A test holds the templates to it.
+//! In: a template's text and a typed view. Out: the file's text. Every value in a template ends in one of these
+//! filters: `y` (quoted as JSON, which is YAML and TOML too), `word` (no space, no quote: for haproxy, keepalived and
+//! the like), `line` (no line break) and `unit` (quoted for a systemd command line). A test checks the templates for
+//! it.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -10,13 +11,13 @@ use tera::{Context, Kwargs, State, Tera, TeraResult, Value};
 
 use super::RenderError;
 
-/// Fills in one template.
+/// Renders one template.
 pub(super) fn fill<V: Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
     let bad = |error: &tera::Error| RenderError::Template { template: template.to_owned(), why: chain(error) };
     let mut engine = engine();
     engine.add_raw_template(template, text).map_err(|e| bad(&e))?;
     let context = Context::from_serialize(view).map_err(|e| bad(&e))?;
-    // `{% if missing %}` would silently be false.
+    // `{% if missing %}` would be false without an error.
     for name in engine.get_template_variables(template).map_err(|e| bad(&e))? {
         if !context.contains_key(name) {
             let why = format!("it uses {name}, which its view does not have");
@@ -55,7 +56,7 @@ fn quoted(value: &Value, _: Kwargs, _: &State) -> TeraResult<String> {
     Ok(sorted(value).to_string())
 }
 
-/// The engine keeps maps in no order, and the same input must give the same text.
+/// The engine does not order maps, but the same input must give the same text.
 fn sorted(value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value as Json;
     match value {
@@ -70,11 +71,11 @@ fn sorted(value: serde_json::Value) -> serde_json::Value {
 
 fn plain(value: &Value) -> TeraResult<String> {
     if value.is_undefined() || value.is_none() {
-        return Err(tera::Error::message("a value that is not there"));
+        return Err(tera::Error::message("an undefined value"));
     }
     let text = value.to_string();
     if text.chars().any(char::is_control) {
-        return Err(tera::Error::message(format!("{text:?} has a control character in it")));
+        return Err(tera::Error::message(format!("{text:?} contains a control character")));
     }
     Ok(text)
 }
@@ -87,7 +88,7 @@ fn word(value: &Value, _: Kwargs, _: &State) -> TeraResult<String> {
     let text = plain(value)?;
     let odd = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '#' | '$' | '`' | '%');
     if text.is_empty() || text.contains(odd) {
-        return Err(tera::Error::message(format!("{text:?} cannot stand there as one word")));
+        return Err(tera::Error::message(format!("{text:?} is not a single word")));
     }
     Ok(text)
 }

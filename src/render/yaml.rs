@@ -1,4 +1,4 @@
-//! YAML that passes through a value: checked, merged with what the inventory adds, written again.
+//! YAML as values: parsed, merged with settings of the inventory, and written.
 
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ pub(super) fn write(template: &str, value: &Value) -> Result<String, RenderError
         .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
 }
 
-/// Lays `over` upon `base`: maps merge key by key, anything else replaces, null removes.
+/// Merges `over` into `base`: maps are merged key by key, other values replace, null removes.
 pub(super) fn merge(base: &mut Value, over: &Map<String, Value>) {
     if !base.is_object() {
         *base = Value::Object(Map::new());
@@ -42,8 +42,8 @@ pub(super) fn merge(base: &mut Value, over: &Map<String, Value>) {
     }
 }
 
-/// Replaces flags of a static pod's command by the inventory's: its word stands alone, since some flags add up when they
-/// are given twice.
+/// Replaces flags of a static pod's command with the inventory's: each flag is given once, because some flags
+/// accumulate if they are given twice.
 pub(super) fn set_flags<'a>(pod: &mut Value, flags: impl Iterator<Item = (&'a String, &'a String)>) {
     let Some(command) = pod.pointer_mut("/spec/containers/0/command").and_then(Value::as_array_mut) else { return };
     for (name, value) in flags {

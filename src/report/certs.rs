@@ -4,16 +4,17 @@
 //! removed; unknown values are null. Timestamps are RFC 3339, and durations use the clock of the machine that has the
 //! certificate.
 //!
-//! | field | meaning |
-//! |---|---|
-//! | `cluster` | its name |
-//! | `hosts[]` | `name`, `answers`, `why` and `hint` when it does not, `now`, `certificates[]` |
-//! | `administrator` | `now`, `certificates[]`: the CAs and the kubeconfig in the state directory |
-//! | `certificates[].name` | as `certs renew` takes it; `kubelet-serving`; for CAs `cluster-ca`, `etcd-ca`, `front-proxy-ca`, `signing-ca`, `unknown-ca` |
-//! | `certificates[].subject` `signedBy` `paths[]` | the subject; the name of the CA, `itself` or `unknown`; the files |
-//! | `certificates[].begins` `ends` `leftSeconds` `serial` `sha256` | null: the certificate is missing |
-//! | `certificates[].fate` `why` | `up`, `host` or `kubelet` (renews it), `due` (at the next `up`), `stays`, `expired`, `missing`; `why` it is due or missing |
-//! | `certificates[].presented` | null: not queried; else `at`, `same` (null: unknown, see `why`), `older`, `ends` and `serial` of the served certificate |
+//! - `cluster`: its name
+//! - `hosts[]`: `name`, `answers`, `why` and `hint` when it does not, `now`, `certificates[]`
+//! - `administrator`: `now`, `certificates[]`: the CAs and the kubeconfig in the state directory
+//! - `certificates[].name`: as `certs renew` takes it; `kubelet-serving`; for CAs `cluster-ca`, `etcd-ca`,
+//!   `front-proxy-ca`, `signing-ca`, `unknown-ca`
+//! - `certificates[].subject`, `signedBy`, `paths[]`: the subject; the name of the CA, `itself` or `unknown`; the files
+//! - `certificates[].begins`, `ends`, `leftSeconds`, `serial`, `sha256`: null: the certificate is missing
+//! - `certificates[].fate`, `why`: `up`, `host` or `kubelet` (renews it), `due` (at the next `up`), `stays`, `expired`,
+//!   `missing`; `why` it is due or missing
+//! - `certificates[].presented`: null: not queried; else `at`, `same` (null: unknown, see `why`), `older`, `ends` and
+//!   `serial` of the served certificate
 
 use super::flow::Flow;
 use super::style::{Paint, Style};

@@ -50,7 +50,7 @@ fn row(steps: &[&Step]) -> Row {
     let why = match whys.as_slice() {
         [] => String::new(),
         [one] => plural(one, steps.len()),
-        _ if all("not there, or not intact") => "they are not there, or not intact".to_owned(),
+        _ if all("missing or damaged") => "they are missing or damaged".to_owned(),
         _ if all("missing or differ") => "they are missing or differ".to_owned(),
         [first, rest @ ..] => format!("{first}; and {}", count(rest.len(), "more reason")),
     };

@@ -67,7 +67,7 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         1 => "it tolerates 1 failure".to_owned(),
         n => format!("it tolerates {n} failures"),
     };
-    say("members", format!("{members} form a new cluster, all from the same snapshot; {fault}"));
+    say("members", format!("a new cluster of {members}, restored from one snapshot; {fault}"));
     say(
         "revision",
         format!(

@@ -81,16 +81,8 @@ impl From<&Refusal> for Verdict {
             ),
             Refusal::MembersChanged { .. } => (
                 "members-changed",
-                vec![
-                    "The etcd members were changed by something else after the plan was made. No further change was \
-                     made."
-                        .to_owned(),
-                ],
-                vec![
-                    "find out what else works on this cluster, then run the same command again: it plans from the \
-                     current state"
-                        .to_owned(),
-                ],
+                vec!["Something else changed the etcd members after planning. No further change was made.".to_owned()],
+                vec!["find out what else changes this cluster, then run the same command again: it replans".to_owned()],
             ),
             Refusal::OtherCluster { host, same_name, .. } => {
                 let hint = if *same_name {
@@ -146,9 +138,7 @@ impl From<&Refusal> for Verdict {
                         .to_owned(),
                 ],
                 vec![
-                    "`hactl status` shows what the hosts report; `hactl plan -v` shows why each step is \
-                     planned"
-                        .to_owned(),
+                    "`hactl status` shows what the hosts report, `hactl plan -v` why each step is planned".to_owned(),
                     "something else may revert the change: configuration management, or a second hactl with another \
                      inventory"
                         .to_owned(),
@@ -159,9 +149,7 @@ impl From<&Refusal> for Verdict {
                 vec!["All other steps are done, and the running components passed their checks.".to_owned()],
                 vec![
                     "run the same command again: the missing condition may hold by now".to_owned(),
-                    "if the result is the same, `hactl status` shows the host that blocks the run, and its journal \
-                     shows why"
-                        .to_owned(),
+                    "if not, `hactl status` shows the host that blocks the run, and its journal shows why".to_owned(),
                 ],
             ),
             Refusal::StateBehind { .. } => (
@@ -201,11 +189,7 @@ impl From<&Refusal> for Verdict {
                         .to_owned(),
                     untouched.to_owned(),
                 ],
-                vec![
-                    "use the inventory that names the hosts of all members, and make those hosts reachable by \
-                     SSH"
-                    .to_owned(),
-                ],
+                vec!["use the inventory that names all member hosts, and make those hosts reachable by SSH".to_owned()],
             ),
             Refusal::NoMajorityLock { .. } => (
                 "no-majority-lock",
@@ -267,11 +251,7 @@ impl From<&Refusal> for Verdict {
                 "etcd's data is not where the inventory says".clone_into(&mut verdict.headline);
                 let lies = |(host, from): &(_, _)| format!("{host}: it is in {from}, and the inventory says {wanted}");
                 let mut causes: Vec<String> = hosts.iter().map(lies).collect();
-                causes.push(
-                    "Members that start in another directory start empty, and their current data is \
-                     abandoned."
-                        .to_owned(),
-                );
+                causes.push("Members would start empty there, and their current data is abandoned.".to_owned());
                 causes.push(untouched.to_owned());
                 let from = hosts.first().map_or("OLD", |(_, from)| from.as_str());
                 let hints = vec![
@@ -339,11 +319,7 @@ impl From<&Refusal> for Verdict {
             ),
             Refusal::CaNotShown { .. } => (
                 "ca-not-shown",
-                vec![
-                    "The state belongs to another cluster, or those hosts were rebuilt since. No state was \
-                     created."
-                        .to_owned(),
-                ],
+                vec!["The state is of another cluster, or those hosts were rebuilt. No state was created.".to_owned()],
                 vec![
                     "if you know that the fingerprint is your cluster's: the same command with --fingerprint SHA256:..."
                         .to_owned(),
@@ -435,9 +411,7 @@ impl From<&Refusal> for Verdict {
                          `hactl bundle build --with etcd={of}`, then run the same command again",
                         of.minor
                     ),
-                    "or use an older snapshot: `hactl snapshot list` shows them, `hactl recover --from NAME` selects \
-                     one"
-                    .to_owned(),
+                    "or use an older snapshot of `hactl snapshot list`, with `hactl recover --from NAME`".to_owned(),
                 ],
             ),
             Refusal::Undone { to } => (
@@ -470,9 +444,7 @@ impl From<&Refusal> for Verdict {
             Refusal::TwoOrigins { hosts: (one, other) } => (
                 "two-origins",
                 vec![
-                    "Positions of two clusters cannot be compared, and one of them may be left behind by an earlier \
-                     recovery."
-                        .to_owned(),
+                    "Two clusters cannot be compared, and one may be left over from an earlier recovery.".to_owned(),
                     untouched.to_owned(),
                 ],
                 vec![format!(
@@ -483,9 +455,7 @@ impl From<&Refusal> for Verdict {
             Refusal::NotLost { .. } => (
                 "not-lost",
                 vec![
-                    "A restore could lose writes, and would not fix a network partition or a process that does not \
-                     start."
-                        .to_owned(),
+                    "A restore could lose writes, and fixes neither a partition nor a failing process.".to_owned(),
                     untouched.to_owned(),
                 ],
                 vec![
@@ -499,17 +469,13 @@ impl From<&Refusal> for Verdict {
                 "still-full",
                 vec![
                     format!("It was compacted and defragmented: {}.", super::recovery::fullness(members)),
-                    "Reads and deletions work; the alarm stays, because the next writes would raise it \
-                     again."
-                        .to_owned(),
+                    "Reads and deletions work. The alarm stays, because more writes would raise it again.".to_owned(),
                 ],
                 vec![
                     "delete the keys that fill it (often Events, or objects of a runaway controller), then run the \
                      same command again"
                         .to_owned(),
-                    "or raise `etcd.quotaGiB` in the inventory, run `hactl up`, then run the same command \
-                     again"
-                        .to_owned(),
+                    "or raise `etcd.quotaGiB` in the inventory, `hactl up`, then run the same command again".to_owned(),
                 ],
             ),
             Refusal::QuotaBelowStored { members, .. } => (
@@ -519,9 +485,7 @@ impl From<&Refusal> for Verdict {
                     untouched.to_owned(),
                 ],
                 vec![
-                    "raise `etcd.quotaGiB` above the stored size; etcd's default is 2 GiB, and it is tested with \
-                     8"
-                    .to_owned(),
+                    "raise `etcd.quotaGiB` above the stored size; etcd's default is 2 GiB, tested up to 8".to_owned(),
                     "or first delete keys, compact and defragment: free pages in a store count against its quota, too"
                         .to_owned(),
                 ],
@@ -587,11 +551,7 @@ fn all(hosts: &[HostName]) -> String {
 fn not_rotated(what: Rotatable, why: &NoRotation) -> Vec<String> {
     match why {
         NoRotation::Brought => {
-            vec![
-                "remove it from `pki` in the inventory, then run the same command again: hactl creates its own, which \
-                 the inventory does not name"
-                    .to_owned(),
-            ]
+            vec!["remove it from `pki` in the inventory, then run the same command: hactl creates its own".to_owned()]
         }
         NoRotation::Other { other } => vec![format!("finish that one first: `hactl certs rotate {other} --finish`")],
         NoRotation::NotWhole { .. } => {
@@ -605,9 +565,7 @@ fn not_rotated(what: Rotatable, why: &NoRotation) -> Vec<String> {
             "or wait until then: pods that have read the CA since the last rotation need no restart".to_owned(),
         ],
         NoRotation::TooYoung { .. } => vec![
-            "run the same command again then: by that time, every kubelet has fetched new tokens for its \
-             pods"
-                .to_owned(),
+            "run the same command again then: by that time, every kubelet has fetched new tokens".to_owned(),
             "or use --at-once if the old key may be compromised: pods with old tokens are rejected until their \
              kubelets have fetched new ones, which may take a day"
                 .to_owned(),

@@ -275,7 +275,7 @@ mod tests {
         let text = runbook(&sample(3), &answers, &about()).expect("it can be filled in");
         assert!(text.contains("one every 15 min (`/var/lib/hactl/snapshots`)"), "{text}");
         assert!(text.contains("did not answer: no route / to host |"), "{text}");
-        assert!(text.contains("No host that answered has one") && text.contains("held by no host that answered"));
+        assert!(text.contains("No reachable host has one") && text.contains("held by no host that answered"));
         assert!(text.contains("recover --dry-run -i '/home/me/my labs/hactl.yaml'"));
         assert!(!text.contains("{{") && !text.contains("{%"));
     }

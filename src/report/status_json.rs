@@ -3,21 +3,25 @@
 //! Within one schema, fields are added, never renamed or removed. Unknown values are null. Member IDs are text, because
 //! JSON numbers are exact only up to 2^53.
 //!
-//! | field | meaning |
-//! |---|---|
-//! | `cluster`, `kubernetes`, `endpoint` | from the inventory |
-//! | `standing` | `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7) |
-//! | `hosts[]` | `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`, `architecture` |
-//! | `etcd.state` | `never-bootstrapped`, `founding`, `speaks`, `unreachable` |
-//! | `etcd.quorum` | `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null without a quorum |
-//! | `etcd.members[]` | `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`; as reported by the member: `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms` |
-//! | `etcd.evidence[]` | `host`, `what`, `data`, `answers`: the report of each host while no quorum answers |
-//! | `etcd.evidence[].disk` | the position of its data, read from files, or null: `term` and `entry` of the log's end, `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that answer), `flaws[]` |
-//! | `apiServers[]` | `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy` |
-//! | `leases[]` | `name`, `holder`, `ageMs`, `durationMs` |
-//! | `nodes[]` | `name`, `ready`, `cordoned`, `version`, `message` |
-//! | `drills[]` | the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also decrypts the CA keys; `host`: with the identity of the host), `atMs`, `outcome` (`restored`, `sealed-before`, `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored |
-//! | `checks[]` | `name`, `host`, `outcome`, `detail`, `hint` |
+//! - `cluster`, `kubernetes`, `endpoint`: from the inventory
+//! - `standing`: `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7)
+//! - `hosts[]`: `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`,
+//!   `architecture`
+//! - `etcd.state`: one of the words in `fn etcd` below
+//! - `etcd.quorum`: `voters`, `learners`, `healthy`, `quorum`, `tolerates` (null: no quorum); null without a quorum
+//! - `etcd.members[]`: `name`, `host` (null: orphan), `peer`, `id`, `learner`, `healthy`, `leader`; as reported by the
+//!   member: `version`, `dbBytes`, `revision`, `term`, `applied`, `alarms`
+//! - `etcd.evidence[]`: `host`, `what`, `data`, `answers`: the report of each host while no quorum answers
+//! - `etcd.evidence[].disk`: the position of its data, read from files, or null: `term` and `entry` of the log's end,
+//!   `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that
+//!   answer), `flaws[]`
+//! - `apiServers[]`: `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy`
+//! - `leases[]`: `name`, `holder`, `ageMs`, `durationMs`
+//! - `nodes[]`: `name`, `ready`, `cordoned`, `version`, `message`
+//! - `drills[]`: the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also
+//!   decrypts the CA keys; `host`: with the identity of the host), `atMs`, `outcome` (`restored`, `sealed-before`,
+//!   `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored
+//! - `checks[]`: `name`, `host`, `outcome`, `detail`, `hint`
 
 use super::checks::{Standing, check_json};
 use super::plan_text::quorum_json;

@@ -1,7 +1,8 @@
-//! Snapshots judged before anybody believes them: by the CA that the state directory knows.
+//! Verifies the signatures of snapshots with the CA in the state directory, before hactl uses them.
 //!
-//! In: what hosts, shares and object storage tell. Out: the same with an [`Authenticity`](crate::model::authentic::Authenticity), and the
-//! refusal of what may not be taken. Everything that comes from outside passes here once, where it is received.
+//! In: snapshots on hosts, shares and object storage. Out: the same with an
+//! [`Authenticity`](crate::model::authentic::Authenticity), and refusals. Every snapshot from outside is verified here
+//! once, on receipt.
 
 use super::{Session, State, Unusable};
 use crate::model::authentic::Authenticity;
@@ -16,19 +17,19 @@ use crate::snapshot::{Bundle, Trust};
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What vouches for this cluster's snapshots; `None`: there is no state that knows it.
+/// The CAs that verify this cluster's snapshots; `None`: there is no state.
 pub(super) async fn trust(session: &Session) -> Option<Trust> {
     let state = session.state(false).await.ok()?;
     state.vault()?;
     Some(state.contents().snapshot_trust())
 }
 
-/// Judges what a host says of its own.
+/// Verifies the snapshots that a host reports.
 pub(super) fn own(trust: &Trust, host: &HostName, fact: &mut BundlesFact) {
     fact.bundles.iter_mut().for_each(|bundle| trust.judge_fact(bundle, Some(host)));
 }
 
-/// Judges what hosts say of theirs. Only etcd hosts take any, and others are not heard.
+/// Verifies the snapshots that all hosts report. Only etcd hosts take snapshots; reports of others are dropped.
 pub(super) fn all(state: &State, desired: &Desired, facts: &mut Facts) {
     let trust = state.contents().snapshot_trust();
     for (host, answer) in &mut facts.hosts {
@@ -41,16 +42,16 @@ pub(super) fn all(state: &State, desired: &Desired, facts: &mut Facts) {
     }
 }
 
-/// Judges copies in directories.
+/// Verifies copies in directories.
 pub(super) fn copies(trust: &Trust, found: &mut [CopiesFact]) {
     let copies = found.iter_mut().flat_map(|fact| &mut fact.copies);
     copies.for_each(|copy| trust.judge_fact(&mut copy.bundle, None));
 }
 
-/// Tells of what is forged, each once.
+/// Warns of each forged snapshot once.
 pub(super) fn tell<'a>(session: &Session, bundles: impl Iterator<Item = (String, &'a BundleFact)>) {
     let forged = bundles.filter_map(|(at, bundle)| match &bundle.authenticity {
-        Authenticity::Forged(why) => Some(format!("a snapshot is left out: {at} is forged: {why}")),
+        Authenticity::Forged(why) => Some(format!("ignoring a snapshot: {at} is forged: {why}")),
         _ => None,
     });
     for text in forged.collect::<BTreeSet<_>>() {
@@ -58,10 +59,10 @@ pub(super) fn tell<'a>(session: &Session, bundles: impl Iterator<Item = (String,
     }
 }
 
-/// Who signed the manifest of a file, where it may be taken.
+/// The signer of a snapshot's manifest, if the snapshot may be used.
 ///
 /// # Errors
-/// It is forged, or has no signature and nobody said that such may be taken.
+/// It is forged, or it is not signed and `accept_unsigned` is not set.
 pub(super) fn admitted(trust: &Trust, bundle: &Bundle, accept_unsigned: bool) -> Result<Authenticity, Unusable> {
     match trust.judge(&bundle.claimed) {
         Authenticity::Forged(why) => Err(Unusable::Forged { path: bundle.path().to_owned(), why }),
@@ -70,7 +71,7 @@ pub(super) fn admitted(trust: &Trust, bundle: &Bundle, accept_unsigned: bool) ->
     }
 }
 
-/// The greatest is chosen where nobody names one: what is signed, then what is not of the future, then what is newest.
+/// The order of preference: first signed snapshots, then those not dated in the future, then the newest.
 pub(super) fn worth(bundle: &BundleFact) -> (u8, bool, i64) {
     let rank = match bundle.authenticity {
         Authenticity::Signed(_) => 3,

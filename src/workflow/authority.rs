@@ -1,11 +1,13 @@
-//! The state directory as the engine's authority: what should be on each host, what the journal remembers, signatures and parts.
+//! Implements the engine's `Authority` with the state directory: the target of each host, the journal, signatures and
+//! components.
 //!
-//! In: the state, the inventory's files and the bundle. Out: queries, targets with their contents, intents, signed certificates.
+//! In: the state, the inventory's files and the bundle. Out: queries, targets with their contents, intents, signed
+//! certificates.
 
 use super::state::State;
 use super::{Failure, authentic};
 use crate::component::Bundle;
-use crate::execute::{Access, Recoveries};
+use crate::execute::{ConnectApi, Recoveries};
 use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{ClusterId, Facts};
@@ -47,7 +49,8 @@ impl Authority for State {
         let bootstrapped = past.bootstrapped.is_some();
         let known = self.known()?;
         Ok(Intent {
-            // A recovery that was agreed to makes a cluster, though no run has seen it yet: no other one is bootstrapped in its place.
+            // A recovery that was started creates a cluster, even if no run has observed it yet: hactl must not
+            // bootstrap another one.
             bootstrapped: bootstrapped || past.open.is_some(),
             abandons: past.abandons(),
             recovered: past.recovered(),
@@ -101,13 +104,13 @@ impl Authority for State {
         self.recovery_snapshots()
     }
 
-    fn access(&self) -> Result<Access, Stop> {
-        Ok(self.api_access()?)
+    fn access(&self) -> Result<Arc<dyn ConnectApi>, Stop> {
+        Ok(Arc::new(self.api_access()?))
     }
 }
 
 impl State {
-    /// What each host is asked.
+    /// The queries for each host.
     fn questions(&self, desired: &Arc<Desired>) -> Result<Queries, Failure> {
         let bundle = self.bundle(desired)?;
         let rotations = &self.contents().rotations;
@@ -126,7 +129,7 @@ impl State {
         Ok(Queries::new(Arc::clone(desired), cluster, self.known_cluster()?, hosts))
     }
 
-    /// What each host that answered should hold, rendered.
+    /// The rendered target of each host that answered.
     fn rendered(
         &self,
         desired: &Desired,
@@ -135,7 +138,7 @@ impl State {
     ) -> Result<(Target, Files), Failure> {
         let bundle = self.bundle(desired)?;
         let mut addons = own_addons(desired, &bundle)?;
-        // Not before: what is the users' the hosts may not read.
+        // Only now: the hosts may not read the objects of the users.
         addons.extend(manifests::addon(&self.given.attached));
         let mut target = Target { addons, ..Target::default() };
         let (text, recipients) = self.sealed(&self.given.inventory, &desired.snapshots.recipients)?;
@@ -179,7 +182,7 @@ impl State {
                 hactl_path: &hactl,
             })?;
             let (mut host_target, contents) = split(desired, host, (parts, leaves), rendered);
-            // What is open for who gives something up is closed once that is done: in the next round.
+            // A port that a host still needs until it has given up a role is closed in the next round.
             if let (true, Some(wanted), Some(found)) = (parting, &mut host_target.openings, &facts.firewall) {
                 wanted.extend(found.open.iter().copied());
             }
@@ -197,7 +200,7 @@ fn own_addons(desired: &Desired, bundle: &Bundle) -> Result<Vec<Addon>, Failure>
     Ok(addons)
 }
 
-/// Whether a host that answers is about to leave, or to give up a role: until that is done it is talked to as before.
+/// Whether a host that answers is about to be removed or to lose a role: until then no port is closed.
 fn somebody_parts(desired: &Desired, answers: &Answers) -> bool {
     let facts = |host: &Host| answers.get(&host.name).and_then(|answer| answer.as_ref().ok());
     let gives_up = |host: &Host| {
@@ -210,20 +213,20 @@ fn somebody_parts(desired: &Desired, answers: &Answers) -> bool {
         || desired.hosts.iter().any(gives_up)
 }
 
-/// What cannot be as the inventory asks until an authority is replaced.
+/// The warning that a setting of the inventory has no effect until a CA is replaced.
 fn attended(ca: CaId) -> String {
     let (whose, rotated) = match ca {
-        CaId::Cluster => ("the cluster's authority", Rotatable::ClusterCa),
-        CaId::Etcd => ("etcd's authority", Rotatable::EtcdCa),
-        CaId::FrontProxy => ("the front proxy's authority", Rotatable::FrontProxyCa),
+        CaId::Cluster => ("the cluster CA", Rotatable::ClusterCa),
+        CaId::Etcd => ("the etcd CA", Rotatable::EtcdCa),
+        CaId::FrontProxy => ("the front proxy CA", Rotatable::FrontProxyCa),
     };
     format!(
-        "certificates.unattended: {whose} may have no issuers below it (its path length is 0), so that what it signed is renewed by \
-         `hactl up` alone; `hactl certs rotate {rotated}` replaces it by one that may"
+        "certificates.unattended: {whose} cannot have intermediate CAs (its path length is 0), so only `hactl up` \
+         renews the certificates that it signed; `hactl certs rotate {rotated}` replaces it with a CA that can"
     )
 }
 
-/// Everything asked of one host.
+/// The full query for one host.
 fn question(
     desired: &Desired,
     host: &Host,

@@ -1,7 +1,7 @@
-//! Recovery bundles in object storage, as this machine sees them: listed, looked at, fetched.
+//! Snapshots in object storage: lists, inspects and fetches them from this machine.
 //!
-//! In: a session whose inventory names object storage. Out: what is there, or words for why that is not known; nothing here keeps anybody
-//! from what can be done without it.
+//! In: a session whose inventory names object storage. Out: the snapshots there, or a message why they are unknown. A
+//! failure here never prevents work that is possible without object storage.
 
 use super::bundles::{Unusable, io_error, private, scratch};
 use super::{Failure, Session};
@@ -20,11 +20,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a recovery waits for object storage to say what it has: whoever lost a cluster may have lost the way there as well.
+/// Timeout of a recovery for the list from object storage, which may be unreachable after the same failure.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How long a person waits for a list.
+/// Timeout of a list for a person.
 const LISTED: Duration = Duration::from_secs(30);
-/// So many bundles of each host are tried until one can be read.
+/// How many snapshots of each host are tried until one can be read.
 const TRIES: usize = 3;
 
 fn places(session: &Session) -> Vec<BucketUrl> {
@@ -41,8 +41,8 @@ fn bucket(session: &Session, place: BucketUrl) -> Result<Bucket, Unusable> {
     }
 }
 
-/// The bundles of this inventory's cluster in every place that the inventory names, the newest first: those of this authority, or, where
-/// nobody knows which it is, of all that have its name.
+/// The snapshots of this cluster in every place that the inventory names, newest first: those with this cluster's CA,
+/// or, if the CA is unknown, all with the cluster's name.
 pub async fn list(session: &Session) -> AwayListed {
     let cluster = &session.desired.cluster;
     let authority = super::copies::authority(session).await;
@@ -50,11 +50,11 @@ pub async fn list(session: &Session) -> AwayListed {
         let at = authority.map_or_else(|| place.clone(), |authority| place.of(cluster, authority));
         let found = match bucket(session, at) {
             Ok(bucket) => tokio::time::timeout(LISTED, bucket.list()).await.unwrap_or_else(|_| {
-                let why = format!("has not said what it has within {} s", LISTED.as_secs());
+                let why = format!("has not listed its snapshots within {} s", LISTED.as_secs());
                 Err(BucketError { at: place.to_string(), trouble: BucketTrouble::Dark, why })
             }),
             Err(Unusable::Bucket(error)) => Err(error),
-            // Places without a key are refused with the inventory.
+            // The validation of the inventory already refuses places without a key.
             Err(_) => Ok(Vec::new()),
         };
         let found = found.map(|mut all| {
@@ -67,7 +67,7 @@ pub async fn list(session: &Session) -> AwayListed {
     futures::future::join_all(places(session).into_iter().map(one)).await.into_iter().collect()
 }
 
-/// By the times in their names; what a wrong clock dated into the future comes last.
+/// Sorts by the times in their names; those that a wrong clock dated into the future come last.
 fn newest_first(all: &mut [Stored]) {
     let now = super::authentic::now_ms();
     all.sort_by_key(|one| {
@@ -76,8 +76,8 @@ fn newest_first(all: &mut [Stored]) {
     });
 }
 
-/// The newest bundle of each host that can be read, and the one that is named, each with what it says of itself. What cannot be found out
-/// in time is told and left out.
+/// The newest readable snapshot of each host and the named one, with their metadata. Places that do not answer in time
+/// are left out with a warning.
 pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
     let mut found = Vec::new();
     let trust = super::authentic::trust(session).await;
@@ -93,7 +93,7 @@ pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("{place} has not answered within {} s", WITHIN.as_secs()),
         };
-        let text = format!("newer bundles may be left out: {told}; `--from {place}/...` names one");
+        let text = format!("newer snapshots may be missing: {told}; `--from {place}/...` names one");
         session.sink.emit(Event::Warning { text });
     }
     found
@@ -126,7 +126,7 @@ async fn look(
         let ours = |bundle: &BundleFact| bundle.authority == authority && bundle.point.is_plausible();
         let believed = read.as_ref().is_ok_and(|(_, bundle)| ours(bundle));
         match read {
-            // Whoever can write there could hide all others behind such.
+            // Not counted as a try: otherwise forged snapshots could hide the genuine ones.
             Ok((_, bundle)) if bundle.authenticity.is_forged() => {
                 super::authentic::tell(session, std::iter::once((one.url(), &bundle)));
             }
@@ -134,33 +134,33 @@ async fn look(
                 *tries = TRIES;
                 found.push(Away { place: place.to_string(), host, bundle });
             }
-            // One bundle that was damaged says nothing of the others.
+            // Other snapshots may be intact.
             read => {
                 *tries += 1;
                 let why =
-                    read.err().map_or_else(|| format!("{} is not what its name says", one.url()), |e| e.to_string());
-                session.sink.emit(Event::Warning { text: format!("a bundle is left out: {why}") });
+                    read.err().map_or_else(|| format!("{} does not match its name", one.url()), |e| e.to_string());
+                session.sink.emit(Event::Warning { text: format!("ignoring a snapshot: {why}") });
             }
         }
     }
     Ok(())
 }
 
-/// A bundle that was fetched here and is removed when nobody needs it any more. It is sealed, so that what is left of one is no secret.
+/// A fetched snapshot, which is removed on drop. It is encrypted, so a leftover file reveals nothing.
 #[derive(Debug)]
 pub struct Fetched {
     path: PathBuf,
-    /// A folder that is for it alone.
+    /// A directory for this file only.
     folder: Option<PathBuf>,
 }
 
 impl Fetched {
-    /// One that lies there already.
+    /// One that is stored there already.
     pub(super) fn at(path: PathBuf) -> Self {
         Self { path, folder: None }
     }
-    /// A place for one that nobody else on this machine can reach: in the state directory, or, where there is none yet, in a folder of its
-    /// own.
+    /// A path for one that no other user of this machine can access: in the state directory, or, if there is none yet,
+    /// in a directory of its own.
     pub(super) fn place(session: &Session, name: &str) -> Result<Self, Failure> {
         let state = &session.places.state;
         if fs::symlink_metadata(state).is_ok() {
@@ -170,7 +170,7 @@ impl Fetched {
         DirBuilder::new().mode(0o700).create(&folder).map_err(io_error("create", &folder))?;
         Ok(Self { path: folder.join(name), folder: Some(folder) })
     }
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -178,7 +178,7 @@ impl Fetched {
 
 impl Drop for Fetched {
     fn drop(&mut self) {
-        // The next that is fetched under this name takes its place.
+        // The next fetch under this name overwrites it.
         let _ = fs::remove_file(&self.path);
         if let Some(folder) = &self.folder {
             let _ = fs::remove_dir(folder);
@@ -186,7 +186,7 @@ impl Drop for Fetched {
     }
 }
 
-/// Fetches a bundle by its address, whole, every byte of it checked. No more is fetched than its manifest announces.
+/// Fetches a complete snapshot by its address and verifies every byte. Never fetches more than its manifest announces.
 pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failure> {
     let (place, name) = BucketUrl::file(url).map_err(|_| Unusable::NoUrl(url.chars().take(200).collect()))?;
     let bucket = bucket(session, place)?;
@@ -206,7 +206,7 @@ pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failu
     Ok(fetched)
 }
 
-/// A bundle that a person named: fetched where that is an address, and where it lies otherwise.
+/// The path of a snapshot that a person named; it is fetched first if the name is an address.
 pub(super) async fn local(session: &Session, named: &Path) -> Result<(PathBuf, Option<Fetched>), Failure> {
     let words = named.to_str().unwrap_or_default();
     let fetched = if words.starts_with(crate::model::bucket::SCHEME) {

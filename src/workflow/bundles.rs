@@ -1,6 +1,6 @@
-//! Recovery bundles on this machine: found on hosts, fetched, judged, opened.
+//! Snapshots on this machine: finds them on hosts, fetches, verifies and opens them.
 //!
-//! In: a session, or a file and an identity. Out: a bundle of which every byte was checked, or why it cannot be used.
+//! In: a session, or a file and an identity. Out: a snapshot with every byte verified, or why it cannot be used.
 
 use super::{Failure, Session, State, authentic};
 use crate::model::authentic::Authenticity;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a host may take to say what it has, or to send a piece.
+/// Timeout of a host for its list of snapshots, and for a piece of one.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
 
-/// Why a bundle cannot be used here.
+/// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// A file of this machine.
@@ -36,27 +36,27 @@ pub enum Unusable {
     Io {
         /// What was tried.
         doing: &'static str,
-        /// On what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// It is not what it claims to be.
     #[error("{} is forged: {why}", .path.display())]
     Forged {
-        /// Which bundle.
+        /// The snapshot.
         path: PathBuf,
-        /// How that is known.
+        /// The evidence.
         why: String,
     },
-    /// It has no signature, and nobody said that such may be taken.
-    #[error("{} is not signed: an earlier hactl made it, or somebody took the signature off", .0.display())]
+    /// It is not signed, and unsigned snapshots were not accepted.
+    #[error("{} is not signed: an earlier hactl made it, or its signature was removed", .0.display())]
     Unsigned(PathBuf),
-    /// It is none, or damaged, or sealed to others.
+    /// It is no snapshot, or damaged, or encrypted to other recipients.
     #[error(transparent)]
     Bundle(#[from] crate::snapshot::BundleError),
-    /// No key to open it with.
+    /// No key to decrypt it with.
     #[error("{} cannot be used as an identity: {why}", .path.display())]
     Identity {
         /// Which file.
@@ -65,68 +65,68 @@ pub enum Unusable {
         why: String,
     },
     /// There is neither a state directory with an identity nor one given.
-    #[error("there is no identity to open {} with", .0.display())]
+    #[error("there is no identity to decrypt {} with", .0.display())]
     NoIdentity(PathBuf),
-    /// What is sealed in it makes no state.
+    /// Its encrypted content is no valid state.
     #[error("{}: {why}", .path.display())]
     State {
-        /// Which bundle.
+        /// The snapshot.
         path: PathBuf,
         /// Why.
         why: crate::statedir::NotCarried,
     },
     /// It is of another cluster.
-    #[error("{} is of cluster {theirs} (authority {authority}), not of this one", .path.display())]
+    #[error("{} is from cluster {theirs} (CA {authority}), not from this one", .path.display())]
     OtherCluster {
-        /// Which bundle.
+        /// The snapshot.
         path: PathBuf,
-        /// Whose.
+        /// Its cluster.
         theirs: ClusterName,
-        /// Fingerprint of its authority, short.
+        /// Fingerprint of its CA, short.
         authority: String,
     },
-    /// Object storage said no.
+    /// Object storage failed.
     #[error(transparent)]
     Bucket(#[from] crate::snapshot::BucketError),
     /// An address in object storage, and no key for it.
-    #[error("the inventory names no object storage, so nobody knows how {0} is reached")]
+    #[error("cannot access {0}: the inventory has no settings for object storage")]
     NoStorage(crate::model::bucket::BucketUrl),
-    /// More than one cluster of this name has bundles there.
-    #[error("clusters of this name have bundles in several places: {}", .0.join(", "))]
+    /// More than one cluster of this name has snapshots there.
+    #[error("several clusters of this name have snapshots: {}", .0.join(", "))]
     Several(Vec<String>),
     /// A copy in a directory of a host.
-    #[error("{at} cannot be had: {why}")]
+    #[error("cannot fetch {at}: {why}")]
     NoCopy {
         /// Its address.
         at: String,
         /// Why.
         why: String,
     },
-    /// No address of a bundle.
-    #[error("{0:?} is no bundle's address: s3://BUCKET/PREFIX/NAME.hactl")]
+    /// No address of a snapshot.
+    #[error("{0:?} is not the address of a snapshot: s3://BUCKET/PREFIX/NAME.hactl")]
     NoUrl(String),
-    /// A host claims to have one that nobody has.
-    #[error("{host} says that it has a recovery bundle of {bytes} bytes, and none has more than {LARGEST_BUNDLE}")]
+    /// A host claims an impossible size.
+    #[error("{host} reports a snapshot of {bytes} bytes, but none has more than {LARGEST_BUNDLE}")]
     TooLarge {
         /// Which host.
         host: HostName,
-        /// What it says.
+        /// The size that it claims.
         bytes: u64,
     },
-    /// A host sends, and does not come to an end.
+    /// A host sends too slowly.
     #[error("{host} has sent {from} of {bytes} bytes within {} min", .within.as_secs() / 60)]
     TooSlow {
         /// Which host.
         host: HostName,
-        /// Bytes that came.
+        /// Bytes received.
         from: u64,
         /// Bytes in all.
         bytes: u64,
-        /// How long it had.
+        /// Its timeout.
         within: Duration,
     },
     /// No host has one.
-    #[error("no etcd host that answers has a recovery bundle")]
+    #[error("no etcd host that answers has a snapshot")]
     None,
 }
 
@@ -135,10 +135,10 @@ pub(super) fn io_error(doing: &'static str, path: &Path) -> impl Fn(std::io::Err
     move |source| Unusable::Io { doing, path: path.clone(), source }
 }
 
-/// What every etcd host that answers has.
+/// The snapshots of every etcd host that answers.
 pub type Listed = BTreeMap<HostName, BundlesFact>;
 
-/// What such hosts as are connected say of themselves, and etcd hosts of their member and their bundles. Needs no state.
+/// The facts of the connected hosts; from etcd hosts also those of their members and snapshots. Needs no state.
 pub(super) async fn asked(
     session: &Session,
     which: impl Fn(&Host) -> bool,
@@ -165,7 +165,7 @@ pub(super) async fn asked(
     futures::future::join_all(asked).await.into_iter().collect()
 }
 
-/// Bundles on all etcd hosts that answer; of the others it is said why not.
+/// The snapshots on all etcd hosts that answer; warns of the others.
 ///
 /// # Errors
 /// No etcd host answers.
@@ -182,7 +182,7 @@ pub async fn list(session: &Session) -> Result<Listed, Failure> {
                 listed.insert(host, found);
             }
             Err(failure) => {
-                session.sink.emit(Event::Warning { text: format!("nothing is known of its bundles: {failure}") });
+                session.sink.emit(Event::Warning { text: format!("its snapshots are unknown: {failure}") });
                 last = Some(failure);
             }
         }
@@ -204,12 +204,12 @@ pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<dyn Agen
     session.machines.get(host).cloned().ok_or_else(missing)
 }
 
-/// Fetches a bundle of a host, whole or not at all, and checks every byte of it.
+/// Fetches a complete snapshot from a host and verifies every byte; leaves nothing behind on failure.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn fetch(session: &Session, host: &HostName, bundle: &BundleFact, to: &Path) -> Result<Bundle, Failure> {
-    // It names a file here, and it comes from a host.
+    // The name comes from a host and becomes a file name here.
     if !is_name(&bundle.name) {
         return Err(Failure::Odd(host.clone()));
     }
@@ -217,7 +217,7 @@ pub async fn fetch(session: &Session, host: &HostName, bundle: &BundleFact, to: 
     let fresh = PathBuf::from(format!("{}.new", to.display()));
     let fetched = fetched(session, host, bundle, &fresh).await;
     if fetched.is_err() {
-        // Half of one is of no use, and may be large.
+        // A partial file is useless and may be large.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(io_error("remove", &fresh)(error).into());
@@ -235,7 +235,7 @@ async fn fetched(session: &Session, host: &HostName, bundle: &BundleFact, fresh:
     received(session, host, bundle.bytes, fresh, piece).await
 }
 
-/// Writes what a host sends piece by piece into a file, no more of it than was announced, and checks every byte.
+/// Writes the pieces that a host sends into a file, never more than announced, and verifies every byte.
 pub(super) async fn received(
     session: &Session,
     host: &HostName,
@@ -274,10 +274,10 @@ pub(super) fn private(at: &Path) -> Result<File, Unusable> {
     options.write(true).create(true).truncate(true).mode(0o600).open(at).map_err(io_error("create", at))
 }
 
-/// The identity to open bundles with: the file that was given, or the one in the state directory.
+/// The identity that decrypts snapshots: the given file, or the one in the state directory.
 ///
 /// # Errors
-/// None of both, or a file without a key.
+/// Neither exists, or the file contains no key.
 pub fn identities(given: Option<&Path>, state: &Path, bundle: &Path) -> Result<Identities, Unusable> {
     let own = state.join(crate::statedir::IDENTITY);
     let path = match given {
@@ -289,8 +289,8 @@ pub fn identities(given: Option<&Path>, state: &Path, bundle: &Path) -> Result<I
     Identities::parse(&text).map_err(|bad| Unusable::Identity { path: path.to_owned(), why: bad.to_string() })
 }
 
-/// Checks a bundle: who signed it, every byte, that both pieces open, and that the keys in it are keys. Where no CA is known, the one in it
-/// is asked for the signature, which proves no more than that it was made in one go.
+/// Verifies a snapshot: its signature, every byte, that both parts decrypt, and that it contains valid keys. Without a
+/// known CA, the signature is checked with the CA in the snapshot, which only proves that its parts belong together.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -307,8 +307,8 @@ pub(super) fn verify(
     let carried = uncarry(&bundle.state(identities)?);
     let carried = carried.map_err(|why| Unusable::State { path: path.to_owned(), why })?;
     if carried.contents.rotations.founded != bundle.claimed.manifest.authority {
-        // What is sealed in it and what it says of itself were made in one go.
-        return Err(BundleError::Damaged { path: path.to_owned(), what: "the authority that it names" }.into());
+        // The encrypted state and the manifest must be from the same cluster.
+        return Err(BundleError::Damaged { path: path.to_owned(), what: "the CA that it names" }.into());
     }
     let judged = match judged {
         Some(judged) => judged,
@@ -317,7 +317,7 @@ pub(super) fn verify(
     Ok((bundle, carried, judged))
 }
 
-/// Clusters may have the same name; their authorities differ.
+/// Refuses a snapshot of another cluster. Clusters may have the same name, but not the same CA.
 pub(super) fn ours(path: &Path, manifest: &Manifest, state: &State) -> Result<(), Unusable> {
     if manifest.authority == state.publics().founded {
         return Ok(());
@@ -326,7 +326,7 @@ pub(super) fn ours(path: &Path, manifest: &Manifest, state: &State) -> Result<()
     Err(Unusable::OtherCluster { path, theirs, authority: manifest.authority.short() })
 }
 
-/// The newest bundle of all hosts, or of one: what is signed goes before what is not.
+/// The newest snapshot of all hosts, or of one; signed ones come first.
 ///
 /// # Errors
 /// There is none.
@@ -336,7 +336,7 @@ pub fn newest<'a>(listed: &'a Listed, on: Option<&HostName>) -> Result<(&'a Host
     all.max_by_key(|(_, bundle)| authentic::worth(bundle)).ok_or(Unusable::None)
 }
 
-/// A folder of the state directory for what is only needed for a moment.
+/// A directory in the state directory for temporary files.
 pub(super) fn scratch(state: &Path) -> Result<PathBuf, Unusable> {
     let at = state.join("recovery");
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&at).map_err(io_error("create", &at))?;

@@ -1,7 +1,8 @@
-//! `hactl certs list`: every certificate of every host, from its own mouth, and what the administrator keeps.
+//! `hactl certs list`: every certificate of every host, as the host reports it, and those of the administrator.
 //!
-//! In: a session, which hosts. Out: a list in which a silent host has its place. Neither quorum nor the API nor a bundle of components is
-//! needed, and certificates may have expired: files are read over SSH, and what components present is looked at without believing it.
+//! In: a session, the names of hosts. Out: a list that also contains unreachable hosts. It needs neither quorum nor the
+//! API nor a bundle of components, and works with expired certificates: files are read over SSH, and certificates that
+//! components present are read without verification.
 
 use super::{Failure, Session, State};
 use crate::model::certificate::{CertFact, Listing, OfHost};
@@ -19,10 +20,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-/// How long a host may take to read its certificates and to greet its own components.
+/// Timeout of a host, which reads its certificates and makes a TLS handshake with each of its components.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The certificates of these hosts, of all when none is named, and of this machine.
+/// The certificates of these hosts, or of all if none is named, and those on this machine.
 ///
 /// # Errors
 /// State that is lost or unusable.
@@ -32,7 +33,7 @@ pub async fn list(session: &Session, hosts: &[HostName]) -> Result<Listing, Fail
     Ok(Listing { hosts, own: own(&state) })
 }
 
-/// What hosts say of their certificates, in the inventory's order.
+/// The certificates as the hosts report them, in the inventory's order.
 pub(super) async fn of_hosts(
     session: &Session,
     publics: &Publics,
@@ -45,7 +46,7 @@ pub(super) async fn of_hosts(
 
 async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Unreachable> {
     let Some(machine) = session.machines.get(&host.name) else {
-        let unknown = Unreachable { why: "it was not connected to".to_owned(), hint: None };
+        let unknown = Unreachable { why: "there is no connection to it".to_owned(), hint: None };
         return Err(session.unreachable.get(&host.name).cloned().unwrap_or(unknown));
     };
     let mut leaves = pki::leaves(&session.desired, host, publics);
@@ -56,12 +57,12 @@ async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<Of
             pki::keep_addresses(&mut leaves, &facts);
             Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
         }
-        Ok(_) => Err(Unreachable { why: "it answered something else than was asked".to_owned(), hint: None }),
+        Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
         Err(error) => Err(error.silence()),
     }
 }
 
-/// What this machine keeps; nothing where there is no state yet.
+/// The certificates on this machine; none if there is no state yet.
 fn own(state: &State) -> OfHost {
     let now_ms = millis(OffsetDateTime::now_utc()).unwrap_or(0);
     match state.kubeconfig_path() {

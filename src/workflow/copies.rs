@@ -1,7 +1,7 @@
-//! Recovery bundles in directories of the hosts, such as a mounted share, as this machine sees them: found, told, fetched.
+//! Snapshots in directories of the hosts, such as a mounted share: lists and fetches them from this machine.
 //!
-//! In: a session whose inventory sends copies to directories. Out: what lies there, on whichever host it can be seen, or words for why that
-//! is not known. All hosts may be bare: SSH and the inventory are enough.
+//! In: a session whose inventory sends copies to directories. Out: the copies there, on any host that sees them, or a
+//! message why they are unknown. It needs only SSH and the inventory; the hosts may be bare.
 
 use super::away::Fetched;
 use super::bundles::{Unusable, machine, received};
@@ -19,10 +19,11 @@ use crate::transport::Payload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long a host may take to say what it has, or to send a piece: longer than it waits for a share that is dead.
+/// Timeout of a host for its list of copies, and for a piece of one: longer than the host waits for an unreachable
+/// share.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Where copies go on each etcd host.
+/// The directories for copies on each etcd host.
 fn directories(session: &Session) -> Vec<String> {
     let all = session.desired.snapshots.to.iter();
     let all = all.filter_map(|to| if let Destination::Directory(path) = to { path.to_str() } else { None });
@@ -30,14 +31,14 @@ fn directories(session: &Session) -> Vec<String> {
     once.into_iter().take(MOST_DIRECTORIES).collect()
 }
 
-/// Fingerprint of this cluster's authority, where there is a state that knows it.
+/// Fingerprint of this cluster's CA, if there is a state.
 pub(super) async fn authority(session: &Session) -> Option<Digest> {
     let state = session.state(false).await.ok().filter(|state| state.vault().is_some());
     state.map(|state| state.publics().founded)
 }
 
-/// What every etcd host that is connected has of this inventory's cluster: of this authority, or, where nobody knows which it is, of all
-/// that bear its name. Nothing is asked where no copies go to directories. `named`: a file that is read whatever else there is.
+/// The copies of this cluster on every connected etcd host: those with this cluster's CA, or, if the CA is unknown, all
+/// with the cluster's name. Asks no host if no copies go to directories. `named`: a file that is always read.
 pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Option<&str>, all: bool) -> CopiesListed {
     let directories = directories(session);
     if directories.is_empty() {
@@ -52,7 +53,7 @@ pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Op
     futures::future::join_all(each).await.into_iter().collect()
 }
 
-/// The same with all names, for a person.
+/// All copies, for a person.
 pub async fn list(session: &Session) -> CopiesListed {
     find(session, authority(session).await, None, true).await
 }
@@ -86,7 +87,7 @@ async fn on(
     }
 }
 
-/// Copies as sources of a recovery. What could not be found out is told, once for all hosts that say the same.
+/// The copies as sources of a recovery. Warns of what is unknown, once for all hosts with the same message.
 pub(super) async fn sources(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
     let listed = find(session, Some(authority), named, false).await;
     tell(session, &listed);
@@ -100,7 +101,7 @@ pub(super) async fn sources(session: &Session, authority: Digest, named: Option<
     away.collect()
 }
 
-/// Tells what is left out, and on which hosts.
+/// Warns of copies that are left out, and names the hosts.
 pub(super) fn tell(session: &Session, listed: &CopiesListed) {
     for text in warnings(listed) {
         session.sink.emit(Event::Warning { text });
@@ -110,12 +111,12 @@ pub(super) fn tell(session: &Session, listed: &CopiesListed) {
 fn warnings(listed: &CopiesListed) -> Vec<String> {
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (host, found) in listed {
-        let left_out = |why: &String| format!("newer bundles may be left out: {why}");
+        let left_out = |why: &String| format!("newer snapshots may be missing: {why}");
         let texts: Vec<String> = match found {
             Err(why) => vec![left_out(why)],
             Ok(found) => {
                 let damaged = found.iter().flat_map(|fact| &fact.damaged);
-                let damaged = damaged.map(|why| format!("a bundle is left out: {why}"));
+                let damaged = damaged.map(|why| format!("ignoring a snapshot: {why}"));
                 damaged.chain(found.iter().filter_map(|fact| fact.trouble.as_ref()).map(left_out)).collect()
             }
         };
@@ -126,14 +127,14 @@ fn warnings(listed: &CopiesListed) -> Vec<String> {
     said.into_iter().map(|(text, hosts)| format!("{text} (on {})", hosts.join(", "))).collect()
 }
 
-/// Where the best of these lies.
+/// The address of the best copy.
 pub(super) fn newest(listed: &CopiesListed) -> Option<(CopyAddress, &BundleFact)> {
     let all = shared(listed);
     let best = all.into_iter().max_by_key(|one| super::authentic::worth(&one.copy.bundle));
     best.map(|one| (one.address(), &one.copy.bundle))
 }
 
-/// Where the one of this name lies.
+/// The address of the copy with this name.
 pub(super) fn named(listed: &CopiesListed, name: &str) -> Option<CopyAddress> {
     let all = shared(listed);
     all.iter()
@@ -142,7 +143,7 @@ pub(super) fn named(listed: &CopiesListed, name: &str) -> Option<CopyAddress> {
         .map(Shared::address)
 }
 
-/// Fetches a copy, whole, every byte of it checked. No more is fetched than its manifest announces.
+/// Fetches a complete copy and verifies every byte. Never fetches more than its manifest announces.
 pub(super) async fn fetch(session: &Session, at: &CopyAddress) -> Result<Fetched, Failure> {
     session.sink.emit(Event::Phase { doing: format!("fetching {at}") });
     let directories = [at.directory.clone()];
@@ -151,9 +152,11 @@ pub(super) async fn fetch(session: &Session, at: &CopyAddress) -> Result<Fetched
     let copy = found.copies.into_iter().find(|copy| copy.bundle.name == at.name);
     let Some(copy) = copy else {
         let why = found.damaged.into_iter().find(|why| why.contains(&at.name)).or(found.trouble);
-        return Err(
-            Unusable::NoCopy { at: at.to_string(), why: why.unwrap_or_else(|| "it is not there".to_owned()) }.into()
-        );
+        return Err(Unusable::NoCopy {
+            at: at.to_string(),
+            why: why.unwrap_or_else(|| "it does not exist".to_owned()),
+        }
+        .into());
     };
     let fetched = Fetched::place(session, &at.name)?;
     let piece = |from| {
@@ -185,9 +188,9 @@ mod tests {
         ]
         .into();
         let wanted = [
-            "a bundle is left out: /mnt/backup/x.hactl is not whole (on cp1)",
-            "newer bundles may be left out: /mnt/backup is not there; is it mounted? (on cp1, cp2)",
-            "newer bundles may be left out: cp3: it does not answer (on cp3)",
+            "ignoring a snapshot: /mnt/backup/x.hactl is not whole (on cp1)",
+            "newer snapshots may be missing: /mnt/backup is not there; is it mounted? (on cp1, cp2)",
+            "newer snapshots may be missing: cp3: it does not answer (on cp3)",
         ];
         assert_eq!(warnings(&listed), wanted);
     }

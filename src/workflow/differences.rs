@@ -1,7 +1,7 @@
-//! What stands in the files that a plan would write, and what would stand there: fetched from the hosts, secrets struck out.
+//! Compares the files on the hosts with the contents that a plan would write; secrets are removed from both.
 //!
-//! In: a plan, the contents behind it, connections. Out: one [`Difference`] per change, with every host that it is the same on. A file that is not
-//! there yet has none, and neither has one that holds nothing but secrets.
+//! In: a plan, its file contents, connections. Out: one [`Difference`] per change, with all hosts on which it is the
+//! same. A new file has none, nor has one that contains only secrets.
 
 use super::{Session, State};
 use crate::model::difference::{Difference, Shown};
@@ -17,19 +17,19 @@ use std::time::Duration;
 
 use crate::reconcile::Round;
 
-/// How long a host may take to read some files.
+/// Timeout of a host that reads files.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Sets that are shown by name only: logins, keys, the sealed state.
+/// Sets that are shown by name only: logins, keys, the encrypted state.
 const SECRET: [FileSet; 3] = [FileSet::Registries, FileSet::State, FileSet::Trust];
-/// Files of other sets that are nothing but a secret.
+/// Files of other sets that contain only a secret.
 const KEYS: [&str; 3] = ["/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key", drill::IDENTITY];
 
-/// The differences behind a plan, in the order of its steps. A host that cannot be asked shows none.
+/// The differences of a plan, in the order of its steps. A host that cannot be queried shows none.
 pub(super) async fn differences(session: &Session, state: &State, look: &Round, plan: &Plan) -> Vec<Difference> {
     let Ok(redactor) = redactor(state) else { return Vec::new() };
     let mut found: Vec<Difference> = Vec::new();
     for (host, paths) in written(look, plan) {
-        // What is shown by name only is not even asked for: some keys never leave their host.
+        // Files that are shown by name only are not fetched: some keys never leave their host.
         let shown = |(path, set): &&(String, FileSet)| !hidden(path, *set) && !set.is_former();
         let asked = paths.iter().filter(shown).map(|(path, _)| path.clone()).collect();
         let there = read(session, &host, asked).await;
@@ -53,7 +53,7 @@ pub(super) async fn differences(session: &Session, state: &State, look: &Round, 
                 continue;
             }
             match found.iter_mut().find(|other| other.path == path && other.shown == shown) {
-                // A file may be of two sets: one that a host gives up, and one that it has.
+                // A file may be in two sets: one that the host gives up, and one that it has.
                 Some(other) if other.hosts.contains(&host) => {}
                 Some(other) => other.hosts.push(host.clone()),
                 None => found.push(Difference { path, hosts: vec![host.clone()], shown }),
@@ -67,7 +67,7 @@ fn hidden(path: &str, set: FileSet) -> bool {
     SECRET.contains(&set) || KEYS.contains(&path) || path.ends_with(".key") || path.ends_with(".key.new")
 }
 
-/// What a plan writes, by host.
+/// The existing files that a plan writes, by host.
 fn written(look: &Round, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet)>> {
     let mut written: BTreeMap<HostName, Vec<(String, FileSet)>> = BTreeMap::new();
     for step in &plan.steps {
@@ -83,12 +83,12 @@ async fn read(session: &Session, host: &HostName, paths: Vec<String>) -> BTreeMa
     let Some(machine) = session.machines.get(host).filter(|_| !paths.is_empty()) else { return BTreeMap::new() };
     match machine.call(Op::ReadFiles { paths }, Payload::None, PATIENCE, &|_| {}).await {
         Ok(Reply::Texts(texts)) => texts,
-        // What differs is told all the same; only not how.
+        // The plan still names the files; only their differences are missing.
         Ok(_) | Err(_) => BTreeMap::new(),
     }
 }
 
-/// Knows the secrets that the state holds, and what looks like one.
+/// Removes the secrets of the state, and text that looks like a secret.
 fn redactor(state: &State) -> Result<Redactor, String> {
     let mut known = Known::default();
     let material = state.contents().material();

@@ -1,4 +1,4 @@
-//! `hactl down`: stops the cluster on every host that answers; data is moved aside, or deleted with `--wipe`.
+//! `hactl down`: stops the cluster on every host that answers; archives the data, or deletes it with `--wipe`.
 
 use super::{Failure, Session};
 use crate::model::event::Event;
@@ -8,13 +8,13 @@ use crate::observe::Wait;
 use crate::reconcile::Round;
 use crate::reconcile::{Ask, Choices, Run};
 
-/// Takes the cluster down. Returns what was done; an empty plan when there was nothing.
+/// Takes the cluster down. Returns the executed plan; it is empty if there was nothing to do.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delete: bool) -> Result<Plan, Failure> {
     session.lock("down").await?;
-    // What is not taken down now stays up.
+    // A host that is not taken down now would stay up.
     session.admit(Wait::ForAll).await?;
     let session = &*session;
     let state = std::sync::Arc::new(session.state(false).await?);
@@ -24,7 +24,7 @@ pub async fn down(session: &mut Session, choices: &Choices, ask: &dyn Ask, delet
     let left: Vec<HostName> =
         session.desired.hosts.iter().map(|h| &h.name).filter(|h| look.facts.host(h).is_none()).cloned().collect();
     if plan.is_empty() {
-        // A run that was killed between its last step and its note, or a recovery that was to begin on bare hosts and is given up.
+        // A run was killed between its last step and its journal entry, or a recovery of bare hosts is given up.
         let past = state.past()?;
         if left.is_empty() && (past.bootstrapped.is_some() || past.open.is_some()) {
             state.taken_down(delete)?;

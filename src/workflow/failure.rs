@@ -1,4 +1,4 @@
-//! How a workflow can end badly. Words, hints and exit codes are decided in `report/`.
+//! How a workflow can fail. Messages, hints and exit codes are chosen in `report/`.
 
 use crate::component::BundleError;
 use crate::model::check::Check;
@@ -7,7 +7,7 @@ use crate::model::refusal::Refusal;
 use crate::statedir::StateDirError;
 use crate::transport::HostError;
 
-/// How a workflow can end badly.
+/// How a workflow can fail.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Not safe.
@@ -36,21 +36,21 @@ pub enum Failure {
         /// Each with its reason.
         hosts: Vec<(HostName, Box<HostError>)>,
     },
-    /// A host that is needed is not connected.
-    #[error("{host} cannot be asked: {why}")]
+    /// A required host is not connected.
+    #[error("cannot query {host}: {why}")]
     NotConnected {
         /// Which.
         host: HostName,
         /// Why.
         why: String,
     },
-    /// A host answered with something else than it was asked for.
-    #[error("{0} answered with something else than it was asked for")]
+    /// A host sent a reply of the wrong kind.
+    #[error("{0} sent an unexpected reply")]
     Odd(HostName),
     /// No host that answers has a member that answers.
     #[error("no etcd member answers on any host")]
     NoMember,
-    /// A recovery bundle cannot be used.
+    /// A snapshot cannot be used.
     #[error(transparent)]
     Recovery(#[from] super::Unusable),
     /// There is no state for this cluster.
@@ -62,7 +62,7 @@ pub enum Failure {
     /// A key or certificate could not be made.
     #[error(transparent)]
     Pki(#[from] crate::pki::PkiError),
-    /// What was named is not renewed by hactl.
+    /// The named certificate is not renewed by hactl.
     #[error(transparent)]
     NotRenewable(#[from] crate::pki::NotRenewable),
     /// Files could not be made from the inventory.
@@ -81,7 +81,7 @@ pub enum Failure {
         what: String,
         /// Why it failed.
         why: String,
-        /// Whether what ran before runs again by its earlier files.
+        /// Whether the previous files were restored.
         rolled_back: bool,
     },
     /// The person interrupted.
@@ -93,12 +93,12 @@ pub enum Failure {
         left: usize,
     },
     /// The cluster was taken down only in part.
-    #[error("{} did not answer, and may still be part of a cluster that serves", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
+    #[error("{} did not answer and may still run the cluster", .hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
     StillUp {
         /// Hosts that did not answer.
         hosts: Vec<HostName>,
     },
-    /// Everything was done and still a check fails.
+    /// All steps are done, but a check fails.
     #[error("{} check(s) do not pass", .checks.len())]
     Unverified {
         /// The checks that do not pass.
@@ -107,10 +107,10 @@ pub enum Failure {
     /// A support bundle cannot be written.
     #[error(transparent)]
     Support(#[from] crate::support::SupportError),
-    /// The user's manifests hold what is hactl's own.
+    /// The user's manifests contain objects of hactl.
     #[error("{}", .problems.join("\n"))]
     Manifests {
-        /// Each: file and line, what.
+        /// Each with file, line and reason.
         problems: Vec<String>,
     },
     /// The API could not be used.
@@ -132,7 +132,7 @@ impl From<crate::reconcile::Failure> for Failure {
         use crate::reconcile::Failure as Stop;
         match failure {
             Stop::Refused(refusal) => Self::Refused(refusal),
-            // It is what the state as authority said.
+            // This error came from the state's implementation of `Authority`.
             Stop::Authority(error) => match error.downcast::<Self>() {
                 Ok(own) => *own,
                 Err(error) => Self::Local { what: error.to_string(), source: std::io::Error::other(error) },

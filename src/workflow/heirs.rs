@@ -1,7 +1,8 @@
-//! Which of the states that were found is the cluster's: by the CA in each, and by the CAs that it follows.
+//! Chooses the cluster's state among those that were found, by the CA in each and the CAs that it succeeds.
 //!
-//! Pure. In: what was opened, and the fingerprint that a person knows. Out: one, or a refusal with every fingerprint and who has it. A
-//! state holds its CA's private key, so that nobody else can have made it; of two that cannot both be right a person chooses.
+//! Pure. In: the decrypted states, and the fingerprint that a person knows. Out: one state, or a refusal with every
+//! fingerprint and its sources. A state contains the private key of its CA, so only an owner of that key can have made
+//! it; a person chooses between two that contradict each other.
 
 use crate::model::names::{Digest, HostName};
 use crate::model::refusal::{CaClaim, Refusal};
@@ -10,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A state that was found and opened.
 pub(super) struct Candidate {
-    /// Where.
+    /// Where it was found.
     pub from: String,
-    /// It.
+    /// Its content.
     pub carried: Carried,
-    /// The CAs that its CA follows without a break.
+    /// The CAs that its CA succeeds without a gap.
     pub lineage: Lineage,
 }
 
@@ -26,7 +27,7 @@ impl Candidate {
     fn stages(&self) -> u64 {
         self.carried.contents.rotations.stages
     }
-    /// What it says of its CA.
+    /// Its CA and source.
     pub fn claim(&self) -> CaClaim {
         let (anchor, own) = (self.lineage.anchor(), self.carried.contents.cluster.fingerprint());
         CaClaim {
@@ -35,31 +36,31 @@ impl Candidate {
             from: vec![self.from.clone()],
         }
     }
-    /// In words, for the person who is to know it.
+    /// A description, for the person who has to confirm it.
     pub fn described(&self) -> String {
         let (anchor, own) = (self.lineage.anchor(), self.carried.contents.cluster.fingerprint());
         let founded = if self.lineage.is_whole() {
-            format!("a cluster that was founded with the CA {}", anchor.fingerprint())
+            format!("a cluster that was bootstrapped with the CA {}", anchor.fingerprint())
         } else {
             let founded = self.lineage.founded.fingerprint();
             format!(
-                "a cluster that says it was founded with the CA {founded}; nothing shows that the CA {} follows it",
+                "a cluster that claims to be bootstrapped with the CA {founded}; no signature links the CA {} to it",
                 anchor.fingerprint()
             )
         };
         let now = if own == anchor {
             String::new()
         } else {
-            format!("; its CA today is {}, by an unbroken chain of signatures", own.fingerprint())
+            format!("; its current CA is {}, linked by an unbroken chain of signatures", own.fingerprint())
         };
         format!("{} has the state of {founded}{now}", self.from)
     }
 }
 
-/// The latest of them, where all are of one line.
+/// The latest state, if all have the same chain of CAs.
 ///
 /// # Errors
-/// None of the CA that is wanted; several CAs, or two heirs of one.
+/// No state has the wanted CA; there are several CAs, or two successors of one.
 pub(super) fn choose(found: Vec<Candidate>, wanted: Option<Digest>) -> Result<Candidate, Refusal> {
     let claims = |found: &[Candidate]| merged(found.iter().map(Candidate::claim));
     let all = claims(&found);
@@ -68,7 +69,7 @@ pub(super) fn choose(found: Vec<Candidate>, wanted: Option<Digest>) -> Result<Ca
         None => found,
     };
     let latest = found.iter().map(|one| (one.lineage.length(), one.stages())).enumerate();
-    // The first of those that are equal.
+    // The first of equal ones.
     let at = latest.max_by_key(|(at, how_far)| (*how_far, std::cmp::Reverse(*at))).map(|(at, _)| at);
     let Some(at) = at else { return Err(Refusal::OtherCa { wanted, claims: all }) };
     let one_line = found.iter().all(|one| one.lineage.goes_with(&found[at].lineage));
@@ -76,7 +77,7 @@ pub(super) fn choose(found: Vec<Candidate>, wanted: Option<Digest>) -> Result<Ca
     if one_line { Ok(found.swap_remove(at)) } else { Err(Refusal::SeveralCas { claims: claims(&found) }) }
 }
 
-/// The same claim once, with all who make it.
+/// Merges equal claims and their sources.
 fn merged(claims: impl Iterator<Item = CaClaim>) -> Vec<CaClaim> {
     let mut all: Vec<CaClaim> = Vec::new();
     for claim in claims {
@@ -88,11 +89,11 @@ fn merged(claims: impl Iterator<Item = CaClaim>) -> Vec<CaClaim> {
     all
 }
 
-/// Compares a state with the authorities that hosts live with; in words. `known`: a person gave the fingerprint, and what hosts show keeps
-/// nobody from it.
+/// Compares a state with the CAs on the hosts, in words. `known`: a person gave the fingerprint, so other CAs on hosts
+/// are no reason to refuse.
 ///
 /// # Errors
-/// More hosts show other authorities than show these.
+/// Not more hosts have the CAs of the state than have others.
 pub(super) fn judge_shown(
     chosen: &Candidate,
     shown: &BTreeMap<HostName, BTreeSet<Digest>>,
@@ -111,9 +112,9 @@ pub(super) fn judge_shown(
     }
     Ok(match (agree.len(), differ.len()) {
         (0, 0) => "no etcd or control-plane host that answers has a CA to compare it with".to_owned(),
-        (0, _) => format!("{} live with ANOTHER CA", names(&differ)),
-        (_, 0) => format!("all {} etcd and control-plane hosts that answer and are not bare live with it", agree.len()),
-        _ => format!("{} live with it, and {} with ANOTHER CA", names(&agree), names(&differ)),
+        (0, _) => format!("hosts with ANOTHER CA: {}", names(&differ)),
+        (_, 0) => format!("all {} etcd and control-plane hosts that answer and are not bare have this CA", agree.len()),
+        _ => format!("hosts with this CA: {}; hosts with ANOTHER CA: {}", names(&agree), names(&differ)),
     })
 }
 

@@ -1,7 +1,7 @@
-//! Credentials for people: the everyday kubeconfig, the break-glass one, and kubectl through SSH.
+//! Credentials for people: the usual kubeconfig, the break-glass one, and kubectl through SSH.
 
 use super::{Failure, Places, Session, State};
-use crate::execute::SERVER_NAME;
+use crate::execute::{ConnectApi as _, SERVER_NAME};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// Which kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bound by RBAC, for a year.
+    /// Subject to RBAC, valid for a year.
     Administrator,
-    /// `system:masters`, which no RBAC rule can take away, for 8 hours.
+    /// `system:masters`, which RBAC cannot revoke, valid for 8 hours.
     BreakGlass,
 }
 
@@ -37,7 +37,7 @@ fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
     State::open(&places.state, &desired.cluster)?.ok_or_else(|| Failure::NoState { state: places.state.clone() })
 }
 
-/// Runs kubectl against the cluster through SSH: no route from here to the API is needed. Returns its exit code.
+/// Runs kubectl against the cluster through SSH, without a route from here to the API. Returns its exit code.
 ///
 /// # Errors
 /// No API server answers, or kubectl cannot be run.
@@ -48,7 +48,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
     let mut last = Failure::NoHost { hosts: vec![] };
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
-        if let Err(error) = access.through(&**machine, host.address, session.desired.api_port).await {
+        if let Err(error) = access.connect(&**machine, host.address, session.desired.api_port).await {
             last = error.into();
             continue;
         }
@@ -68,7 +68,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
     Err(last)
 }
 
-/// kubectl: the user's own, or else the bundle's, unpacked beside the state.
+/// kubectl: the user's own, or the bundle's, unpacked beside the state.
 fn program(session: &Session) -> Result<PathBuf, Failure> {
     let own = std::env::var_os("PATH").and_then(|paths| {
         std::env::split_paths(&paths).map(|dir| dir.join("kubectl")).find(|candidate| candidate.is_file())

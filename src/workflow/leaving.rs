@@ -1,7 +1,7 @@
-//! Hosts that the inventory does not name any more: who they are, how they are reached, and that they have left.
+//! Hosts that are no longer in the inventory: how to reach them, and the record that they were removed.
 //!
-//! In: the memory of who was taken in, and the names given with `--prune`. Out: hosts that are entered along with those of the inventory, and
-//! hosts that are only told of.
+//! In: the hosts on record, and the names given with `--prune`. Out: hosts that hactl connects to beside those of the
+//! inventory, and hosts that it only reports.
 
 use super::{Failure, Places, State};
 use crate::model::desired::{Desired, Host};
@@ -9,8 +9,8 @@ use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::reconcile::{Round, removed_hosts, replaced};
 
-/// Hosts that may leave, as they were taken in. One that nobody remembers, and one whose place another has taken, cannot be entered: they are
-/// dealt with from the cluster's side alone.
+/// Hosts that may be removed, as they are on record. A host without a record, or one whose address another host has
+/// now, cannot be connected to; it is only removed from the cluster.
 ///
 /// # Errors
 /// State that cannot be used.
@@ -24,15 +24,15 @@ pub fn leaving(places: &Places, desired: &Desired, prune: &[HostName]) -> Result
     Ok(known.filter(leaves).collect())
 }
 
-/// Notes who is part of the cluster, before any of them is changed. Once a recovery went back to a bundle, hosts that the inventory does not
-/// name are taken for lost.
+/// Records the hosts of the cluster before any of them is changed. After a recovery from a snapshot, hosts that are not
+/// in the inventory are recorded as lost.
 pub(super) fn note_taken_in(state: &State, desired: &Desired, round: &Round, plan: &Plan) -> Result<(), Failure> {
     let stamped = |h: &&Host| round.facts.host(&h.name).is_some_and(|f| f.stamp.is_some());
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
     let past = state.past()?;
     let lost = if past.abandons() { removed_hosts(state, desired)? } else { Vec::new() };
-    // Until there is a cluster it is the inventory's to say; then what is seen to be so, which the plan has compared.
+    // Before the bootstrap the ranges of the inventory are recorded; later those observed, if they are the same.
     let bootstrapped = past.bootstrapped.is_some();
     if !hosts.is_empty() && (!bootstrapped || crate::plan::ranges_seen(&round.target, &round.facts)) {
         state.note_ranges(&desired.network, !bootstrapped)?;
@@ -40,7 +40,7 @@ pub(super) fn note_taken_in(state: &State, desired: &Desired, round: &Round, pla
     state.note_hosts(&hosts, &lost.iter().map(|h| &h.name).collect::<Vec<_>>())
 }
 
-/// Notes that those who were to leave have left: nothing is to be done about them any more.
+/// Records that the hosts to be removed were removed.
 pub(super) fn note_left(state: &State, desired: &Desired) -> Result<(), Failure> {
     state.note_hosts(&[], &desired.leaving.iter().map(|h| &h.name).collect::<Vec<_>>())
 }

@@ -1,6 +1,6 @@
-//! Each verb as one page: lock, observe, plan, consent, execute, verify.
+//! Each verb in one module: lock, observe, plan, ask for consent, execute, verify.
 //!
-//! In: a loaded inventory and the person's choices. Out: events on the way and a result or a [`Failure`] at the end.
+//! In: a loaded inventory and the person's choices. Out: events, and a result or a [`Failure`].
 
 mod authentic;
 mod authority;

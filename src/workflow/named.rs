@@ -1,6 +1,6 @@
-//! What a person names after `--from`: a recovery bundle in a file, or on some host, or data that lies on a host.
+//! Parses the argument of `--from`: a snapshot in a file or on a host, or data on a host.
 //!
-//! In: the words. Out: one of six, told apart by their looks alone; whether it is there is for who uses it.
+//! In: the argument. Out: one of six kinds, distinguished by syntax alone; the caller checks that it exists.
 
 use super::Unusable;
 use crate::model::bucket::SCHEME;
@@ -11,24 +11,24 @@ use crate::model::snapshot::is_name;
 use crate::snapshot::BundleError;
 use std::path::{Path, PathBuf};
 
-/// What was named.
+/// The kind of source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Named {
-    /// A recovery bundle in a file of this machine.
+    /// A snapshot in a file on this machine.
     File(PathBuf),
-    /// A recovery bundle in object storage, by its address.
+    /// A snapshot in object storage, by its address.
     Url(String),
-    /// A recovery bundle in a directory of a host: `cp1:/mnt/backup/NAME`.
+    /// A snapshot in a directory of a host: `cp1:/mnt/backup/NAME`.
     Copy(CopyAddress),
-    /// A recovery bundle by its name, on whichever host has it.
+    /// A snapshot by its name, on any host.
     Bundle(String),
-    /// A host: its member's data, or its newest bundle.
+    /// A host: its member's data, or its newest snapshot.
     Host(HostName),
-    /// Data that was moved aside on a host: `cp1:member.moved-TIME`.
+    /// Archived data on a host: `cp1:member.moved-TIME`.
     Aside(HostName, String),
 }
 
-/// The file of this machine that was named, where it was one.
+/// The file on this machine, if a file was named.
 pub fn file_named(words: &str) -> Option<PathBuf> {
     match Named::parse(words) {
         Ok(Named::File(path)) => Some(path),
@@ -37,7 +37,7 @@ pub fn file_named(words: &str) -> Option<PathBuf> {
 }
 
 impl Named {
-    /// Tells which of them it is. What is a file, or has a slash and leads to no host, is a file.
+    /// Parses it. A name of an existing file, or one with a slash that is no address on a host, is a file.
     pub fn parse(words: &str) -> Result<Self, Unusable> {
         if words.starts_with(SCHEME) {
             return Ok(Self::Url(words.to_owned()));
@@ -60,12 +60,12 @@ impl Named {
         }
     }
 
-    /// The name of a bundle, where it was named by that alone.
+    /// The name of a snapshot, if only a name was given.
     pub fn name(&self) -> Option<&str> {
         if let Self::Bundle(name) = self { Some(name) } else { None }
     }
 
-    /// As what a recovery is chosen from; `None`: a file or an address, which has to be opened first.
+    /// The origin of a recovery; `None`: a file or an address, which has to be opened first.
     pub fn origin(&self) -> Option<Origin> {
         match self {
             Self::File(_) | Self::Url(_) | Self::Copy(_) => None,

@@ -1,7 +1,7 @@
-//! Before anything is changed: new hosts are looked at and knock at one another, and every finding is told.
+//! Preflight: surveys new hosts and tests connectivity before anything is changed, and reports every finding.
 //!
-//! In: a session and a look at the world. Out: warnings as events; hosts that the run goes on without; or one refusal with everything that
-//! stops the run.
+//! In: a session and an observation. Out: warnings as events; hosts to leave out of the run; or one refusal with
+//! everything that stops the run.
 
 use super::{Choices, Session};
 use crate::model::desired::{EndpointKind, Role};
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long a host may take to find out whether somebody answers for the endpoint's address.
+/// Timeout of a host that checks whether another machine answers for the endpoint's address.
 const STRANGER: Duration = Duration::from_secs(5);
 
-/// Everything found, what stops the run first.
+/// All findings; those that stop the run first.
 pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
@@ -29,20 +29,20 @@ pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec
     let ((surveys, tried), stranger, away) = tokio::join!(seen, stranger(session, look), away);
     let (target, facts) = (&look.target, &look.facts);
     let mut findings = judge(&Seen { desired, target, facts, surveys: &surveys, tried: &tried, away: &away, stranger });
-    // Hosts that are only looked at may be as they are.
+    // Hosts that are only observed need not pass.
     let changed = |host: &HostName| choices.limit.as_ref().is_none_or(|limit| limit.contains(host));
     findings.retain(|f| f.hosts.is_empty() || f.hosts.iter().any(changed));
     findings
 }
 
-/// Hosts that a finding is about and that a run can do without: on a cluster that lives, those that carry neither etcd nor the API.
+/// The hosts of a finding that a run can leave out: in a cluster with quorum, those without etcd and the API.
 pub fn spared(session: &Session, look: &Round, finding: &Finding) -> Vec<HostName> {
     let without = |host: &&HostName| session.desired.host(host).is_some_and(|host| !carries(host));
     let lives = look.facts.living().is_some();
     finding.hosts.iter().filter(|_| finding.stops && lives).filter(without).cloned().collect()
 }
 
-/// Tells what is worth a warning, and gives the hosts that the run goes on without, each with the reason.
+/// Emits the warnings, and returns the hosts that are left out of the run, each with the reason.
 ///
 /// # Errors
 /// [`Refusal::Preflight`] with every problem found.
@@ -54,7 +54,7 @@ pub async fn preflight(
     let mut found = findings(session, look, choices).await;
     let of_paths = |f: &Finding| f.stops && f.check == crate::observe::preflight::PATHS;
     if found.iter().any(of_paths) {
-        // A machine that is short of time misses a packet: only what is not heard twice cannot be reached.
+        // A busy machine may lose a packet: a port counts as unreachable only after two failed tests.
         let again = findings(session, look, choices).await;
         found.retain(|f| !of_paths(f));
         found.extend(again.into_iter().filter(of_paths));
@@ -71,14 +71,14 @@ pub async fn preflight(
             why.push_str(&problem.to_string());
         }
     }
-    // What is left of the problems without them shows when all are looked at again.
+    // The next round shows the problems that remain without these hosts.
     if problems.is_empty() || !left_out.is_empty() {
         return Ok(left_out);
     }
     Err(Refusal::Preflight { problems: problems.iter().map(ToString::to_string).collect() })
 }
 
-/// Somebody who answers at the endpoint's address although none of our hosts holds it.
+/// A machine that answers at the endpoint's address although no host of the inventory holds it.
 async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)> {
     let EndpointKind::Vip { address: IpAddr::V4(address), .. } = session.desired.endpoint.kind else { return None };
     let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
@@ -91,10 +91,11 @@ async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)>
         Ok(Reply::Owner(owner)) => owner.map(|hardware| (name.clone(), hardware)),
         outcome => {
             let text = match outcome {
-                Ok(other) => format!("it said {other:?}"),
+                Ok(other) => format!("unexpected reply {other:?}"),
                 Err(error) => error.to_string(),
             };
-            session.sink.emit(Event::Warning { text: format!("{name}: could not ask who has {address}: {text}") });
+            let text = format!("{name}: could not check whether {address} is in use: {text}");
+            session.sink.emit(Event::Warning { text });
             None
         }
     }

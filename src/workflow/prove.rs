@@ -1,6 +1,7 @@
-//! What a cluster is asked after a recovery, beside what every run of `up` asks: whether what was restored is good for those who had it before.
+//! Additional checks after a recovery: whether the restored Secrets and service account tokens still work.
 //!
-//! In: a session whose API servers answer. Out: named checks. That something can be written and read, and that a pod lives, is known by then.
+//! In: a session whose API servers answer. Out: named checks. `up` has verified before that the API can be written and
+//! read, and that a pod runs.
 
 use super::{Failure, Session};
 use crate::model::check::{Check, Outcome};
@@ -10,15 +11,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the answers may take: to list Secrets an API server decrypts every one.
+/// Timeout of the checks: to list Secrets, an API server decrypts every one.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What an API server says of what it has no key for (`apiserver/pkg/storage/value/transformer.go`).
+/// The error of an API server that has no key for an object (`apiserver/pkg/storage/value/transformer.go`).
 const UNDECRYPTABLE: &str = "unable to transform key";
 /// The checks' names.
 const SECRETS: &str = "Secrets decrypt";
-const TOKENS: &str = "tokens of before are good";
+const TOKENS: &str = "earlier tokens are accepted";
 
-/// Whether Secrets of before can be read, and whether tokens of before are accepted.
+/// Whether the restored Secrets can be read, and whether earlier tokens are accepted.
 ///
 /// # Errors
 /// No API server could be asked.
@@ -40,10 +41,11 @@ pub(super) async fn prove(session: &Session) -> Result<Vec<Check>, Failure> {
     let secrets = match secrets {
         Ok(all) => check(SECRETS, Outcome::Pass, format!("all {} of them", all.len()), None),
         Err(error) if error.to_string().contains(UNDECRYPTABLE) => {
-            let hint = "they are encrypted with a key that this state has not; a bundle of their time has it: hactl state pull --identity FILE --from BUNDLE";
+            let hint = "they are encrypted with a key that is not in this state, but in a snapshot of their time: \
+                        hactl state pull --identity FILE --from SNAPSHOT";
             check(SECRETS, Outcome::Fail, format!("they cannot be read: {error}"), Some(hint))
         }
-        Err(error) => check(SECRETS, Outcome::Warn, format!("whether they do is not known: {error}"), None),
+        Err(error) => check(SECRETS, Outcome::Warn, format!("could not check: {error}"), None),
     };
     let publics = state.publics();
     let wanted = key_id(&publics.service_account_pem);
@@ -55,12 +57,12 @@ pub(super) async fn prove(session: &Session) -> Result<Vec<Check>, Failure> {
             if wanted.as_ref().is_some_and(|wanted| accepted.contains(wanted)) {
                 check(TOKENS, Outcome::Pass, "API servers accept the key that signed them".to_owned(), None)
             } else {
-                let hint = "pods that hold such tokens are refused until they are started anew";
+                let hint = "the API rejects pods with such tokens until the pods are restarted";
                 check(TOKENS, Outcome::Fail, "API servers do not know the key that signed them".to_owned(), Some(hint))
             }
         }
         Err(error) => {
-            check(TOKENS, Outcome::Warn, format!("which keys API servers accept is not known: {error}"), None)
+            check(TOKENS, Outcome::Warn, format!("could not check which keys API servers accept: {error}"), None)
         }
     };
     Ok(vec![secrets, tokens])

@@ -1,8 +1,9 @@
-//! The administrator's state rebuilt from what hosts, shares and object storage keep of it.
+//! `hactl state pull`: rebuilds the administrator's state from hosts, shares and object storage.
 //!
-//! In: an identity, and a file where one is named. Out: a state directory, once a person has said that its CA is the cluster's. What is
-//! sealed to the identity anybody can have sealed who knows its public half. But it holds the CA's own key, so that it is the CA's word or
-//! nobody's; which CA that is, the fingerprint says ([`heirs`](super::heirs)).
+//! In: an identity, and optionally a snapshot. Out: a state directory, after a person has confirmed the fingerprint of
+//! its CA. Encryption proves no origin: anyone with the public recipient can encrypt to the identity. But a state
+//! contains the key of its CA, so it is as trustworthy as that CA; the fingerprint shows which CA it is
+//! ([`heirs`](super::heirs)).
 
 use super::authentic::now_ms;
 use super::away::{Fetched, local};
@@ -27,30 +28,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// So many bundles are fetched until one turns out to be of use.
+/// The most snapshots that are fetched to find a usable one.
 const TRIES: usize = 5;
 
-/// Where hosts keep the state, sealed.
+/// The encrypted state on hosts.
 const SEALED: &str = "/var/lib/hactl/state.age";
-/// Where they keep the authorities that they live with.
+/// The CAs that are in use on hosts.
 const SHOWN: [&str; 2] = ["/etc/kubernetes/pki/ca.crt", "/etc/etcd/pki/ca.crt"];
 
-/// What the person said on the command line.
+/// The options of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Pulling {
-    /// The bundle to rebuild it from; `None`: whatever is the latest.
+    /// The snapshot to rebuild it from; `None`: the latest.
     pub file: Option<PathBuf>,
-    /// What opens it.
+    /// The identity that decrypts it.
     pub identity: PathBuf,
-    /// SHA-256 of the cluster's CA, by which the person knows it.
+    /// SHA-256 of the cluster's CA, as the person knows it.
     pub fingerprint: Option<Digest>,
 }
 
-/// Rebuilds the administrator's state from the bundle that is named, or from the latest state that a host, a bundle on a host, a directory
-/// of a host or object storage has.
+/// Rebuilds the administrator's state from the named snapshot, or from the latest state on hosts and in snapshots on
+/// hosts, in their directories or in object storage.
 ///
 /// # Errors
-/// State that is there already; nothing that can be used; two that cannot both be this cluster's; a CA that nobody vouched for.
+/// The state already exists; no state can be used; two states contradict each other; no person confirmed the CA.
 pub async fn pull(
     session: &mut Session,
     asked: &Pulling,
@@ -94,14 +95,15 @@ pub async fn pull(
     Ok(state)
 }
 
-/// What a bundle carries.
+/// The state in a snapshot.
 fn opened(path: &Path, identities: &Identities, from: String) -> Result<Candidate, Unusable> {
-    // The state in it proves itself by its keys; who signed the rest is compared where there is a signature.
+    // The state proves itself by its keys; the signature of the rest is checked if there is one.
     let (_, carried, _) = verify(path, identities, None, true)?;
     Ok(Candidate::of(from, carried))
 }
 
-/// The state in the newest bundle of all places that is of use, and what lies on hosts, where something was rotated since or no bundle is left.
+/// The state in the newest usable snapshot, and the states on hosts: those may be newer after a rotation, or the only
+/// ones.
 async fn everywhere(
     session: &mut Session,
     asked: &Pulling,
@@ -112,18 +114,18 @@ async fn everywhere(
     match bundle {
         Ok(bundle) => found.push(bundle),
         Err(failure) if found.is_empty() => return Err(failure),
-        Err(failure) => session.sink.emit(Event::Warning { text: format!("no bundle is of use: {failure}") }),
+        Err(failure) => session.sink.emit(Event::Warning { text: format!("no snapshot is usable: {failure}") }),
     }
     Ok(found)
 }
 
-/// Hosts whose word on the state counts: nobody else is to have it.
+/// The hosts that store the state; others must not have it, so they are not asked.
 fn keepers(session: &Session) -> Vec<&Host> {
     let keeps = |host: &&Host| host.is(Role::Etcd) || host.is(Role::ControlPlane);
     session.desired.hosts.iter().filter(keeps).collect()
 }
 
-/// Texts of files of each keeper that is connected.
+/// The contents of files on each of these hosts that is connected.
 async fn texts(session: &Session, paths: &[&str]) -> BTreeMap<HostName, BTreeMap<String, String>> {
     let connected =
         keepers(session).into_iter().filter_map(|host| Some((&host.name, session.machines.get(&host.name)?)));
@@ -131,14 +133,14 @@ async fn texts(session: &Session, paths: &[&str]) -> BTreeMap<HostName, BTreeMap
         let op = Op::ReadFiles { paths: paths.iter().map(|path| (*path).to_owned()).collect() };
         match machine.call(op, Payload::None, ANSWER, &|_| {}).await {
             Ok(Reply::Texts(texts)) => Some((host.clone(), texts)),
-            // Of a host that does not say it, others or a bundle may have it all the same.
+            // Other hosts or a snapshot may still have the state.
             Ok(_) | Err(_) => None,
         }
     });
     futures::future::join_all(read).await.into_iter().flatten().collect()
 }
 
-/// What the identities open of the states that `up` has left on hosts.
+/// The states on hosts that the identities decrypt.
 async fn on_hosts(session: &Session, identities: &Identities) -> Vec<Candidate> {
     let open = |(host, mut texts): (HostName, BTreeMap<String, String>)| {
         let text = identities.text(texts.remove(SEALED)?.as_bytes(), LARGEST_STATE).ok()?;
@@ -147,7 +149,7 @@ async fn on_hosts(session: &Session, identities: &Identities) -> Vec<Candidate> 
     texts(session, &[SEALED]).await.into_iter().filter_map(open).collect()
 }
 
-/// The authorities that each keeper which answers lives with; of one that is bare none.
+/// The CAs in use on each of these hosts that answers; none on a bare host.
 async fn shown(session: &Session) -> BTreeMap<HostName, BTreeSet<Digest>> {
     let read = |texts: BTreeMap<String, String>| {
         let all = texts.values().flat_map(|text| CertFact::read_pem(text.as_bytes()));
@@ -156,8 +158,8 @@ async fn shown(session: &Session) -> BTreeMap<HostName, BTreeSet<Digest>> {
     texts(session, &SHOWN).await.into_iter().map(|(host, texts)| (host, read(texts))).collect()
 }
 
-/// Bundles of several clusters of one name are told apart by a person: their keys would be taken for this cluster's, and which of them it
-/// is, the cluster's name does not say. Their folders in object storage do, and what copies in directories say of their authority.
+/// Refuses snapshots of several clusters with the same name: a person has to choose, because the keys of another
+/// cluster must not be used. Their directories in object storage, and the manifests of copies, name their CA.
 fn one_cluster(stored: &[Stored], copies: &CopiesListed, cluster: &ClusterName) -> Result<(), Unusable> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for one in stored {
@@ -165,7 +167,7 @@ fn one_cluster(stored: &[Stored], copies: &CopiesListed, cluster: &ClusterName) 
     }
     for one in shared(copies) {
         let of = places.entry(folder(cluster, one.copy.bundle.authority)).or_default();
-        // The newest stands for all.
+        // The newest one represents all.
         if !of.iter().any(|place| !place.starts_with(SCHEME)) {
             of.insert(one.address().to_string());
         }
@@ -173,14 +175,15 @@ fn one_cluster(stored: &[Stored], copies: &CopiesListed, cluster: &ClusterName) 
     if places.len() > 1 { Err(Unusable::Several(places.into_values().flatten().collect())) } else { Ok(()) }
 }
 
-/// Where a bundle lies, the nearest first.
+/// The place of a snapshot; the nearest first.
 enum Lies<'a> {
     OnHost(&'a HostName, &'a BundleFact),
     InDirectory(CopyAddress),
     Stored(&'a Stored),
 }
 
-/// All bundles, the newest first by the times that they name; of equally new ones what is nearest comes first, and what is of the future last.
+/// All snapshots, newest first by their timestamps; of equally new ones the nearest first; those dated in the future
+/// last.
 fn newest_first<'a>(listed: &'a Listed, copies: &CopiesListed, stored: &'a [Stored], now_ms: i64) -> Vec<Lies<'a>> {
     let own = listed.iter().flat_map(|(host, fact)| fact.bundles.iter().map(move |bundle| (host, bundle)));
     let own = own.map(|(host, bundle)| (Some(bundle.taken_ms), Lies::OnHost(host, bundle)));
@@ -192,8 +195,8 @@ fn newest_first<'a>(listed: &'a Listed, copies: &CopiesListed, stored: &'a [Stor
     all.into_iter().map(|(_, lies)| lies).collect()
 }
 
-/// What the newest bundle of the hosts, of their directories and of object storage carries. One that is damaged, forged, sealed to others or of
-/// another CA than the one that is known is left out.
+/// The state in the newest snapshot on the hosts, in their directories and in object storage. Skips snapshots that are
+/// damaged, forged, encrypted to other recipients, or from another CA than the known one.
 async fn newest_anywhere(
     session: &mut Session,
     wanted: Option<Digest>,
@@ -206,7 +209,7 @@ async fn newest_anywhere(
     for found in super::away::list(session).await.into_values() {
         match found {
             Ok(more) => stored.extend(more),
-            Err(error) => session.sink.emit(Event::Warning { text: format!("bundles there are left out: {error}") }),
+            Err(error) => session.sink.emit(Event::Warning { text: format!("snapshots there are left out: {error}") }),
         }
     }
     let listed = list(session).await?;
@@ -232,7 +235,7 @@ async fn newest_anywhere(
             Err(failure @ Failure::Recovery(_)) => failure,
             Err(failure) => return Err(failure),
         };
-        let text = format!("{from}: {useless}: it is of no use, and the next best is looked for");
+        let text = format!("{from}: {useless}; trying the next best snapshot");
         session.sink.emit(Event::Warning { text });
         last = useless;
     }

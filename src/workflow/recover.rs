@@ -1,7 +1,7 @@
-//! `hactl recover`: diagnose, propose the least that helps, ask, restore, and bring up what hangs on it.
+//! `hactl recover`: diagnoses, proposes the smallest change that helps, asks for consent, restores, and runs `up`.
 //!
-//! Nothing on any host is changed before a person agreed to what was shown. What was agreed to is in the journal before the first
-//! step: a run that was cut off is finished as it was begun, by the same command.
+//! No host is changed before a person has agreed to the proposal. The journal records it before the first step, so the
+//! same command finishes an interrupted recovery as it was begun.
 
 use super::Unusable;
 use super::away::{Fetched, local};
@@ -32,74 +32,75 @@ use crate::transport::{Agent, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// How long the endpoint is looked at until somebody serves there: images may have to be imported again.
+/// Timeout of waiting for the endpoint: images may have to be imported again.
 const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
-/// How long the first API server has its host, or what hosts share, to itself before `up` starts the others. It takes a third of that where
-/// nothing else runs.
+/// The head start of the first API server before `up` starts the others, which compete with it for CPU and disk. On an
+/// idle host it starts in a third of that.
 const HEAD_START: Duration = Duration::from_secs(15);
 
-/// What the person said on the command line.
+/// The options of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Recovering {
-    /// What to recover from: a host, data moved aside on one, a bundle's name on some host, or a bundle's file; `None`: the newest.
+    /// The source: a host, archived data on a host, a snapshot by name or a snapshot's file; `None`: the newest.
     pub from: Option<String>,
-    /// Whether to go back though etcd may answer, to what the last recovery moved aside or to `from`.
+    /// Whether to go back, even if etcd answers, to the data that the last recovery archived, or to `from`.
     pub undo: bool,
-    /// What opens a bundle; `None`: the identity in the state directory.
+    /// The identity that decrypts a snapshot; `None`: the one in the state directory.
     pub identity: Option<PathBuf>,
-    /// Hosts that do not answer and are known to be powered off.
+    /// Unreachable hosts that are known to be powered off.
     pub powered_off: Vec<String>,
-    /// Whether bundles without a signature may be taken.
+    /// Whether unsigned snapshots are accepted.
     pub accept_unsigned: bool,
     /// Whether to stop after the proposal.
     pub dry_run: bool,
 }
 
-/// How `recover` ended well.
+/// The results of `recover`.
 #[derive(Debug)]
 pub enum Recovered {
-    /// Nothing was to be recovered: this is why.
+    /// There was nothing to recover, for this reason.
     Nothing(Diagnosis),
-    /// This would be done.
+    /// The proposal of a dry run.
     Proposed(Box<Proposal>),
-    /// etcd had reached its quota, and has room again.
+    /// etcd had exceeded its quota; space was freed.
     Room {
-        /// How full its members were.
+        /// The sizes of the databases before.
         before: Vec<Fullness>,
-        /// How full they are.
+        /// Their sizes now.
         after: Vec<Fullness>,
     },
-    /// Members that held other keys than the majority joined anew.
+    /// Members whose data differed from the majority's were replaced.
     Replaced {
-        /// Whose keys were other ones.
+        /// The hosts of these members.
         odd: Vec<HostName>,
-        /// What `up` found at the end.
+        /// The result of `up`.
         summary: Box<Summary>,
     },
     /// Members only had to be started.
     Woken {
-        /// What `up` found at the end.
+        /// The result of `up`.
         summary: Box<Summary>,
-        /// Whether that finished a recovery that was cut off.
+        /// Whether that finished an interrupted recovery.
         finished: bool,
     },
-    /// It was done.
+    /// etcd was recovered.
     Done {
-        /// What was done.
+        /// The executed proposal.
         proposal: Box<Proposal>,
-        /// From the first step until a quorum answered.
+        /// Time from the first step until etcd had quorum.
         quorum: Duration,
-        /// From the first step until somebody served at the endpoint; `None`: it did not in time.
+        /// Time from the first step until an API server served at the endpoint; `None`: none did in time.
         endpoint: Option<Duration>,
-        /// What `up` found at the end; an error says what is left, such as hosts that do not answer.
+        /// The result of `up`; an error names the remaining problem, such as unreachable hosts.
         after: Result<Box<Summary>, Box<Failure>>,
     },
 }
 
-/// Brings etcd back.
+/// Recovers etcd.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -112,14 +113,14 @@ pub async fn recover(
     if !asked.dry_run {
         session.lock("recover").await?;
     }
-    // Who is not heard now counts as dark.
+    // A host that does not answer now counts as unreachable.
     session.admit(Wait::ForAll).await?;
     session.anybody().await?;
     let state = Arc::new(session.state(false).await?);
     let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     if !asked.dry_run {
-        // What is fetched is sealed to it: before anything is stopped, there must be one.
+        // Fetched snapshots are encrypted to it, so it must exist before anything is stopped.
         vault.identity()?;
     }
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
@@ -149,9 +150,9 @@ pub async fn recover(
         drop(held);
         return finish(session, asked, choices, ask).await;
     }
-    // A quorum that answers ends what was begun, and this run has just noted it or would have.
+    // A recovery has ended once a quorum answers; this run has just recorded that, except in a dry run.
     let open = if look.facts.living().is_some() { None } else { state.past()?.open };
-    // Before its snapshot was fetched no data was touched: then it is chosen anew, by what is there now.
+    // Before its snapshot was fetched, no data was touched: then hactl chooses again, by the current state.
     let recoveries = state.recovery_snapshots();
     let fetched = match &open {
         Some(recovery) => recoveries.taken(&recovery.id).map_err(io_error("read", recoveries.path()))?.is_some(),
@@ -162,7 +163,7 @@ pub async fn recover(
         id: crate::statedir::random_hex(16)?,
         from,
         bundle: file.as_ref().map(|file| (file.bundle.claimed.manifest.host.clone(), file.fact.clone())),
-        // What several places have comes from the first: a host is nearer than object storage.
+        // Of equal copies the first is used: a host is nearer than object storage.
         away: copies.into_iter().chain(away).collect(),
         powered_off: asked.powered_off.clone(),
         begun: open.filter(|_| fetched),
@@ -177,7 +178,7 @@ pub async fn recover(
         Diagnosis::Asleep if !asked.dry_run => {
             drop(held);
             let summary = rest(session, choices, ask).await?;
-            // Whose members were woken: the recovery's, or those of before.
+            // Whether the started members are those of the recovery, or older ones.
             let recovered = state.past()?.recovered();
             let finished = recovered.is_some() && recovered == wish.begun.map(|begun| begun.base);
             if !finished {
@@ -208,7 +209,7 @@ pub async fn recover(
             let hosts: Vec<HostName> = odd.keys().cloned().collect();
             let replacing = Choices { replace: odd, ..choices.clone() };
             let replaced = Box::pin(up(session, &replacing, ask)).await;
-            // While the alarm is on nobody can write, so that not all may be well with the API even though the member is replaced.
+            // During the alarm etcd rejects writes, so checks of the API may fail even after the member is replaced.
             let look = Round::take(session, &*state, Wait::ForAll).await?;
             let summary = match (super::room::disarmed(session, &look).await?, replaced) {
                 (true, _) => Box::pin(up(session, choices, ask)).await?,
@@ -239,12 +240,14 @@ pub async fn recover(
         recoveries.note(&recovery.id, snapshot).map_err(&cannot)?;
     }
     if !state.contents().rotations.retired.is_empty() {
-        // Data of then may hold Secrets that are encrypted with keys of then. Before anything is done, so that no failure comes between.
+        // The restored data may contain Secrets that are encrypted with earlier keys. This comes first, so that no
+        // failure can prevent it.
         state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
             pki::rotate::reread(contents, now);
             Ok(())
         })?;
-        let text = "Secrets that come back may be encrypted with earlier keys, which API servers are given again: `hactl certs rotate encryption` writes them anew";
+        let text = "restored Secrets may be encrypted with earlier keys; API servers get these keys again until `hactl \
+                    certs rotate encryption` rewrites the Secrets";
         session.sink.emit(Event::Warning { text: text.to_owned() });
     }
     let plan = look.recovery(&*state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
@@ -252,7 +255,7 @@ pub async fn recover(
         session.desired.with(Role::ControlPlane).filter_map(|h| session.machines.get(&h.name)).cloned().collect();
     let endpoint = look.queries.served();
     session.sink.emit(Event::Planned { plan: Box::new(plan.clone()) });
-    // The cluster that answers afterwards has another id than the journal's.
+    // The recovered cluster has another id than the one in the journal.
     let mut look = look;
     look.queries.known.recovering = true;
     Run::new(state.clone()).run(session, look, &plan).await?;
@@ -264,7 +267,7 @@ pub async fn recover(
     drop(bundle);
     drop(held);
     drop(state);
-    // What is left was agreed to with the rest.
+    // The consent covers the remaining steps.
     let agreed = Choices { yes: true, ..choices.clone() };
     let (endpoint, after) = match roomy(session, &agreed, ask).await {
         Ok(()) => {
@@ -276,14 +279,14 @@ pub async fn recover(
     let after = match after {
         Ok(summary) => proven(session, summary).await.map_err(Box::new),
         Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
-        // That etcd is back must not be lost in what is still left to do.
+        // A later failure must not hide that etcd is recovered.
         Err(failure) => Err(Box::new(failure)),
     };
     fresh(session).await;
     Ok(Recovered::Done { proposal, quorum, endpoint, after })
 }
 
-/// What `up` found, and whether what was restored is good for those who had it before.
+/// The result of `up`, with the checks of restored Secrets and tokens.
 async fn proven(session: &Session, mut summary: Summary) -> Result<Box<Summary>, Failure> {
     let checks = super::prove::prove(session).await?;
     for check in &checks {
@@ -297,19 +300,18 @@ async fn proven(session: &Session, mut summary: Summary) -> Result<Box<Summary>,
     Ok(Box::new(summary))
 }
 
-/// What was restored may be of a store that had reached its quota: then its alarm came with it, and nobody could write.
+/// Frees space if the restored database exceeds its quota: then it also contains the alarm, and etcd rejects writes.
 async fn roomy(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
     let full = super::room::alarmed(session).await;
     if full.is_empty() {
         return Ok(());
     }
-    let text =
-        "the store that was restored had reached its quota: room is made in it, or nobody could write".to_owned();
+    let text = "the restored database had exceeded its quota, so etcd rejects writes: freeing space".to_owned();
     session.sink.emit(Event::Warning { text });
     super::room::make_room(session, &full, choices, ask).await.map(drop)
 }
 
-/// The recovery that made the cluster which answers, and whether nothing was left to do behind it.
+/// The recovery that created the running cluster, and whether it was finished.
 fn made_by(look: &Round, state: &State) -> Result<Option<(Recovery, bool)>, Failure> {
     let Some(living) = look.facts.living() else { return Ok(None) };
     let past = state.past()?;
@@ -318,7 +320,8 @@ fn made_by(look: &Round, state: &State) -> Result<Option<(Recovery, bool)>, Fail
     Ok(open.map(|open| (open, false)).or(past.last))
 }
 
-/// Whether what is asked for was done already, and was cut off: nothing is restored twice, and an undo must not go back to where it came from.
+/// Whether the requested recovery was already done but not finished: nothing is restored twice, and an undo must not
+/// undo itself.
 fn same_again(look: &Round, state: &State, (undo, from): (bool, Option<&Origin>)) -> Result<bool, Failure> {
     let Some((last, whole)) = made_by(look, state)? else { return Ok(false) };
     if !undo {
@@ -331,7 +334,7 @@ fn same_again(look: &Round, state: &State, (undo, from): (bool, Option<&Origin>)
     }
 }
 
-/// Does what is left to do behind a recovery.
+/// Finishes a recovery.
 async fn finish(
     session: &mut Session,
     asked: &Recovering,
@@ -346,22 +349,22 @@ async fn finish(
     finished_with(session, *summary).await
 }
 
-/// The end of a recovery that was cut off: as that of one that was not.
+/// The final steps of an interrupted recovery, the same as of any other.
 async fn finished_with(session: &Session, summary: Summary) -> Result<Recovered, Failure> {
     fresh(session).await;
     let summary = proven(session, summary).await?;
     Ok(Recovered::Woken { summary, finished: true })
 }
 
-/// What else hangs on etcd, which is what `up` is for; nothing lies open afterwards.
+/// Runs `up` for everything that depends on etcd, then removes temporary files.
 async fn rest(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Box<Summary>, Failure> {
     let summary = Box::new(Box::pin(up(session, choices, ask)).await?);
     tidied(session, None);
     Ok(summary)
 }
 
-/// What else hangs on etcd, and how long after `begun` somebody served at the endpoint; `None`: it did not. Whoever serves while `up` still works
-/// has served; afterwards nobody is waited for any more. The first API server, where one starts by itself, has a head start.
+/// Runs `up` for everything that depends on etcd, and measures the time from `begun` until an API server served at the
+/// endpoint; `None`: none did before `up` ended. If a kubelet starts the first API server, that one gets a head start.
 async fn served_meanwhile(
     session: &mut Session,
     (asked_of, endpoint): (Vec<Arc<dyn Agent>>, WaitCondition),
@@ -390,30 +393,29 @@ async fn served_meanwhile(
     (when.flatten(), after)
 }
 
-/// A bundle of what was recovered: what was taken before is of before, and the timers' turn may be a while off. Without it nothing is
-/// lost, so that whoever interrupts does not wait for it.
+/// Takes a snapshot of the recovered data, because earlier snapshots predate it and the next timer may be far off. It
+/// is not essential, so an interrupt skips it.
 async fn fresh(session: &Session) {
     let taken = tokio::select! {
         taken = Box::pin(super::snapshot::take(session, None, None)) => taken.map(drop),
         () = session.stop.cancelled() => return,
     };
     if let Err(failure) = taken {
-        let text = format!(
-            "no recovery bundle could be taken of what was recovered: {failure}; `hactl snapshot take` does it"
-        );
+        let text =
+            format!("could not take a snapshot of the recovered data: {failure}; take one with `hactl snapshot take`");
         session.sink.emit(Event::Warning { text });
     }
 }
 
-/// Members whose keys are not those of the majority, each with its id, and how many agree. They are asked twice: nobody is taken out for
-/// one answer.
+/// Members whose data differs from that of the majority, each with its id, and how many agree. They are asked twice,
+/// because a single answer must not remove a member.
 async fn odd_ones(session: &Session, look: &Round, voters: usize) -> Result<(BTreeMap<HostName, u64>, usize), Failure> {
     let mut hash = look.hashes(session).await;
     if matches!(hash, HashCheck::Differs(_)) {
         hash = look.hashes(session).await;
     }
     if let HashCheck::Incomparable(why) | HashCheck::Unknown(why) = &hash {
-        let text = format!("whether all members hold the same keys could not be found out: {why}");
+        let text = format!("could not check whether all members hold the same data: {why}");
         session.sink.emit(Event::Warning { text });
     }
     let HashCheck::Differs(all) = &hash else { return Ok((BTreeMap::new(), voters)) };
@@ -424,7 +426,7 @@ async fn odd_ones(session: &Session, look: &Round, voters: usize) -> Result<(BTr
     Ok((odd.into_iter().filter_map(member).collect(), agree))
 }
 
-/// A bundle that was named by its file or its address, checked to its last byte.
+/// A snapshot that was named by its file or address, fully verified.
 struct Given {
     bundle: Bundle,
     fetched: Option<Fetched>,
@@ -432,18 +434,18 @@ struct Given {
     identities: Identities,
 }
 
-/// Snapshots lie here, sealed, until a quorum has what is in them. What cannot be tidied is told and keeps nobody from recovering.
+/// Removes the encrypted etcd snapshots that are kept here until a quorum has their data. A failure is only a warning.
 fn tidied(session: &Session, open: Option<&str>) {
     let recoveries = Recoveries::of(&session.places.state, &session.places.state.join(crate::statedir::IDENTITY));
     if let Err(error) = recoveries.forget(open) {
         let at = recoveries.path().display();
-        let text = format!("a snapshot of etcd, sealed to the identity of this state, may be left in {at}: {error}");
+        let text = format!("an etcd snapshot, encrypted to the identity of this state, may remain in {at}: {error}");
         session.sink.emit(Event::Warning { text });
     }
 }
 
 impl Recovering {
-    /// What was asked for, and the bundle where that is a file of this machine or has an address.
+    /// The requested source, and the snapshot if it is a file on this machine or has an address.
     async fn source(&self, session: &Session, state: &State) -> Result<(Option<Origin>, Option<Given>), Failure> {
         let Some(named) = self.from.as_deref().map(Named::parse).transpose()? else { return Ok((None, None)) };
         let named = match named {
@@ -459,17 +461,17 @@ impl Recovering {
         ours(bundle.path(), &bundle.claimed.manifest, state)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut fact = BundleFact::of(name.clone(), bundle.bytes, &bundle.claimed);
-        // A person may have given the file another name.
+        // A person may have renamed the file.
         fact.authenticity = judged;
         Ok((Some(Origin::Bundle(name)), Some(Given { bundle, fetched, fact, identities })))
     }
 }
 
-/// A bundle, what opens it, and what was fetched for it.
+/// A snapshot, the identities that decrypt it, and the fetched file.
 type Opened = (Bundle, Identities, Option<Fetched>);
 
-/// Shows what would be done, and opens the bundle that it goes back to before anybody agrees to anything. One that was chosen because it is
-/// the newest and turns out to be damaged is told and left out, and the next best is shown.
+/// Shows the proposal, and opens its snapshot before asking for consent. If the snapshot was chosen as the newest and
+/// is damaged, it is reported and skipped, and the next best is shown.
 async fn openable(
     session: &Session,
     look: &Round,
@@ -495,7 +497,7 @@ async fn openable(
             Err(Failure::Recovery(Unusable::Bundle(why))) if wish.from.is_none() && why.is_damage() => why,
             Err(failure) => return Err(failure),
         };
-        let text = format!("{damaged}: it is of no use, and the next best is looked for");
+        let text = format!("{damaged}; trying the next best snapshot");
         session.sink.emit(Event::Warning { text });
         wish.damaged.insert((name, place));
         match look.diagnose(state, &wish, &session.desired)? {
@@ -505,7 +507,7 @@ async fn openable(
     }
 }
 
-/// The bundle that was chosen, fetched from where it was shown to lie and checked to its last byte.
+/// The chosen snapshot, fetched from the place that was shown and fully verified.
 async fn opened(
     session: &Session,
     look: &Round,
@@ -540,14 +542,14 @@ async fn opened(
     ours(bundle.path(), &bundle.claimed.manifest, state)?;
     let fact = BundleFact::of(name.to_owned(), bundle.bytes, &bundle.claimed);
     if (BundleFact { authenticity: judged, ..fact }) != *agreed {
-        // It is not the one that was shown.
+        // It differs from the one that was shown.
         return Err(Unusable::Bundle(BundleError::NotWhole(PathBuf::from(name))).into());
     }
     Ok((bundle, identities, Some(fetched)))
 }
 
-/// Waits until somebody serves at the endpoint, asked from any of these hosts. Every API server was stopped before, so that whoever answers reads what
-/// was restored.
+/// Waits until an API server serves at the endpoint, probed from these hosts. All API servers were stopped before, so
+/// one that answers reads the restored data.
 async fn served(hosts: &[Arc<dyn Agent>], endpoint: &WaitCondition) -> bool {
     let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);
     let ask = |host: &Arc<dyn Agent>| {
@@ -568,13 +570,14 @@ async fn served(hosts: &[Arc<dyn Agent>], endpoint: &WaitCondition) -> bool {
     }
 }
 
-/// Agreement to a recovery: by the cluster's name, for nothing that hactl does takes more away. One that was begun was agreed to.
+/// Asks for consent by the cluster's name, because no other command can lose more data. A recovery that was begun has
+/// consent.
 fn consent(session: &Session, proposal: &Proposal, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
     if choices.yes || proposal.begun {
         return Ok(());
     }
     let cluster = &session.desired.cluster;
     let from = &proposal.recovery.source;
-    let lost = if matches!(proposal.loss, Loss::Undone { .. }) { ", and what it took since is lost" } else { "" };
+    let lost = if matches!(proposal.loss, Loss::Undone { .. }) { ", and later writes are lost" } else { "" };
     Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}{lost}"))?)
 }

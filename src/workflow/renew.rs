@@ -1,7 +1,9 @@
-//! `hactl certs renew`: leaves anew although they are good, as after a suspicion or before a long absence.
+//! `hactl certs renew`: renews leaf certificates before they expire, for example after a suspicion or before a long
+//! absence.
 //!
-//! In: names and hosts. Out: what was issued. The same rounds as `up` (lock, look, plan, consent, run), with a plan of certificates and of what
-//! has to read them alone; then components are looked at until they present the new ones. Killed at any moment, the same command does it.
+//! In: names and hosts. Out: the issued certificates. The rounds are those of `up` (lock, observe, plan, consent, run),
+//! but the plan only contains certificates and the restarts that load them. Then it waits until components present the
+//! new ones. If it is killed, run the same command again.
 
 use super::certs::of_hosts;
 use super::{Failure, Places, Session, State};
@@ -20,25 +22,27 @@ use crate::reconcile::{Ask, Choices, Run};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 
-/// How long components may take to present what was issued. API servers look at their files once a minute at the latest, etcd at every greeting.
+/// Timeout until components present the new certificates. API servers check their files at least once a minute, etcd at
+/// every handshake.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(90);
-/// The pause between two looks at them.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Plans that follow one another before the run gives up; one is enough where nobody interferes.
+/// The most plans of a run before it gives up; one is enough if nothing interferes.
 const MOST_ROUNDS: usize = 4;
-/// Said of whatever is replaced: it is easily taken for more than it is.
+/// A note on every renewal, because it is easily mistaken for a revocation.
 const NOT_REVOKED: &str =
-    "certificates that are replaced stay valid until they end, wherever a copy of their key is: nothing revokes them";
+    "replaced certificates stay valid until they expire, for anyone with a copy of their key: nothing revokes them";
 
-/// What was renewed.
+/// The renewed certificates.
 #[derive(Debug, Default)]
 pub struct Renewed {
     /// How many certificates were issued, by host.
     pub issued: Vec<(HostName, usize)>,
-    /// Where the administrator's kubeconfig is, if it was made anew.
+    /// The path of the administrator's kubeconfig, if it was renewed.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -46,7 +50,7 @@ fn renewal(chosen: &Chosen) -> Renewal {
     Renewal { since_s: issued_since(OffsetDateTime::now_utc()), leaves: chosen.leaves.clone() }
 }
 
-/// What [`renew`] would do. Changes nothing.
+/// The plan of [`renew`]. Changes nothing.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -60,10 +64,10 @@ fn kept(state: State, places: &Places) -> Result<State, Failure> {
     if state.vault().is_some() { Ok(state) } else { Err(Failure::NoState { state: places.state.clone() }) }
 }
 
-/// Issues leaves anew, and the administrator's kubeconfig if that was chosen.
+/// Renews leaf certificates, and the administrator's kubeconfig if it was chosen.
 ///
 /// # Errors
-/// See [`Failure`]; hosts that are silent, and components that do not take up what was issued, are checks that do not pass.
+/// See [`Failure`]; unreachable hosts, and components that do not load the new certificates, are failing checks.
 pub async fn renew(
     session: &mut Session,
     chosen: &Chosen,
@@ -116,7 +120,7 @@ pub async fn renew(
     Ok(Renewed { issued: issued.into_iter().collect(), kubeconfig })
 }
 
-/// The administrator's kubeconfig anew, for which no host is needed.
+/// Renews the administrator's kubeconfig, for which no host is needed.
 ///
 /// # Errors
 /// State that is lost, unusable or in use.
@@ -129,7 +133,7 @@ pub fn renew_kubeconfig(desired: &Desired, places: &Places, sink: &Arc<dyn Sink>
     Ok(Renewed { kubeconfig, ..Renewed::default() })
 }
 
-/// Hosts that were asked for and did not answer.
+/// Requested hosts that did not answer.
 fn unreachable(look: &Round, chosen: &Chosen) -> Vec<Check> {
     let one = |host: &HostName| {
         let silence = look.facts.hosts.get(host)?.as_ref().err()?;
@@ -139,7 +143,7 @@ fn unreachable(look: &Round, chosen: &Chosen) -> Vec<Check> {
     chosen.leaves.keys().filter_map(one).collect()
 }
 
-/// Waits until components present what was issued; tells those that do not.
+/// Waits until components present the new certificates; returns a check for each that does not.
 pub(super) async fn taken_up(session: &Session, publics: &Publics, chosen: &Chosen) -> Vec<Check> {
     let begun = Instant::now();
     let hosts: Vec<HostName> = chosen.leaves.keys().cloned().collect();
@@ -154,7 +158,7 @@ pub(super) async fn taken_up(session: &Session, publics: &Publics, chosen: &Chos
             return behind.into_iter().map(|(host, certificate)| not_taken_up(host, &certificate)).collect();
         }
         if !said {
-            let doing = "waiting until what was issued is presented".to_owned();
+            let doing = "waiting until components present the new certificates".to_owned();
             session.sink.emit(Event::Phase { doing });
             said = true;
         }
@@ -162,7 +166,7 @@ pub(super) async fn taken_up(session: &Session, publics: &Publics, chosen: &Chos
     }
 }
 
-/// Certificates of these hosts in place of which something older is presented; those that kubelets see to are left out.
+/// Certificates of these hosts for which components still present an older one; those that kubelets renew are left out.
 async fn behind(session: &Session, publics: &Publics, hosts: &[HostName]) -> Vec<(HostName, Certificate)> {
     let older = |c: &Certificate| {
         let seen = c.presented.as_ref().map(|Presented { seen, .. }| seen);
@@ -180,7 +184,7 @@ fn not_taken_up(host: HostName, certificate: &Certificate) -> Check {
         host: Some(host),
         outcome: Outcome::Fail,
         detail: format!(
-            "{} was issued anew, and its component still presents the older one after {within} s",
+            "{} was renewed, but its component still presents the older one after {within} s",
             certificate.name
         ),
         hint: Some("restart that component on this host, one host at a time; hactl certs list".to_owned()),

@@ -1,6 +1,7 @@
-//! A store that has reached its quota: room is made, and the alarm taken off only where there is some.
+//! Frees space when etcd has exceeded its quota, and disarms the alarm once there is some.
 //!
-//! In: who is how full. Out: who is how full afterwards. Nothing that is stored is lost: what goes is what was replaced already.
+//! In: the database sizes of the members. Out: their sizes afterwards. No current data is lost: only superseded
+//! revisions are compacted.
 
 use super::bundles::{asked, machine};
 use super::{Failure, Session};
@@ -17,13 +18,13 @@ use crate::reconcile::{Ask, Choices};
 use crate::transport::Payload;
 use std::time::Duration;
 
-/// Written anew, a store takes seconds per GB.
+/// Timeout of a step; defragmentation takes seconds per GB.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// Makes room on all members, one after the other.
+/// Frees space on all members, one after the other.
 ///
 /// # Errors
-/// [`Refusal::StillFull`] where what is stored now fills the quota; then the alarm stays.
+/// [`Refusal::StillFull`] if the current data fills the quota; then the alarm stays.
 pub(super) async fn make_room(
     session: &Session,
     full: &[Fullness],
@@ -31,9 +32,9 @@ pub(super) async fn make_room(
     ask: &dyn Ask,
 ) -> Result<Vec<Fullness>, Failure> {
     if !choices.yes {
-        let what = "etcd forgets all but the newest value of every key, its members write their stores anew, one after \
-                    the other, and the alarm is taken off";
-        ask.yes("Go on?", what)?;
+        let what = "etcd is compacted to the newest value of every key, its members are defragmented one after the \
+                    other, and the alarm is disarmed";
+        ask.yes("Continue?", what)?;
     }
     let Some(first) = full.first() else { return Ok(Vec::new()) };
     make(session, &first.host, Room::Compact).await?;
@@ -42,7 +43,7 @@ pub(super) async fn make_room(
     }
     let mut now = fullness(session, full).await?;
     if now.iter().any(is_full) {
-        // Only the member that was asked has forgotten by then for certain; the others a moment later.
+        // Only the queried member is certain to have applied the compaction by then; the others may lag.
         for one in now.iter().filter(|one| is_full(one)) {
             make(session, &one.host, Room::Defragment).await?;
         }
@@ -55,14 +56,14 @@ pub(super) async fn make_room(
     Ok(now)
 }
 
-/// All voters that answer, if a member has the alarm that its store has reached its quota.
+/// All voters that answer, if a member has the alarm NOSPACE.
 pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
     let answers = asked(session, |host| host.is(Role::Etcd)).await;
     let views: Vec<_> = answers.into_iter().filter_map(|(host, facts)| Some((host, facts.ok()?.etcd?.view?))).collect();
     crate::plan::alarmed(views.iter().map(|(host, view)| (host, view)).collect())
 }
 
-/// Takes off the alarm that members' data differs, where it is on and all of them hold the same keys. Says whether it did.
+/// Disarms the alarm CORRUPT if all members hold the same data. Returns whether it did.
 pub(super) async fn disarmed(session: &Session, look: &Round) -> Result<bool, Failure> {
     let views = session
         .desired
@@ -73,7 +74,7 @@ pub(super) async fn disarmed(session: &Session, look: &Round) -> Result<bool, Fa
     match look.hashes(session).await {
         HashCheck::Same { members, .. } => {
             make(session, through, Room::Agreed).await?;
-            let text = format!("etcd's alarm CORRUPT is off: {members} members hold the same keys");
+            let text = format!("disarmed etcd's alarm CORRUPT: {members} members hold the same data");
             session.sink.emit(Event::Note { text });
             Ok(true)
         }
@@ -87,9 +88,9 @@ fn is_full(one: &Fullness) -> bool {
 
 async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Failure> {
     let doing = match room {
-        Room::Compact => format!("etcd forgets what was replaced (asked on {host})"),
-        Room::Defragment => format!("{host} writes its store anew"),
-        Room::Disarm | Room::Agreed => "etcd takes writes again".to_owned(),
+        Room::Compact => format!("compacting etcd (through {host})"),
+        Room::Defragment => format!("defragmenting etcd on {host}"),
+        Room::Disarm | Room::Agreed => "disarming etcd's alarm".to_owned(),
     };
     session.sink.emit(Event::Phase { doing });
     let etcd = session.desired.host(host).and_then(|host| crate::render::etcd_ask(&session.desired, host));
@@ -101,7 +102,7 @@ async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Fail
     }
 }
 
-/// How full the same members are now.
+/// The current database sizes of these members.
 async fn fullness(session: &Session, full: &[Fullness]) -> Result<Vec<Fullness>, Failure> {
     let mut answers = asked(session, |host| full.iter().any(|one| one.host == host.name)).await;
     let mut now = Vec::new();

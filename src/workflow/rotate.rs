@@ -1,8 +1,9 @@
-//! `hactl certs rotate`: another authority or key in place of one that is in use, and the cluster serves all the while.
+//! `hactl certs rotate`: replaces a CA or key that is in use, while the cluster serves.
 //!
-//! In: which. Out: how far it is. A stage is what the administrator's state says; `up` brings every host to it, and only when none is left
-//! behind comes the next: both are trusted, then the new one signs, then the old one is trusted no more. Killed at any moment, the same
-//! command goes on where it was, and `up` meanwhile does what the stage asks for and no more.
+//! In: the CA or key. Out: the stage that was reached. The administrator's state records the stage, and `up` brings
+//! every host to it. The next stage begins only when no host is left behind: first both CAs are trusted, then the new
+//! one signs, then the old one is no longer trusted. If the command is killed, it resumes at its stage when run again;
+//! `up` never changes the stage.
 
 use super::{Failure, Session, State, renew, up};
 use crate::kube::{rewrite, trusted};
@@ -20,41 +21,41 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// How long writing all Secrets anew may take: a hundred thousand take a quarter of it.
+/// Timeout of rewriting all Secrets: a hundred thousand take a quarter of it.
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(3600);
-/// How long an answer about tokens may take.
+/// Timeout of an API request for tokens.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long API servers may take to read a file anew and to say so: they look once a minute where nobody tells them.
+/// Timeout until API servers have reloaded a file and published it: they check it once a minute.
 const TOLD_WITHIN: Duration = Duration::from_secs(150);
-/// How long a pod may hold a token that the old key signed, seconds: kubelets fetch others when a day is over, whatever its life (kubelet,
-/// `pkg/kubelet/token`: `maxTTL`), and whoever has one reads its file again within minutes.
+/// How long a pod may hold a token that the old key signed, seconds: the kubelet replaces a token after a day, whatever
+/// its lifetime (kubelet, `pkg/kubelet/token`: `maxTTL`), and clients read the file again within minutes.
 const TOKENS_S: i64 = 25 * 3600;
 
-/// What is asked for.
+/// The options of the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotating {
-    /// Of what.
+    /// The CA or key.
     pub what: Rotatable,
-    /// Whether the old one goes although people or programs that hactl does not see may hold what was made with it.
+    /// Whether to remove the old one although people or programs unknown to hactl may hold credentials from it.
     pub finish: bool,
-    /// Whether nobody waits for what is in the hands of pods that run: tokens of the old key, the authority of before the last one.
+    /// Whether not to wait for credentials that running pods hold: tokens of the old key, or trust in the previous CA.
     pub at_once: bool,
 }
 
-/// How far it came.
+/// The result.
 #[derive(Debug)]
 pub struct Rotated {
-    /// Of what.
+    /// The CA or key.
     pub what: Rotatable,
-    /// Whether the old one is still trusted, for those whom hactl does not see.
+    /// Whether the old one is still trusted, for clients that hactl does not know.
     pub old_is_trusted: bool,
-    /// Secrets that were written anew.
+    /// Secrets that were rewritten.
     pub rewritten: usize,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
 }
 
-/// What [`rotate`] would do next: the stage that it is at, and what `up` would have to do for the next one. Changes nothing.
+/// The next step of [`rotate`]: its current stage, and the plan of `up` for the next one. Changes nothing.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -78,7 +79,7 @@ async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {
     Ok(look.plan(state, &Choices::default(), &session.desired)?)
 }
 
-/// Replaces one, as far as nobody loses what hactl cannot give anew.
+/// Replaces a CA or key, as far as no client loses a credential that hactl cannot reissue.
 ///
 /// # Errors
 /// See [`Failure`]; a host that does not answer ends it before the next stage.
@@ -96,7 +97,7 @@ pub async fn rotate(
     admit(session, &state, asked).await?;
     consent(&state, asked, choices, ask)?;
     let agreed = Choices { yes: true, ..choices.clone() };
-    // Where it goes on after a while, the inventory may have come to ask for other things, and those nobody has agreed to.
+    // After an interruption the inventory may have changed; those changes need consent of their own.
     let mut next = choices.clone();
     if state.contents().stage(what).is_none() {
         state.rotate(what, |cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
@@ -106,7 +107,7 @@ pub async fn rotate(
     loop {
         let stage = state.contents().stage(what);
         session.sink.emit(Event::Phase { doing: describe(what, stage) });
-        // It takes the state for itself.
+        // `up` holds the state itself.
         drop(held);
         drop(state);
         let summary = Box::pin(up(session, &next, ask)).await?;
@@ -148,22 +149,22 @@ pub async fn rotate(
                 })?;
                 return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig });
             }
-            // Somebody else's run has ended it meanwhile.
+            // Another run has finished it in the meantime.
             None => return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig }),
         }
     }
 }
 
-/// What the next stage is about, for whoever waits.
+/// The next stage, for a person who waits.
 fn describe(what: Rotatable, stage: Option<Stage>) -> String {
     match stage {
-        Some(Stage::Spread) => format!("{what}: every host learns of the new one; the old one is still in use"),
-        Some(Stage::Issued) => format!("{what}: the new one comes into use; the old one is still trusted"),
-        Some(Stage::Ending) | None => format!("{what}: the old one goes"),
+        Some(Stage::Spread) => format!("{what}: distributing the new one to every host; the old one is still in use"),
+        Some(Stage::Issued) => format!("{what}: putting the new one into use; the old one is still trusted"),
+        Some(Stage::Ending) | None => format!("{what}: removing the old one"),
     }
 }
 
-/// Whether it may go on from where it is.
+/// Refuses a rotation that cannot begin or continue now.
 async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), Failure> {
     let what = asked.what;
     let refuse = |why: NoRotation| Err(Refusal::CannotRotate { what, why }.into());
@@ -179,7 +180,7 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
         return refuse(NoRotation::Brought);
     }
     let under_way = &state.contents().rotations.under_way;
-    // The intermediate goes along with the authority above it.
+    // The intermediate CA is rotated together with the CA above it.
     let concerned =
         |other: &Rotatable| *other != what && (other.along().contains(&what) || what.along().contains(other));
     let above = |other: &Rotatable| !what.along().contains(other) || !under_way.contains_key(&what);
@@ -208,8 +209,8 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
     if waits { refuse(NoRotation::TooYoung { left_s }) } else { Ok(()) }
 }
 
-/// How long pods may hold tokens of the old key still, seconds, counted from when no API server signed by it any more; none where no new
-/// one signs yet.
+/// How long pods may still hold tokens of the old key, seconds, since the last API server stopped signing with it; 0 if
+/// the new key does not sign yet.
 fn tokens_left_s(state: &State) -> i64 {
     let turn = state.contents().rotations.under_way.get(&Rotatable::ServiceAccount);
     let issued = turn.filter(|turn| turn.stage == Stage::Issued);
@@ -227,27 +228,27 @@ fn consent(state: &State, asked: Rotating, choices: &Choices, ask: &dyn Ask) -> 
             "control planes and kubelets are restarted in turn at each of its stages"
         }
         Rotatable::KubeletServingCa => {
-            "control planes are restarted in turn at each of its stages, and kubelets once; `kubectl logs` and `exec` have nothing of a Node for \
-             the seconds in which its kubelet asks for its next certificate"
+            "control planes are restarted in turn at each of its stages, and kubelets once; `kubectl logs` and `exec` \
+             do not work for a Node for seconds, while its kubelet requests its next certificate"
         }
         Rotatable::EtcdCa => "etcd's members and API servers are restarted in turn, twice",
         Rotatable::FrontProxyCa => "nothing is restarted",
         Rotatable::ServiceAccount => "API servers and controller managers are restarted in turn at each of its stages",
         Rotatable::Encryption => {
-            "API servers are restarted in turn at each of its stages, and every Secret is written anew"
+            "API servers are restarted in turn at each of its stages, and every Secret is rewritten"
         }
     };
     let ends = match (what, asked.finish) {
-        (Rotatable::ClusterCa, true) => "; kubeconfigs that were given to people end with it",
-        (Rotatable::SigningCa, true) => "; certificates that people had the API sign end with it",
-        (Rotatable::ServiceAccount, true) => "; tokens that were copied out of the cluster end with it",
+        (Rotatable::ClusterCa, true) => "; kubeconfigs that were given to people become invalid",
+        (Rotatable::SigningCa, true) => "; certificates that people had the API sign become invalid",
+        (Rotatable::ServiceAccount, true) => "; tokens that were copied out of the cluster become invalid",
         _ => "",
     };
-    let begun = if state.contents().stage(what).is_some() { "goes on with" } else { "begins" };
-    Ok(ask.yes("Go on?", &format!("this {begun} replacing {what}: {restarts}{ends}"))?)
+    let begun = if state.contents().stage(what).is_some() { "resumes" } else { "starts" };
+    Ok(ask.yes("Continue?", &format!("this {begun} the rotation of {what}: {restarts}{ends}"))?)
 }
 
-/// Waits until whatever serves with a certificate presents the one that lies there.
+/// Waits until every component presents the certificate that is in its file.
 async fn presented(session: &Session, state: &State) -> Result<(), Failure> {
     let chosen: Chosen = pki::choose(&session.desired, &[], &[])?;
     let behind = renew::taken_up(session, &state.publics(), &chosen).await;
@@ -258,16 +259,17 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
     let access = state.api_access()?;
     let client = crate::reconcile::api_client(session, &access).await?;
     let sink = Arc::clone(&session.sink);
-    sink.emit(Event::Phase { doing: "writing all Secrets anew, by the new key".to_owned() });
+    sink.emit(Event::Phase { doing: "rewriting all Secrets with the new key".to_owned() });
     let told = |done: usize, of: usize| {
         if done.is_multiple_of(500) {
-            sink.emit(Event::Phase { doing: format!("writing all Secrets anew, by the new key: {done} of {of}") });
+            sink.emit(Event::Phase { doing: format!("rewriting all Secrets with the new key: {done} of {of}") });
         }
     };
     Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, told).await?)
 }
 
-/// Aggregated API servers must trust the next front proxy before API servers come to them as that: API servers tell them by an object.
+/// Waits until aggregated API servers can trust the next front proxy CA, before API servers use it: API servers publish
+/// it in an object.
 async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::FrontProxyCa) else { return Ok(()) };
@@ -275,7 +277,8 @@ async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(
     Ok(trusted::holds(&client, &turn.other.public, Instant::now() + TOLD_WITHIN).await?)
 }
 
-/// API servers add what they trust to that object and take nothing out: aggregated API servers would trust the old one for ever.
+/// Removes old CAs from that object: API servers only add CAs to it, so aggregated API servers would trust the old ones
+/// forever.
 async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
     let under_way = &state.contents().rotations.under_way;
     let of = |what: &Rotatable| under_way.get(what).filter(|turn| turn.other.public.contains("CERTIFICATE"));
@@ -287,7 +290,7 @@ async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<
     Ok(trusted::forget(&client, &old, Instant::now() + TOLD_WITHIN).await?)
 }
 
-/// Tokens in Secrets do not end by themselves, and nobody else gives their holders others.
+/// Replaces the tokens in Secrets, which do not expire and which nothing else renews.
 async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::ServiceAccount) else { return Ok(()) };
@@ -297,7 +300,7 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
     let until = Instant::now() + PATIENCE;
     for secret in rewrite::tokens(&client, &kid, until).await? {
         rewrite::renew_token(&client, &secret, until).await?;
-        let text = format!("{secret} gets another token: copies of the one that it held end now");
+        let text = format!("{secret} gets another token: copies of the previous one are invalid now");
         session.sink.emit(Event::Warning { text });
     }
     Ok(())

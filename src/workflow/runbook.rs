@@ -1,6 +1,7 @@
-//! `hactl runbook`: what to do when this very cluster is lost, from what its hosts say now.
+//! `hactl runbook`: how to recover this cluster, with the current facts of its hosts.
 //!
-//! Needs neither quorum, nor the API, nor the administrator's state, nor even a host that answers: what is not known is said to be.
+//! It needs neither quorum, nor the API, nor the administrator's state, nor a host that answers: it says which facts
+//! are unknown.
 
 use super::bundles::asked;
 use super::{Failure, Session};
@@ -9,7 +10,7 @@ use crate::report::runbook::{About, Answers, runbook as printed};
 /// Prints it.
 ///
 /// # Errors
-/// A value of the inventory that cannot stand in it.
+/// A value of the inventory that cannot be in it.
 pub async fn runbook(session: &Session, about: &About) -> Result<String, Failure> {
     let mut answers: Answers =
         session.unreachable.iter().map(|(host, silence)| (host.clone(), Err(silence.why.clone()))).collect();

@@ -1,7 +1,8 @@
-//! The secrets of a cluster that this side knows: the one list from which everything is made safe that leaves the house.
+//! The secrets of a cluster that this machine knows: the only list by which secrets are removed from output.
 //!
-//! In: the state, what the inventory names, what a person typed. Out: a [`Known`]. A state that cannot be opened is read file by file: what is
-//! broken must not leak. Hosts have a list of their own, [`crate::model::support::SECRETS`], and strike out what lies there before they answer.
+//! In: the state, the files that the inventory names, typed passwords. Out: a [`Known`]. A state that cannot be opened
+//! is read file by file, so that a damaged state does not leak. Hosts have their own list,
+//! [`crate::model::support::SECRETS`], and redact their secrets before they answer.
 
 use super::{Session, State};
 use crate::model::attached::Attached;
@@ -15,9 +16,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where secrets come from.
+/// The sources of secrets.
 struct Sources<'a> {
-    /// Authorities and keys, where the state can be opened.
+    /// CAs and keys, if the state can be opened.
     state: Option<&'a State>,
     /// The state directory.
     dir: &'a Path,
@@ -60,7 +61,7 @@ fn all(of: &Sources<'_>) -> Known {
         let plain = decoded(login.reveal());
         let (user, password) = plain.reveal().split_once(':').unwrap_or_default();
         known.value(password);
-        // Of object storage, what stands for the user is half of the key.
+        // In object storage, the user is half of the key.
         if at == SCHEME {
             known.value(user);
         }
@@ -77,7 +78,7 @@ fn all(of: &Sources<'_>) -> Known {
     known
 }
 
-/// What the files of a state directory hold, each by itself.
+/// The secrets in the files of a state directory, each read separately.
 fn of_files(dir: &Path, known: &mut Known) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -94,7 +95,7 @@ fn of_files(dir: &Path, known: &mut Known) {
     }
 }
 
-/// The strings below what is called private or retired.
+/// The strings below the keys `private` and `retired`.
 fn privates(value: &Value, secret: bool, known: &mut Known) {
     match value {
         Value::String(text) if secret => known.value(text),
@@ -107,7 +108,7 @@ fn privates(value: &Value, secret: bool, known: &mut Known) {
     }
 }
 
-/// What cannot be read holds nothing that could have been read before.
+/// The content of a file; empty if it cannot be read, because then it cannot have been output either.
 fn text(path: &Path) -> Secret<String> {
     Secret::new(fs::read_to_string(path).unwrap_or_default())
 }
@@ -127,7 +128,7 @@ mod tests {
     use crate::support::Archive;
     use std::io::Read as _;
 
-    /// Everything that a cluster can have, each with a canary: state, passwords, keys of object storage.
+    /// All secrets that a cluster can have, each with a canary: state, passwords, keys of object storage.
     struct World {
         folder: tempfile::TempDir,
         attached: Attached,
@@ -140,7 +141,7 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let dir = folder.path().join("state");
             let cluster = "lab".parse().expect("a name");
-            let mut state = State::create(&dir, &cluster, Brought::default()).expect("there is room");
+            let mut state = State::create(&dir, &cluster, Brought::default()).expect("there is space");
             let old = Secret::new(STANDARD.encode([7; 32]));
             let older = Secret::new(STANDARD.encode([8; 32]));
             let next = pki::found(&cluster, Brought::default(), time::OffsetDateTime::now_utc()).expect("keys");
@@ -201,7 +202,7 @@ mod tests {
             })
         }
 
-        /// A page on which each stands as it is, in base64, in JSON, and with its lines apart.
+        /// A page with each as it is, in base64, in JSON, and with its lines apart.
         fn page(&self) -> String {
             let each = self.canaries.iter().flat_map(|(_, canary)| {
                 let lines = canary.lines().map(|line| format!("host x: {line}")).collect::<Vec<_>>().join("\n");
@@ -210,7 +211,7 @@ mod tests {
             each.collect::<Vec<_>>().join("\nand\n")
         }
 
-        /// Whose secret is left in a text: any line of it that says enough.
+        /// The secrets that are left in a text: any line of them that reveals enough.
         fn left(&self, text: &str) -> Vec<&str> {
             let found = self.canaries.iter().filter(|(_, canary)| {
                 let mut lines = canary.lines().filter(|line| line.len() >= 8 && !line.starts_with("-----"));
@@ -226,9 +227,9 @@ mod tests {
         assert_eq!(world.left(&world.page()).len(), world.canaries.len(), "each is there before");
         let at = world.folder.path().join("bundle.tar.zst");
         let mut archive =
-            Archive::create(&at, "x", &world.known(), time::OffsetDateTime::UNIX_EPOCH).expect("there is room");
-        archive.add("page.txt", &world.page(), 0).expect("there is room");
-        archive.finish().expect("there is room");
+            Archive::create(&at, "x", &world.known(), time::OffsetDateTime::UNIX_EPOCH).expect("there is space");
+        archive.add("page.txt", &world.page(), 0).expect("there is space");
+        archive.finish().expect("there is space");
         let mut text = String::new();
         let file = zstd::Decoder::new(fs::File::open(&at).expect("it is there")).expect("zstd");
         let mut tar = tar::Archive::new(file);

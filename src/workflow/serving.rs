@@ -1,7 +1,9 @@
-//! A CA of their own for kubelets' serving certificates, in clusters that were made when the signing intermediate still signed those.
+//! Introduces a separate CA for kubelets' serving certificates in clusters in which the signing intermediate still
+//! signs them.
 //!
-//! In: the state, what `up` has just seen. Out: the state at the next stage of that rotation, which `up` then brings to all hosts: API servers
-//! trust the new CA beside the old one; it signs, and every kubelet gets another certificate; the old one is trusted for kubelets no more.
+//! In: the state, the facts that `up` has just observed. Out: the state at the next stage of that rotation, which `up`
+//! then brings to all hosts: API servers trust the new CA beside the old one; it signs, and every kubelet gets another
+//! certificate; the old one is no longer trusted for kubelets.
 
 use super::{Failure, Session, State};
 use crate::model::desired::Desired;
@@ -13,25 +15,28 @@ use crate::model::target::KUBELET_SERVES_WITH;
 use crate::observe::Wait;
 use crate::pki::rotate;
 use crate::reconcile::Round;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const WHAT: Rotatable = Rotatable::KubeletServingCa;
-/// How long kubelets may take to get their next certificate: they ask within seconds, and the approver looks every three.
+/// Timeout until kubelets have their next certificate: they request it within seconds, and the approver polls every
+/// three seconds.
 const ISSUED_WITHIN: Duration = Duration::from_secs(90);
-/// The pause between two looks at them.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Said before it begins.
-pub(super) const BEGINS: &str = "kubelets' serving certificates get a CA of their own, which nobody trusts for the API: API servers learn of it first, \
-                                 then it signs and every kubelet gets another certificate, and then the old one is trusted for them no more";
+/// The note before it begins.
+pub(super) const BEGINS: &str = "kubelets' serving certificates get a separate CA, which is not trusted for the API: \
+                                 first API servers trust it, then it signs and every kubelet gets another \
+                                 certificate, then the old one is no longer trusted for kubelets";
 
-/// Whether the cluster is to get one. Not while what signs until then is being replaced itself.
+/// Whether the cluster needs one. Not while the CA that signs now is being rotated itself.
 pub(super) fn lacks(state: &State) -> bool {
     let contents = state.contents();
     let under_way = [WHAT, Rotatable::SigningCa, Rotatable::ClusterCa];
     contents.kubelet_serving.is_none() && under_way.into_iter().all(|what| contents.stage(what).is_none())
 }
 
-/// Makes it where the cluster lacks one.
+/// Creates it if the cluster has none.
 pub(super) fn begin(session: &Session, state: &mut State) -> Result<(), Failure> {
     if !lacks(state) {
         return Ok(());
@@ -40,7 +45,7 @@ pub(super) fn begin(session: &Session, state: &mut State) -> Result<(), Failure>
     state.rotate(WHAT, |cluster, contents, now| rotate::begin(cluster, contents, WHAT, now))
 }
 
-/// Goes on to the next stage when every host is at this one. Says whether there is anything to do for it.
+/// Starts the next stage when every host has reached this one. Returns whether `up` has to run for it.
 pub(super) async fn advance(session: &Session, seen: &Facts) -> Result<bool, Failure> {
     let Some(mut state) = State::open(&session.places.state, &session.desired.cluster)? else { return Ok(false) };
     let Some(stage) = state.contents().stage(WHAT) else { return Ok(false) };
@@ -52,8 +57,8 @@ pub(super) async fn advance(session: &Session, seen: &Facts) -> Result<bool, Fai
             if !behind.is_empty() {
                 let names: Vec<&str> = behind.iter().map(HostName::as_str).collect();
                 let text = format!(
-                    "the kubelet of {} has no serving certificate of {WHAT} yet, so the old one is still trusted for kubelets: journalctl -u kubelet \
-                     -u hactl-approver there; then hactl up",
+                    "the kubelet of {} has no serving certificate of {WHAT} yet, so the old one is still trusted for \
+                     kubelets: journalctl -u kubelet -u hactl-approver there; then hactl up",
                     names.join(", ")
                 );
                 session.sink.emit(Event::Warning { text });
@@ -76,7 +81,7 @@ pub(super) async fn advance(session: &Session, seen: &Facts) -> Result<bool, Fai
     Ok(true)
 }
 
-/// Waits until every kubelet has a certificate of the CA that signs now; names those that have none.
+/// Waits until every kubelet has a certificate of the CA that signs now; returns the hosts without one.
 async fn wait(session: &Session, state: &State, seen: &Facts) -> Result<Vec<HostName>, Failure> {
     let (begun, signer) = (Instant::now(), &state.publics().kubelet_serving.id);
     let mut behind = lagging(&session.desired, |host| seen.host(host), signer);
@@ -93,7 +98,7 @@ async fn wait(session: &Session, state: &State, seen: &Facts) -> Result<Vec<Host
     Ok(behind)
 }
 
-/// The Nodes that serve with what somebody else signed, or with nothing, and those that say nothing.
+/// The Nodes with a certificate of another CA or with none, and those that do not answer.
 fn lagging<'a>(desired: &Desired, of: impl Fn(&HostName) -> Option<&'a HostFacts>, signer: &str) -> Vec<HostName> {
     let has = |host: &HostName| {
         let file = of(host).and_then(|found| found.certificates.files.get(KUBELET_SERVES_WITH)?.first());
@@ -158,6 +163,6 @@ mod tests {
         }
         let lag = lagging(&desired, |host| facts.get(host), "new");
         assert_eq!(lag, [desired.hosts[1].name.clone(), desired.hosts[2].name.clone()]);
-        assert_eq!(lagging(&desired, |_| None, "new").len(), 3, "silence is no certificate");
+        assert_eq!(lagging(&desired, |_| None, "new").len(), 3, "no answer is no certificate");
     }
 }

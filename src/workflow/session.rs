@@ -1,6 +1,6 @@
-//! What every workflow starts with: the hosts of a run, and what the administrator has beside them.
+//! The input of every workflow: the hosts of a run, and the administrator's files.
 //!
-//! In: a loaded inventory, and how hosts are reached. Out: a [`Session`]: a [`Fleet`] with the administrator's files.
+//! In: a loaded inventory, and how to connect to hosts. Out: a [`Session`]: a [`Fleet`] with the administrator's files.
 
 use super::state::Given;
 use super::{Failure, State};
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Where things are on the administrator's machine.
+/// The paths on the administrator's machine.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// The administrator's state for this cluster.
@@ -27,14 +27,14 @@ pub struct Places {
     pub bundles: PathBuf,
 }
 
-/// The hosts of a run, and what the administrator has beside them. It is used as the fleet that it has.
+/// The hosts of a run, and the administrator's files. It dereferences to its fleet.
 pub struct Session {
     fleet: Fleet,
-    /// What is in the files that the inventory names.
+    /// The contents of the files that the inventory names.
     pub attached: Arc<Attached>,
     /// The inventory as it was read.
     pub inventory: String,
-    /// Where things are.
+    /// The paths on this machine.
     pub places: Places,
     /// The password for sudo that a person typed for this run.
     pub sudo_password: Option<Arc<Secret<String>>>,
@@ -70,7 +70,7 @@ impl Session {
         Ok(Self { fleet, attached, inventory, places, sudo_password: access.sudo_password.clone() })
     }
 
-    /// What the state needs of the administrator's files to speak for the cluster.
+    /// The administrator's files that the state uses as `Authority`.
     fn given(&self) -> Given {
         Given {
             attached: Arc::clone(&self.attached),
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// The administrator's state; made when there is none, unless a host says that the cluster lives.
+    /// The administrator's state; created if there is none, unless a host reports that it belongs to a cluster.
     ///
     /// # Errors
     /// State that is lost or unusable.
@@ -108,9 +108,7 @@ impl Session {
             self.sink.emit(Event::Warning { text: text.clone() });
         }
         if make {
-            self.sink.emit(Event::Note {
-                text: format!("making certificate authorities and keys in {}", self.places.state.display()),
-            });
+            self.sink.emit(Event::Note { text: format!("creating CAs and keys in {}", self.places.state.display()) });
             State::create(&self.places.state, &self.desired.cluster, brought).map(|state| state.with(self.given()))
         } else {
             State::ephemeral(&self.desired.cluster, brought).map(|state| state.with(self.given()))
@@ -120,7 +118,7 @@ impl Session {
     /// The bundle of the wanted Kubernetes version.
     ///
     /// # Errors
-    /// It is not there.
+    /// It does not exist.
     pub fn bundle(&self) -> Result<Bundle, Failure> {
         Ok(Bundle::open(&self.places.bundles, &self.desired.versions.kubernetes)?)
     }

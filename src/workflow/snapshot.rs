@@ -1,7 +1,7 @@
 //! `hactl snapshot`: take, list, verify, prune.
 //!
-//! Bundles live on the etcd hosts, each of which takes its own by a timer; nothing here is needed for that. In: a session, or a file and
-//! an identity. Out: what was taken, found, proven.
+//! Snapshots are stored on the etcd hosts; a timer on each host takes them without this code. In: a session, or a file
+//! and an identity. Out: a snapshot, a list, or the result of a verification.
 
 use super::away::{Fetched, local};
 use super::bundles::{Listed, asked, fetch, identities, list, machine, newest, ours, scratch, verify};
@@ -18,25 +18,26 @@ use crate::transport::{HostError, Payload, Progress};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// How long a host may take to take one, proof included: seconds per GB.
+/// Timeout of taking one, including the test restore: seconds per GB.
 const TAKE: Duration = Duration::from_secs(1800);
-/// How long a host may take to drop what is not kept: longer than it waits for a share that is dead.
+/// Timeout of pruning: longer than a host waits for an unreachable share.
 const PRUNED: Duration = Duration::from_secs(90);
 
-/// A bundle that was taken.
+/// A snapshot that was taken.
 #[derive(Debug)]
 pub struct Taken {
-    /// On which host.
+    /// Its host.
     pub host: HostName,
-    /// What it is.
+    /// Its metadata.
     pub bundle: BundleFact,
-    /// Where it was fetched to.
+    /// The path to which it was fetched.
     pub fetched: Option<PathBuf>,
 }
 
-/// Takes a bundle on one host: the one named, or one whose member follows. Fetches it when there is a place for it.
+/// Takes a snapshot on the named host, or on one whose member is a follower. Fetches it to `to`, if given.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -46,7 +47,7 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
         None => follower(session).await?,
     };
     let machine = machine(session, &host)?;
-    session.sink.emit(Event::Phase { doing: format!("{host} takes a recovery bundle") });
+    session.sink.emit(Event::Phase { doing: format!("taking a snapshot on {host}") });
     let watch = |progress: Progress| {
         if let Progress::Waiting(on) = progress {
             session.sink.emit(Event::Phase { doing: format!("{host} waits for {on}") });
@@ -61,7 +62,7 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
             bundle
         }
         Ok(_) => return Err(Failure::Odd(host.clone())),
-        Err(error) => return Err(not_done(&host, "take a recovery bundle", &error)),
+        Err(error) => return Err(not_done(&host, "take a snapshot", &error)),
     };
     let fetched = match to {
         Some(to) => {
@@ -85,7 +86,7 @@ fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
     }
 }
 
-/// An etcd host that answers and whose member does not lead, if there is one.
+/// An etcd host that answers, preferably one whose member is not the leader.
 async fn follower(session: &Session) -> Result<HostName, Failure> {
     let mut second = None;
     for (host, answer) in asked(session, |host| host.is(Role::Etcd)).await {
@@ -98,33 +99,33 @@ async fn follower(session: &Session) -> Result<HostName, Failure> {
     second.ok_or(Failure::NoMember)
 }
 
-/// What was found out about a bundle.
+/// The result of verifying a snapshot.
 #[derive(Debug)]
 pub struct Verified {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
-    /// What it says.
+    /// Its manifest.
     pub manifest: Manifest,
-    /// Who signed it.
+    /// Its signer.
     pub signed: Authenticity,
-    /// Whether a state was there to know the CA; else the one in the bundle itself was asked.
+    /// Whether the CA is that of a state; otherwise it is the one in the snapshot itself.
     pub known: bool,
-    /// What restoring it just now showed, where that was asked for, and on which host.
+    /// The host and result of the test restore, if one was requested.
     pub restored: Option<(HostName, Proof)>,
 }
 
-/// How a bundle is verified.
+/// How a snapshot is verified.
 #[derive(Debug, Clone, Copy)]
 pub struct Verifying<'a> {
-    /// What opens it; `None`: the identity in the state directory.
+    /// The identity that decrypts it; `None`: the one in the state directory.
     pub identity: Option<&'a Path>,
-    /// Whether it is restored as well.
+    /// Whether it is also restored.
     pub deep: bool,
-    /// Whether one without a signature will do.
+    /// Whether an unsigned one is accepted.
     pub accept_unsigned: bool,
 }
 
-/// Verifies the newest bundle of the hosts, or of one.
+/// Verifies the newest snapshot of the hosts, or of one.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -138,18 +139,19 @@ pub async fn verify_newest(
     verify_file(session, fetched.path(), how).await
 }
 
-/// What is done with a bundle that is verified.
+/// How thoroughly a snapshot is verified.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum VerifyScope {
-    /// Every byte is looked at here.
+    /// Every byte is verified here.
     Bytes,
-    /// And it is restored on a host, which changes nothing there.
+    /// It is also restored on a host, which changes nothing there.
     Restored,
-    /// And the host remembers it as a drill.
+    /// The host also records that as a drill.
     Drilled,
 }
 
-/// Fetches the bundle that a person named, by its name or its host's, or the newest: a host's own, or a copy that is newer or the only one.
+/// Fetches the snapshot named by its own or its host's name, or the newest: a host's own, or a copy that is newer or
+/// the only one.
 async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Failure> {
     let listed = list(session).await?;
     let own = chosen(&listed, named);
@@ -176,7 +178,8 @@ async fn there(session: &Session, named: Option<&Named>) -> Result<Fetched, Fail
     }
 }
 
-/// Verifies a bundle in a file, or in object storage or a directory of a host by its address; `deep` restores it on a host, beside whatever runs there.
+/// Verifies a snapshot in a file, or by its address in object storage or in a directory of a host; `deep` also restores
+/// it on a host, beside the running member.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -201,24 +204,25 @@ async fn verified(
     Ok(Verified { path, manifest: bundle.claimed.manifest, signed, known: trust.is_some(), restored })
 }
 
-/// What a drill showed.
+/// The result of a drill.
 #[derive(Debug)]
 pub struct Drilled {
-    /// The bundle.
+    /// The snapshot.
     pub manifest: Manifest,
-    /// Where it was restored.
+    /// The host on which it was restored.
     pub host: HostName,
-    /// What that showed.
+    /// The result of the restore.
     pub proof: Proof,
-    /// From the first question until the restored etcd answered, all bytes and keys checked.
+    /// Time from the first query until the restored etcd answered, with all bytes and keys verified.
     pub took: Duration,
 }
 
-/// The way of a recovery from a bundle with nothing live touched: found, fetched, opened with the identity, its keys looked at and compared with this
-/// cluster's, brought to a host whose member runs and restored there on sockets and in a folder of its own. The host remembers it for `status`.
+/// Rehearses a recovery without touching anything live: finds a snapshot, fetches it, decrypts it with the identity,
+/// compares its keys with this cluster's, sends it to a host whose member runs, and restores it there on separate
+/// sockets and in a separate directory. The host records it for `status`.
 ///
 /// # Errors
-/// What would have stood in the way of a real one; no member that runs.
+/// The problem that would have prevented a real recovery; no member runs.
 pub async fn drill(
     session: &mut Session,
     from: Option<&str>,
@@ -242,7 +246,7 @@ pub async fn drill(
     Ok(Drilled { manifest: verified.manifest, host, proof, took: begun.elapsed() })
 }
 
-/// The bundle that a person named, by its name or its host's; the newest.
+/// The snapshot named by its own or its host's name, or the newest.
 fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName, &'a BundleFact), Unusable> {
     let other = |what: &dyn std::fmt::Display| Unusable::Bundle(BundleError::Other(PathBuf::from(what.to_string())));
     match named {
@@ -259,14 +263,14 @@ fn chosen<'a>(listed: &'a Listed, named: Option<&Named>) -> Result<(&'a HostName
     }
 }
 
-/// Restores the snapshot of a bundle on a host, on sockets and in a folder of its own.
+/// Restores a snapshot on a host, on separate sockets and in a separate directory.
 async fn rehearse(
     session: &mut Session,
     bundle: &Bundle,
     identities: &Arc<Identities>,
     depth: VerifyScope,
 ) -> Result<(HostName, Proof), Failure> {
-    // What it shows is of this cluster, so it must be of this one; without a state nobody can tell.
+    // The result is reported for this cluster, so the snapshot must be from it; without a state this is unknown.
     if let Ok(state) = session.state(false).await
         && state.vault().is_some()
     {
@@ -275,12 +279,12 @@ async fn rehearse(
     session.lock("snapshot verify").await?;
     let host = follower(session).await?;
     let machine = machine(session, &host)?;
-    session.sink.emit(Event::Phase { doing: format!("restoring it on {host} for proof") });
+    session.sink.emit(Event::Phase { doing: format!("restoring it on {host} as a test") });
     let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
-    // It was opened here once already, to its last byte; now it is opened while it is sent, and lies open nowhere here.
+    // It was verified before; now it is decrypted while it is sent, so it is never stored in plain text here.
     let feed = Payload::Sealed(bundle.feed(Arc::clone(identities)));
-    let failed = |error| not_done(&host, "restore the bundle for proof", &error);
+    let failed = |error| not_done(&host, "restore the snapshot as a test", &error);
     machine.call(deliver, feed, TAKE, &|_| {}).await.map_err(failed)?;
     let drill = (depth == VerifyScope::Drilled).then_some(taken);
     match machine.call(Op::Rehearse { snapshot, drill }, Payload::None, TAKE, &|_| {}).await.map_err(failed)? {
@@ -289,13 +293,13 @@ async fn rehearse(
                 return Ok((host, proof));
             }
             let path = bundle.path().to_owned();
-            Err(Unusable::Bundle(BundleError::Damaged { path, what: "what it restores to" }).into())
+            Err(Unusable::Bundle(BundleError::Damaged { path, what: "the restored data" }).into())
         }
         _ => Err(Failure::Odd(host.clone())),
     }
 }
 
-/// Drops the bundles that are not kept any more, on every etcd host that answers.
+/// Deletes expired snapshots on every etcd host that answers.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -311,7 +315,7 @@ pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>,
             Ok(_) => Failure::Odd(host.name.clone()),
             Err(error) => Failure::Host { host: host.name.clone(), error: Box::new(error) },
         };
-        // One host's trouble keeps no other from it.
+        // A failure on one host does not affect the others.
         session.sink.emit(Event::Warning { text: failure.to_string() });
         first.get_or_insert(failure);
     }

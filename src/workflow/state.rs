@@ -1,4 +1,4 @@
-//! The administrator's state as the workflows use it: authorities and keys, kept in a vault, or made up for a plan
+//! The administrator's state as the workflows use it: CAs and keys, from the state directory, or in memory for a plan
 //! that must leave no trace.
 
 use super::Failure;
@@ -28,14 +28,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-/// How often positions of members are noted at the most, milliseconds.
+/// The shortest interval between two records of members' positions, milliseconds.
 const NOTED_EVERY_MS: i64 = 3_600_000;
 
-/// Authorities and keys.
-/// What the administrator has beside the state, for which it speaks.
+/// The administrator's files beside the state.
 #[derive(Default)]
 pub(super) struct Given {
-    /// What is in the files that the inventory names.
+    /// The contents of the files that the inventory names.
     pub attached: Arc<Attached>,
     /// The inventory as it was read.
     pub inventory: String,
@@ -50,7 +49,7 @@ pub struct State {
     cluster: ClusterName,
     kept: Kept,
     pub(super) given: Given,
-    /// Whether this run may write into the vault.
+    /// Whether this run may write into the state directory.
     held: AtomicBool,
 }
 
@@ -63,7 +62,7 @@ impl State {
     fn of(cluster: ClusterName, kept: Kept) -> Self {
         Self { cluster, kept, given: Given::default(), held: AtomicBool::new(false) }
     }
-    /// The same, speaking for what the administrator has beside it.
+    /// The same state with the administrator's other files.
     #[must_use]
     pub(super) fn with(mut self, given: Given) -> Self {
         self.given = given;
@@ -73,24 +72,24 @@ impl State {
     pub(super) fn bundle(&self, desired: &Desired) -> Result<Bundle, Failure> {
         Ok(Bundle::open(&self.given.bundles, &desired.versions.kubernetes)?)
     }
-    /// The snapshots of recoveries on this side.
+    /// The snapshots of recoveries on this machine.
     pub(super) fn recovery_snapshots(&self) -> Recoveries {
         Recoveries::of(&self.given.recoveries, &self.given.recoveries.join(IDENTITY))
     }
-    /// The state in a folder; `None` when there is none.
+    /// The state in a directory; `None` if there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
         let vault = StateDir::open(dir, cluster)?;
         Ok(vault.map(|vault| Self::of(cluster.clone(), Kept::InVault(Box::new(vault)))))
     }
-    /// New authorities and keys, kept in a folder.
+    /// New CAs and keys, stored in a directory.
     pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
         let vault = StateDir::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
         Ok(Self::of(cluster.clone(), Kept::InVault(Box::new(vault))))
     }
-    /// The state as it is on disk now, held as this one is.
+    /// The current state on disk, held like this one.
     ///
     /// # Errors
-    /// State that is gone or unusable.
+    /// The state is lost or unusable.
     pub fn again(&self) -> Result<Self, Failure> {
         let Some(vault) = self.vault() else { return Err(Failure::NoState { state: PathBuf::from("memory") }) };
         let dir = vault.dir().to_owned();
@@ -98,10 +97,10 @@ impl State {
         again.held.store(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(again)
     }
-    /// Brings a rotation to another stage; on disk before this returns.
+    /// Changes the stage of a rotation; on disk before this returns.
     ///
     /// # Errors
-    /// What cannot be made or written.
+    /// A key or file cannot be created.
     pub fn rotate(
         &mut self,
         what: Rotatable,
@@ -113,10 +112,10 @@ impl State {
         }
         self.record(Entry::Rotation { what, stage: self.contents().stage(what) })
     }
-    /// The same for this run alone.
+    /// The same in memory, for this run only.
     ///
     /// # Errors
-    /// What cannot be made.
+    /// A key cannot be created.
     pub fn suppose(
         &mut self,
         step: impl FnOnce(&ClusterName, &mut Contents, OffsetDateTime) -> Result<(), PkiError>,
@@ -127,29 +126,29 @@ impl State {
             Kept::InMemory(contents) => Ok(step(&self.cluster, contents, now)?),
         }
     }
-    /// Authorities and keys that were carried in a bundle. Whoever has those had a cluster: empty disks are a loss.
+    /// CAs and keys from a snapshot. They prove that there was a cluster, so empty disks are a loss.
     pub fn rebuilt(dir: &Path, carried: Carried) -> Result<Self, Failure> {
         let cluster = carried.cluster.clone();
         Ok(Self::of(cluster, Kept::InVault(Box::new(StateDir::recreate(dir, carried)?))))
     }
-    /// New authorities and keys that are forgotten again.
+    /// New CAs and keys that are never stored.
     pub fn ephemeral(cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
         let contents = Box::new(pki::found(cluster, brought, OffsetDateTime::now_utc())?);
         Ok(Self::of(cluster.clone(), Kept::InMemory(contents)))
     }
 
-    /// Authorities and keys.
+    /// CAs and keys.
     pub fn contents(&self) -> &Contents {
         match &self.kept {
             Kept::InVault(vault) => vault.contents(),
             Kept::InMemory(contents) => contents,
         }
     }
-    /// What may be known to all.
+    /// The public parts.
     pub fn publics(&self) -> Publics {
         self.contents().publics()
     }
-    /// The vault, when there is one.
+    /// The state directory, if there is one.
     pub fn vault(&self) -> Option<&StateDir> {
         match &self.kept {
             Kept::InVault(vault) => Some(vault),
@@ -157,7 +156,7 @@ impl State {
         }
     }
 
-    /// The right to work with the state, until the value is dropped: one run at a time on this machine.
+    /// Locks the state until the value is dropped: one run at a time on this machine.
     pub fn hold(&self, verb: &str) -> Result<Option<VaultLock>, Failure> {
         let Some(vault) = self.vault() else { return Ok(None) };
         match vault.lock(verb) {
@@ -172,32 +171,33 @@ impl State {
         }
     }
 
-    /// The token of the genesis under way. One that is not kept founds nothing.
+    /// The token of the bootstrap in progress. Without a state directory nothing is bootstrapped.
     pub fn initial_token(&self) -> Result<String, Failure> {
         match self.vault() {
             Some(vault) => Ok(vault.bootstrap_token()?),
             None => Ok("chosen when the plan is run".to_owned()),
         }
     }
-    /// What the journal knows of the past.
+    /// The past according to the journal.
     pub fn past(&self) -> Result<Past, Failure> {
         match self.vault() {
             Some(vault) => Ok(vault.past()?),
             None => Ok(Past::default()),
         }
     }
-    /// What it knows of the cluster that answered last.
+    /// The cluster that answered last, according to the journal.
     pub fn known_cluster(&self) -> Result<KnownCluster, Failure> {
         let past = self.past()?;
         Ok(KnownCluster { cluster: past.bootstrapped, recovering: past.open.is_some() })
     }
-    /// Recoveries of the journal that began at a revision which no cluster comes near, in words; unless in a dry run, they are closed.
+    /// Messages on recoveries in the journal that began at an impossible revision; except in a dry run, closes them.
     pub fn close_impossible(&self, dry_run: bool) -> Result<Vec<String>, Failure> {
         let mut told = Vec::new();
         for Recovery { id, base, source, .. } in self.past()?.impossible {
             told.push(format!(
-                "the journal has recovery {id} from {source}, which began at revision {base}: no cluster comes near that, so a host lied then. It counts \
-                 for nothing, nor does what it restored; what it moved aside is looked at again"
+                "ignoring recovery {id} from {source} in the journal: no cluster reaches revision {base}, at which it \
+                 began, so a host reported a false one. The data that it restored does not count; the data that it \
+                 archived is considered again"
             ));
             if !dry_run {
                 self.record(Entry::RecoveryDropped { id })?;
@@ -205,15 +205,15 @@ impl State {
         }
         Ok(told)
     }
-    /// Notes that nothing is left to do behind the last recovery.
+    /// Records that the last recovery is finished.
     pub fn made_whole(&self) -> Result<(), Failure> {
         match self.past()?.last {
             Some((recovery, false)) => self.record(Entry::RecoveryWhole { id: recovery.id }),
             _ => Ok(()),
         }
     }
-    /// Notes how far members were seen, at most once an hour or where another member is there. What only one host tells, and the cluster has
-    /// not come to, is not noted.
+    /// Records the positions of members, at most once an hour or when the members change. Positions beyond those of the
+    /// members with quorum are not recorded.
     ///
     /// # Errors
     /// A journal that cannot be written.
@@ -235,45 +235,44 @@ impl State {
         }
         self.record(Entry::Seen { positions })
     }
-    /// A quorum that answers ends a recovery that was agreed to, whoever brought it about: finished later, it would undo what was
-    /// written since.
+    /// Ends an open recovery once a quorum answers, even if something else restored it: finishing it later would
+    /// discard newer writes.
     pub fn end_recovery(&self, facts: &Facts) -> Result<(), Failure> {
         let (Some(vault), Etcd::HasQuorum(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
         let Some(living) = facts.living() else { return Ok(()) };
         Ok(end(vault, &living.cluster, living.revision)?)
     }
-    /// Notes that a quorum answers: that the genesis under way made a cluster, or that a recovery did. With the cluster's id and its
-    /// revision.
+    /// Records that a quorum answers, after a bootstrap or a recovery, with the cluster's id and revision.
     pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
         let Some(vault) = self.vault() else { return Ok(()) };
         let past = vault.past()?;
         if past.open.is_some() {
             return end(vault, cluster_id, revision);
         }
-        // A cluster that was woken was born before: there is nothing to spend.
+        // A cluster that was only started was bootstrapped before: its token is used up.
         if past.bootstrapped.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
     }
-    /// Everybody who was ever taken in, as the inventory had them last.
+    /// All hosts on record, as the inventory had them last.
     pub fn known(&self) -> Result<Vec<Known>, Failure> {
         Ok(self.vault().map(StateDir::hosts).transpose()?.unwrap_or_default())
     }
-    /// Notes who has been taken in and who has left.
+    /// Records hosts that were added and hosts that were removed.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
         match self.vault() {
             Some(vault) => Ok(vault.note_hosts(taken_in, left)?),
             None => Ok(()),
         }
     }
-    /// The ranges of addresses that the cluster lives with, where a run noted them.
+    /// The Pod and Service CIDRs of the cluster, if they are on record.
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
         Ok(self.vault().map(StateDir::ranges).transpose()?.flatten())
     }
-    /// Notes the ranges that the cluster lives with, unless some are noted; `anew`: in their place, too.
+    /// Records the Pod and Service CIDRs of the cluster, unless some are on record; `anew`: replaces those.
     pub fn note_ranges(&self, network: &Network, anew: bool) -> Result<(), Failure> {
         let ranges = Ranges { pods: network.pods, services: network.services };
         self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges, anew)?))
     }
-    /// Notes that the cluster was taken down on purpose: empty disks are no loss from here on, and nobody is part of it.
+    /// Records that the cluster was taken down on purpose: from now on empty disks are no loss, and it has no hosts.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
         self.record(Entry::TakenDown { deleted })?;
         match self.vault() {
@@ -298,14 +297,14 @@ impl State {
         Ok(pki::sign_vouched(request, leaf, authority, vouched, OffsetDateTime::now_utc())?)
     }
 
-    /// How hactl itself authenticates to the API: for an hour, and never written.
+    /// hactl's own credential for the API: valid for an hour, and never stored.
     pub fn api_access(&self) -> Result<Access, Failure> {
         let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         let ca = self.publics().trusted.cluster;
         Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))
     }
 
-    /// State and inventory as hosts keep them: sealed, and for whom. What is forgotten again is sealed to nobody.
+    /// State and inventory as hosts store them: encrypted, with the recipients. A state in memory is not encrypted.
     pub fn sealed(&self, inventory: &str, named: &[String]) -> Result<(String, Vec<String>), Failure> {
         match self.vault() {
             Some(vault) => {
@@ -316,12 +315,12 @@ impl State {
         }
     }
 
-    /// Where the administrator's kubeconfig is kept.
+    /// The path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> Option<PathBuf> {
         self.vault().map(|v| v.dir().join("kubeconfig"))
     }
 
-    /// The administrator's kubeconfig, made when there is none, it names another endpoint, or it is about to expire.
+    /// The administrator's kubeconfig; created if there is none, it names another endpoint, or it is about to expire.
     pub fn keep_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
         let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
             return Err(Failure::NoState { state: PathBuf::from("memory") });
@@ -337,13 +336,13 @@ impl State {
             })
         });
         let (publics, text) = (self.publics(), Zeroizing::new(std::fs::read_to_string(&path).unwrap_or_default()));
-        // By the authority that signs now, and with all that are trusted: else it ends before its time.
+        // It must be signed by the current CA and contain all trusted CAs, or it stops working before it expires.
         let signed = super::certs::in_kubeconfig(&text).is_some_and(|found| found.authority == publics.cluster.id);
         let names_it = text.contains(url) && text.contains(&STANDARD.encode(&publics.trusted.cluster));
         if fresh && names_it && signed { Ok(path) } else { self.renew_kubeconfig(url) }
     }
 
-    /// The administrator's kubeconfig anew, whatever there is.
+    /// Renews the administrator's kubeconfig in any case.
     pub fn renew_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
         let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
             return Err(Failure::NoState { state: PathBuf::from("memory") });
@@ -354,13 +353,13 @@ impl State {
         Ok(path)
     }
 
-    /// A credential that nothing can take away, for 8 hours.
+    /// A credential that RBAC cannot revoke, valid for 8 hours.
     pub fn break_glass(&self, url: &str) -> Result<crate::model::secret::Secret<String>, Failure> {
         let credential = pki::break_glass_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         self.write_down(url, &credential)
     }
 
-    /// The kubeconfig of a credential, journalled before anybody holds it.
+    /// The kubeconfig of a credential, which is recorded in the journal first.
     fn write_down(&self, url: &str, credential: &Credential) -> Result<crate::model::secret::Secret<String>, Failure> {
         self.record(Entry::CredentialIssued {
             common_name: credential.common_name.clone(),
@@ -372,8 +371,8 @@ impl State {
     }
 }
 
-/// Ends the recovery that was agreed to, now that this cluster answers: it is the recovery's own only where its revision has leapt. What
-/// was there before leaves nothing of it but the note that it was given up.
+/// Ends the open recovery, now that this cluster answers. If its revision has leapt, the recovery created it; otherwise
+/// the previous cluster is back, and the recovery is recorded as dropped.
 fn end(vault: &StateDir, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
     let Some(recovery) = vault.past()?.open else { return Ok(()) };
     let (id, cluster_id) = (recovery.id, cluster_id.to_owned());

@@ -1,4 +1,4 @@
-//! `hactl status`: the same checks that end every `up`, without changing anything and without needing quorum.
+//! `hactl status`: the checks that end every `up`, without changes and without quorum.
 
 use super::{Choices, Failure, Session};
 use crate::model::check::{Check, Outcome};
@@ -6,9 +6,9 @@ use crate::model::facts::{Etcd, Facts};
 use crate::observe::{QueryScope, Wait};
 use crate::reconcile::Round;
 
-/// What `status` found.
+/// The result of `status`.
 pub struct Status {
-    /// Everything observed.
+    /// All observed facts.
     pub facts: Facts,
     /// The named checks.
     pub checks: Vec<Check>,
@@ -24,12 +24,12 @@ impl Status {
 /// Observes and checks.
 ///
 /// # Errors
-/// State or bundle that cannot be used; a cluster that is down is a result, not an error.
+/// The state or the bundle cannot be used; a cluster that is down is a result, not an error.
 pub async fn status(session: &Session) -> Result<Status, Failure> {
     let state = session.state(false).await?;
     let look = Round::with(session, &state, Wait::ForAll, QueryScope::Presented).await?;
     let mut checks = look.checks(session).await;
-    // What `plan` says at the same moment; a cluster that does not answer is another matter, with hints of its own.
+    // Whether `up` would have nothing to do; without quorum the checks have hints of their own.
     let plan =
         matches!(look.facts.etcd, Etcd::HasQuorum(_)).then(|| look.plan(&state, &Choices::default(), &session.desired));
     if plan.is_some_and(|plan| plan.is_ok_and(|plan| plan.is_empty())) {

@@ -1,7 +1,7 @@
-//! `hactl support-bundle`: everything that explains what goes on, in one archive, for somebody who cannot look himself.
+//! `hactl support-bundle`: collects diagnostics in one archive, for a person without access to the cluster.
 //!
-//! In: a session with whatever hosts answer. Out: pages of every host, of the cluster and of this side, in an archive. Nothing
-//! is needed, not even a host that answers: what cannot be had becomes a page that says why.
+//! In: a session. Out: an archive with pages of every host, of the cluster and of this machine. It needs no host that
+//! answers: a page that cannot be collected contains the reason.
 
 use super::{Choices, Failure, Session, State};
 use crate::model::desired::Host;
@@ -23,19 +23,19 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// How long one host may take to gather its pages.
+/// Timeout of a host that collects its pages.
 const GATHERING: Duration = Duration::from_secs(180);
-/// How long the API may take to list objects of one kind.
+/// Timeout of the API for a list of one kind.
 const LISTING: Duration = Duration::from_secs(10);
-/// Logs of the newest runs.
+/// How many of the newest run logs are included.
 const NEWEST_RUNS: usize = 10;
-/// Pages that one host may send.
+/// The most pages of a host.
 const PAGES: usize = 2000;
-/// Hosts that gather at once: each sends some megabytes.
+/// How many hosts collect in parallel: each sends some megabytes.
 const AT_ONCE: usize = 8;
-/// A run log that is longer is left out.
+/// The largest run log that is included, bytes.
 const LARGEST: u64 = 8 << 20;
-/// What the API says, by page.
+/// The requests to the API, by page.
 const LISTS: [(&str, &str); 9] = [
     ("version", "/version"),
     ("nodes", "/api/v1/nodes"),
@@ -49,41 +49,41 @@ const LISTS: [(&str, &str); 9] = [
 ];
 const README: &str = include_str!("../../templates/support/README.txt");
 
-/// What goes into the archive, and where that goes.
+/// The options of the archive.
 #[derive(Debug)]
 pub struct Wanted {
     /// The archive.
     pub to: PathBuf,
-    /// The folder that everything lies in.
+    /// The directory inside the archive.
     pub folder: String,
     /// How far back journals go, hours.
     pub hours: u32,
 }
 
-/// What was written.
+/// The result.
 #[derive(Debug)]
 pub struct Supported {
     /// The archive.
     pub written: Written,
-    /// Hosts of which there is nothing in it, with the reason.
+    /// Hosts without pages in it, with the reason.
     pub missing: BTreeMap<HostName, String>,
 }
 
 type Pages = Vec<Page>;
 
-/// Gathers and writes.
+/// Collects the pages and writes the archive.
 ///
 /// # Errors
 /// The archive cannot be written.
 pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Failure> {
     let state = session.state(false).await;
-    // Hosts strike out what they know before they answer.
+    // Hosts redact their own secrets before they answer.
     let known = super::secrets::known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
     let phase = |doing: String| session.sink.emit(Event::Phase { doing });
     phase(match session.machines.len() {
-        0 => "no host answers: gathering what is known here".to_owned(),
-        hosts => format!("gathering journals and logs of {}", report::words::count(hosts, "host")),
+        0 => "no host answers: collecting local files only".to_owned(),
+        hosts => format!("collecting journals and logs of {}", report::words::count(hosts, "host")),
     });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let Gathered { mut missing, given } = hosts?;
@@ -91,7 +91,7 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     let mut pages: Pages = own(session);
     pages.extend(cluster);
     for (host, why) in &missing {
-        pages.push(page(&format!("hosts/{host}/nothing.txt"), format!("{host} gave nothing: {why}\n")));
+        pages.push(page(&format!("hosts/{host}/nothing.txt"), format!("{host} sent nothing: {why}\n")));
     }
     pages.push(page("README.txt", readme(session, &missing, &given)));
     for page in &pages {
@@ -100,15 +100,15 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     Ok(Supported { written: archive.finish()?, missing })
 }
 
-/// What became of the hosts.
+/// The results of the hosts.
 struct Gathered {
-    /// Those that gave nothing, with the reason.
+    /// Hosts that sent nothing, with the reason.
     missing: BTreeMap<HostName, String>,
-    /// How many pages the others gave.
+    /// The number of pages of the other hosts.
     given: BTreeMap<HostName, usize>,
 }
 
-/// Every host's pages go into the archive as they come: those of a hundred hosts would not fit into memory.
+/// Writes each host's pages into the archive as they arrive: those of a hundred hosts would not fit into memory.
 async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<Gathered, Failure> {
     let one = async |host: &Host| {
         let machine = session.machines.get(&host.name)?;
@@ -116,7 +116,7 @@ async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<G
         let ask = GatherAsk { units, files: crate::render::paths(&session.desired, host), hours };
         let pages = match machine.call(Op::Gather(ask), Payload::None, GATHERING, &|_| {}).await {
             Ok(Reply::Pages(pages)) => Ok(pages),
-            Ok(_) => Err("it answered something else than was asked".to_owned()),
+            Ok(_) => Err("it sent an unexpected reply".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         Some((host.name.clone(), pages))
@@ -140,16 +140,17 @@ async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<G
     Ok(gathered)
 }
 
-/// A host's page with what is to be known of it. A host that lies must not speak to the terminal of whoever reads this.
+/// A host's page, with a note on omitted bytes. Control characters are removed, because a compromised host must not
+/// control the reader's terminal.
 fn whole(page: &Page) -> String {
     let text = report::words::clean(&page.text);
     match page.left_out {
         0 => text,
-        bytes => format!("({bytes} bytes before this are left out)\n{text}"),
+        bytes => format!("({bytes} earlier bytes are omitted)\n{text}"),
     }
 }
 
-/// What status, plan and the API say.
+/// The output of status, plan and the API.
 async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
     let state = match state {
         Ok(state) => state,
@@ -176,7 +177,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
                 Err(failure) => pages.push(page("cluster/plan.txt", told("there is no plan", &failure))),
             }
         }
-        Err(failure) => pages.push(page("cluster/status.txt", told("the cluster cannot be looked at", &failure))),
+        Err(failure) => pages.push(page("cluster/status.txt", told("the cluster cannot be observed", &failure))),
     }
     pages.extend(api(session, state).await);
     pages
@@ -202,7 +203,7 @@ async fn api(session: &Session, state: &State) -> Pages {
     pages
 }
 
-/// What this side has: the inventory, the journal, the logs of the newest runs.
+/// The pages of this machine: the inventory, the journal, the logs of the newest runs.
 fn own(session: &Session) -> Pages {
     let dir = &session.places.state;
     let mut pages = vec![page("administrator/inventory.yaml", session.inventory.clone())];
@@ -210,7 +211,7 @@ fn own(session: &Session) -> Pages {
     let mut runs: Vec<PathBuf> = std::fs::read_dir(dir.join(RUNS))
         .map(|list| list.filter_map(Result::ok).map(|entry| entry.path()).collect())
         .unwrap_or_default();
-    // Their names begin with the time.
+    // Their names start with the time.
     runs.sort();
     for run in runs.iter().rev().take(NEWEST_RUNS) {
         let name = format!("administrator/{RUNS}/{}", run.file_name().unwrap_or_default().to_string_lossy());
@@ -233,12 +234,12 @@ fn page(name: &str, text: String) -> Page {
     Page { name: name.to_owned(), text, left_out: 0, struck: 0 }
 }
 
-/// A failure with everything behind it.
+/// A failure with its chain of causes.
 fn told(what: &str, error: &dyn std::error::Error) -> String {
     format!("{what}: {}\n", report::words::chain(Some(error)).join("\n  because: "))
 }
 
-/// What is in the archive, for whoever opens it.
+/// The table of contents of the archive.
 fn readme(session: &Session, missing: &BTreeMap<HostName, String>, given: &BTreeMap<HostName, usize>) -> String {
     let mut hosts = String::new();
     for host in &session.desired.hosts {

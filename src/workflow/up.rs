@@ -16,41 +16,42 @@ use crate::reconcile::Round;
 use crate::reconcile::{Ask, Choices, Run};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// After the last step, how long the checks may take to pass: pods are pulled up, leases are taken.
+/// Timeout of the checks after the last step: pods start, leases are acquired.
 const VERIFY_WITHIN: Duration = Duration::from_secs(180);
-/// The same when nothing was changed: nothing is about to come up either.
+/// The same if nothing was changed, so that nothing is starting.
 const UNCHANGED_WITHIN: Duration = Duration::from_secs(10);
-/// The same when all that fails is that some hosts are silent: the others may still need a moment.
+/// The same if unreachable hosts explain all failures: the other hosts may still need some time.
 const SETTLE_WITHIN: Duration = Duration::from_secs(30);
-/// How long nothing but steps that cannot begin may be left until they are given up: a process that starts comes up by then.
+/// How long a run waits if only blocked steps remain: a process that starts is up by then.
 const BLOCKED_WITHIN: Duration = Duration::from_secs(30);
-/// After changes, two looks this far apart must find all well: what a kubelet that was just started says of its pods is what it knew
-/// before, for a moment.
+/// After changes, two observations this far apart must pass: a kubelet that was just started briefly reports the
+/// previous status of its pods.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
-/// What a silent host alone makes fail, besides the checks of the host itself.
+/// The checks that fail because of an unreachable host, besides those of the host itself.
 const SUMMARIES: [&str; 6] =
     ["hosts answer", "etcd members healthy", "API servers ready", "endpoint ready", "nodes Ready", "system pods Ready"];
-/// The pause between two looks at what changes by itself.
+/// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Plans that follow one another before the run gives up; a healthy run needs two, a woken one three.
+/// The most plans of a run before it gives up; a healthy cluster needs two, a stopped one three.
 const MOST_ROUNDS: usize = 8;
 
-/// How `up` ended well.
+/// The result of `up`.
 #[derive(Debug)]
 pub struct Summary {
-    /// Whether anything had to be done.
+    /// Whether anything was changed.
     pub changed: bool,
-    /// What was observed last.
+    /// The last observation.
     pub facts: Facts,
     /// The checks, all passing.
     pub checks: Vec<Check>,
-    /// Where the kubeconfig is.
+    /// The path of the kubeconfig.
     pub kubeconfig: PathBuf,
 }
 
-/// What `up` would do now, and how files would change. Changes nothing.
+/// The plan of `up`, and the differences in files. Changes nothing.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -81,8 +82,8 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
     Ok((plan, differences))
 }
 
-/// Brings the cluster to what the inventory asks for, and then, stage by stage, what older versions of hactl did otherwise to what this one
-/// does.
+/// Converges the cluster to the inventory, and then introduces, stage by stage, a setting that older versions of hactl
+/// did not have.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -97,8 +98,8 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
     }
 }
 
-/// Lock, then rounds of observe, plan, consent and execute until there is nothing to do, then verify. Stragglers are left behind until
-/// there is nothing to do for the others, and then waited for.
+/// Locks, repeats rounds of observe, plan, consent and execute until there is nothing to do, then verifies. Stragglers
+/// are left behind until there is nothing to do for the other hosts; then the run waits for them.
 async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
@@ -117,14 +118,14 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
         state.end_recovery(&look.facts)?;
         let plan = look.plan(&*state, &choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
-            let doing = "the others are done, waiting for those who take longer".to_owned();
+            let doing = "the other hosts are done; waiting for slower hosts".to_owned();
             session.sink.emit(Event::Phase { doing });
             wait = Wait::ForAll;
             continue;
         }
         if let Some(why) = plan.blocked.first().filter(|_| plan.is_empty()) {
             let since = *blocked.get_or_insert_with(|| {
-                session.sink.emit(Event::Phase { doing: format!("looking again: {why}") });
+                session.sink.emit(Event::Phase { doing: format!("waiting: {why}") });
                 Instant::now()
             });
             if since.elapsed() < BLOCKED_WITHIN && !session.stop.is_cancelled() {
@@ -171,10 +172,10 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
         last = Some(plan);
         (rounds, wait, blocked) = (rounds + 1, Wait::ForMost, None);
     }
-    Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the same kind of work, round after round".to_owned() }.into())
+    Err(Refusal::NoProgress { steps: MOST_ROUNDS, first: "the plans repeat the same steps".to_owned() }.into())
 }
 
-/// Repeats the checks until all pass. When something was changed, a pod probes from the inside meanwhile and is deleted.
+/// Repeats the checks until all pass. After changes, a pod tests the cluster from the inside and is then deleted.
 async fn verify(
     session: &Session,
     state: &State,
@@ -201,14 +202,13 @@ async fn verify(
     if failing.is_empty() { Ok((checks, facts)) } else { Err(Failure::Unverified { checks: failing }) }
 }
 
-/// Checks as they stand when nothing is left to do.
+/// Checks with the hints for when `up` has nothing left to do.
 fn beyond(checks: Vec<Check>) -> Vec<Check> {
     checks.into_iter().map(Check::beyond_up).collect()
 }
 
-/// What fails and would not have to after a run. That bundles are old or cannot be copied, or that a host lies, is shown,
-/// and no run of `up` makes it better; nor does one mend certificates that it had nothing to do about: those of authorities, and of hosts
-/// that it may not change.
+/// The failing checks that a run of `up` fixes. It cannot fix old snapshots, failed copies and hosts with false
+/// reports, nor certificates of CAs and of hosts that it may not change; these checks are only shown.
 fn mendable(checks: &[Check]) -> Vec<Check> {
     let told = [crate::observe::BUNDLES, crate::observe::CERTIFICATES, crate::observe::BELIEVED];
     checks.iter().filter(|c| c.outcome >= Outcome::Fail && !told.contains(&c.name)).cloned().collect()

@@ -1,10 +1,10 @@
 #!/bin/sh
-# What a container lacks of a real host: run before sysinit.
+# Adds what a container lacks compared with a real host; run before sysinit.
 set -eu
 mount --make-rshared /
 
-# A kernel with everything built in has no folder of modules, and `modprobe overlay` would fail for want of it.
-# Say what is built in, as far as it can be seen to be.
+# A kernel with everything built in has no directory of modules, and `modprobe overlay` would fail.
+# List the modules that are known to be built in.
 modules=/lib/modules/$(uname -r)
 if [ ! -e "$modules" ]; then
     mkdir -p "$modules"

@@ -4,7 +4,7 @@ set -eu
 root=$1
 here=$(dirname "$0")
 
-# The load balancer's packages: carried along, not installed. The hosts stay bare, and install offline.
+# The packages of the load balancer: downloaded, but not installed. The hosts stay bare, and install them offline.
 chroot "$root" apt-get clean
 chroot "$root" apt-get install --yes --download-only --no-install-recommends haproxy keepalived
 
@@ -12,7 +12,7 @@ chroot "$root" useradd --create-home --shell /bin/bash --uid 1000 ops
 echo 'ops ALL=(ALL:ALL) NOPASSWD: ALL' > "$root/etc/sudoers.d/ops"
 chmod 440 "$root/etc/sudoers.d/ops"
 
-# Every host gets its own of these.
+# Every host gets its own files of these.
 rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/machine-id" "$root/etc/hostname" "$root/etc/resolv.conf" "$root/var/lib/dbus/machine-id"
 
 install -D -m 755 "$here/prepare.sh" "$root/usr/local/lib/hactl-lab/prepare"
@@ -22,7 +22,7 @@ install -D -m 644 "$here/journald.conf" "$root/etc/systemd/journald.conf.d/hactl
 install -D -m 644 "$here/sshd.conf" "$root/etc/ssh/sshd_config.d/hactl-lab.conf"
 chroot "$root" systemctl enable hactl-lab-prepare.service
 
-# What only costs time in a container, or reaches through it into the machine.
+# Units that only cost time in a container, or affect the machine below it.
 chroot "$root" systemctl mask console-getty.service getty.target e2scrub_reap.service apt-daily.timer \
     apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer dpkg-db-backup.timer sys-kernel-debug.mount \
     sys-kernel-tracing.mount dev-hugepages.mount

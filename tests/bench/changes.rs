@@ -200,7 +200,7 @@ fn settings(bench: &mut Bench, all: &str) {
     );
     assert_eq!(on(&bench.lab, "cp1", &fill).trim(), "done");
     bench.change("400 MB of etcd that hold nothing", |b| {
-        b.hactl.up().ok().says("write etcd's store anew");
+        b.hactl.up().ok().says("defragment its database");
     });
 }
 

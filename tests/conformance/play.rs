@@ -1,15 +1,15 @@
-//! Plays one act to both hosts: to the simulated one as the effects of a plan's action, to the real one as the operations
-//! that `execute` makes of the same action.
+//! Plays one act to both hosts: the simulated agent and the real one get the same operations.
 
 use crate::act::{Act, How, InitialClusterState, Stale};
 use crate::compare::{Clocks, same};
 use crate::fixture::{self, FIXTURE, host};
 use crate::place::{DATA, Place};
 use crate::sim::World;
-use crate::sim::effect::{Effect, effects, happen};
+use crate::sim::agent::effects;
+use crate::sim::effect::{Effect, happen};
 use crate::sim::member::Stop;
 use hactl::model::names::Digest;
-use hactl::model::plan::{self, Action};
+use hactl::model::plan;
 use hactl::model::target::{CertSpec, FileSet, HostTarget, Part};
 use hactl::protocol::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use std::collections::BTreeMap;
@@ -42,28 +42,30 @@ impl Both {
         self.place.later_than(self.clocks.latest()).await;
         match act {
             Act::ClusterId => {
-                let sim = self.sim(&Action::WriteClusterId { host: host() });
-                let real = self.place.ask(Op::WriteClusterId(self.world.intent.stamp.of(&host()))).await;
+                let op = Op::WriteClusterId(self.world.intent.stamp.of(&host()));
+                let sim = self.sim(op.clone());
+                let real = self.place.ask(op).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Prepare => {
-                let sim = self.sim(&Action::Prepare { host: host(), gaps: vec![] });
+                let sim = self.sim(Op::Prepare(fixture::preparation()));
                 let real = self.place.ask(Op::Prepare(fixture::preparation())).await;
                 same(&sim, &real, FaultKind::Failed)
             }
             Act::Deliver { part, how } => self.deliver(part, *how).await,
             Act::Configure { set, which } => {
                 let paths = self.some_paths(*set, *which);
-                let sim = self.sim(&Action::Configure { host: host(), set: *set, paths: paths.clone(), keep: false });
                 let files = fixture::puts(&self.target(), *set, &paths, self.release);
-                self.if_ready(sim, Op::WriteFiles { files, remove: vec![], keep: None }).await
+                let op = Op::WriteFiles { files, remove: vec![], keep: None };
+                let sim = self.sim(op.clone());
+                self.if_ready(sim, op).await
             }
             Act::Rejected { set, which } => self.rejected(*set, *which).await,
             Act::Certify(which) => {
                 let leaves = self.some_leaves(*which);
-                let ids = leaves.iter().map(|l| l.id).collect();
                 let ready = self.ready();
-                let sim = self.sim(&Action::Certify { host: host(), leaves: ids });
+                let certs = leaves.iter().map(|leaf| (leaf.clone(), String::new())).collect();
+                let sim = self.sim(Op::InstallCerts { certs });
                 if ready { same(&sim, &self.place.certify(leaves).await, FaultKind::BadRequest) } else { refused(&sim) }
             }
             Act::KeysOnly(which) => {
@@ -74,7 +76,7 @@ impl Both {
             Act::WrongCert(which) => self.wrong_cert(*which).await,
             Act::Start(state) => self.start(*state).await,
             Act::ArchiveData => {
-                let sim = self.sim(&Action::ArchiveData { host: host() });
+                let sim = self.sim(Op::ArchiveData(member()));
                 self.mirror_process();
                 let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
@@ -87,16 +89,17 @@ impl Both {
             Act::Seal => {
                 let disk = self.world.host(&host()).disk.clone();
                 let cluster = disk.map_or_else(|| "cafe".to_owned(), |d| d.cluster);
-                let sim = self.sim(&Action::Seal { host: host() });
-                let real = self.place.ask(Op::Seal { data_dir: DATA.to_owned(), cluster }).await;
+                let op = Op::Seal { data_dir: DATA.to_owned(), cluster };
+                let sim = self.sim(op.clone());
+                let real = self.place.ask(op).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::Wipe { delete } => {
-                let sim = self.sim(&Action::Wipe { host: host(), delete: *delete });
-                self.mirror_process();
-                let desired = &self.world.desired;
+                let desired = self.world.desired.clone();
                 // Units are systemd's.
-                let ask = WipeAsk { units: vec![], ..hactl::render::wipe(desired, &desired.hosts[0], *delete) };
+                let ask = WipeAsk { units: vec![], ..hactl::render::wipe(&desired, &desired.hosts[0], *delete) };
+                let sim = self.sim(Op::Wipe(ask.clone()));
+                self.mirror_process();
                 same(&sim, &self.place.ask(Op::Wipe(ask)).await, FaultKind::BadRequest)
             }
             Act::NextRun => {
@@ -115,9 +118,9 @@ impl Both {
         Ok(())
     }
 
-    /// An action's effects in the simulated world.
-    fn sim(&mut self, action: &Action) -> Result<(), String> {
-        let all = effects(&self.world, action);
+    /// What the simulated agent does.
+    fn sim(&mut self, op: Op) -> Result<(), String> {
+        let all = effects(&mut self.world, &host(), op)?;
         self.happen(&all)
     }
 
@@ -150,15 +153,15 @@ impl Both {
 
     async fn deliver(&mut self, name: &str, how: How) -> Result<(), String> {
         let part = self.part(name);
-        let action = Action::Deliver { host: host(), part: part.name.clone(), digest: part.digest };
+        let op = Op::Deliver(part.clone());
         if !self.ready() {
-            return refused(&self.sim(&action));
+            return refused(&self.sim(op.clone()));
         }
         let sent = FIXTURE.sent(&part);
         let offered = self.place.offer(&part).await.map_err(|fault| format!("{fault:?}"))?;
         let Some(from) = offered else {
             // Nothing is sent, so nothing can be cut off or damaged.
-            return self.sim(&action);
+            return self.sim(op.clone());
         };
         if self.world.host(&host()).blobs.contains(&part.digest) {
             return Err(format!("the host wants {name} again, and sim has it"));
@@ -169,7 +172,7 @@ impl Both {
         }
         let rest = &sent[usize::try_from(from).expect("a small part")..];
         match how {
-            How::Whole => same(&self.sim(&action), &self.place.send(rest).await, FaultKind::Corrupt),
+            How::Whole => same(&self.sim(op.clone()), &self.place.send(rest).await, FaultKind::Corrupt),
             How::CutOff(share) => {
                 let some = &rest[..(rest.len() - 1) * usize::from(share) / 256];
                 let until = from + some.len() as u64;
@@ -204,7 +207,7 @@ impl Both {
         last.check = Some(vec!["false".to_owned()]);
         let wanted = target.sets[&set].files.iter().find(|f| f.path == last.path).expect("a file of the set");
         let sim = if self.world.host(&host()).has(wanted) {
-            self.sim(&Action::Configure { host: host(), set, paths, keep: false })
+            self.sim(Op::WriteFiles { files: files.clone(), remove: vec![], keep: None })
         } else {
             Err("rejected".to_owned())
         };
@@ -237,7 +240,7 @@ impl Both {
             InitialClusterState::Restart => plan::InitialClusterState::Restart,
         };
         let start = hactl::execute::member_start(DATA, &state);
-        let mut all = effects(&self.world, &Action::StartMember { host: host(), state });
+        let mut all = effects(&mut self.world, &host(), Op::StartMember(start.clone()))?;
         let sim = if start.first.is_some() {
             self.happen(&[all.remove(0)])
         } else if self.world.host(&host()).disk.is_some() {

@@ -151,7 +151,7 @@ fn up_does_not_wake_the_past_while_nobody_of_what_was_recovered_answers() {
     let Err(Refusal::NoQuorum { evidence }) = asked else { panic!("{asked:?}") };
     for host in &old {
         let found = evidence.iter().find(|e| &e.host == host).expect("every host is told of");
-        assert!(found.what.contains("of before the recovery"), "{found:?}");
+        assert!(found.what.contains("older than the recovery"), "{found:?}");
     }
     world.intent.recovered = None;
     let asked = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);

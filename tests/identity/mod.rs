@@ -43,7 +43,7 @@ fn addresses_of_two_hosts_that_are_exchanged_are_refused_with_both_names() {
         assert_eq!(refused(up(&world, &facts)), wanted);
         let Err(refusal) = up(&world, &facts) else { panic!() };
         let words = refusal.to_string();
-        assert!(words.contains(&format!("is {other}, and the inventory calls it cp1")), "{words}");
+        assert!(words.contains(&format!("is {other}, but the inventory calls it cp1")), "{words}");
         // Half of what was mistyped is not enough to mean it.
         world.intent.reassign = [cp(1)].into();
         assert_eq!(refused(up(&world, &facts)), [(other.clone(), Some(cp(1)))]);

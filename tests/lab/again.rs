@@ -1,6 +1,7 @@
 //! What was there before and comes again: a Node that was deleted, and a cluster that was taken down.
 
 use super::interrupted::killed_at;
+use super::leaving::ids;
 use super::support::{GIVEN_BACK, once_free, wait_for};
 use super::{Scenario, World, in_one_line, with_pod};
 use serde_json::json;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a Node that was deleted registers itself anew with another range, and its pods get theirs of it",
+        name: "a deleted Node registers again with another range, which its pods use, and etcd keeps its members",
         cut: true,
         run: registered_anew,
     },
@@ -44,6 +45,8 @@ fn registered_anew(w: &World) {
     w.hactl.up().ok();
     in_range(w, "cp2");
     let before = range(w, "cp2");
+    let members = ids(w, "cp1");
+    assert_eq!(members.len(), 3, "{members:?}");
     w.hactl.kubectl(&["delete", "node", "cp2"]).ok();
     // The range that it had is given to the next one that comes, or to nobody for long: by how long the controllers have been leading.
     let other = json!({"metadata": {"name": "came-first"}, "spec": {"podCIDR": before, "podCIDRs": [before]}});
@@ -56,7 +59,7 @@ fn registered_anew(w: &World) {
     // The bridge has the first address of that range, and the tunnel the one before.
     assert!(said.contains(&format!(" has {}", before.replace(".0/24", "."))), "{said}");
     assert!(
-        said.contains(&format!("and the Node's range is {}: other hosts do not find its pods", range(w, "cp2"))),
+        said.contains(&format!("but the Node's pod CIDR is {}: other hosts cannot reach its pods", range(w, "cp2"))),
         "{said}"
     );
     let ran = w.hactl.up().ok();
@@ -65,6 +68,7 @@ fn registered_anew(w: &World) {
     assert!(!said.contains("cp1 take flannel's") && !said.contains("cp3 take flannel's"), "{said}");
     w.healthy(HEAL);
     in_range(w, "cp2");
+    assert_eq!(ids(w, "cp1"), members, "no member of etcd was replaced");
     w.hactl.up().ok().says("nothing to do");
 }
 
@@ -102,7 +106,7 @@ fn taken_down(w: &World) {
     w.hactl.up().ok();
     w.hactl.kubectl(&["get", "configmap", "of-before"]).exits(1);
     w.hactl.kubectl(&["create", "configmap", "of-after"]).ok();
-    w.hactl.run(&["recover", "--yes", "--from", path]).exits(3).says("etcd answers");
+    w.hactl.run(&["recover", "--yes", "--from", path]).exits(3).says("etcd has a quorum");
     w.hactl.run(&["recover", "--yes", "--undo", "--from", path]).ok().says("etcd is recovered from before.hactl");
     w.hactl.kubectl(&["get", "configmap", "of-before"]).ok();
     w.hactl.kubectl(&["get", "configmap", "of-after"]).exits(1);

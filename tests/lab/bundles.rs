@@ -1,5 +1,6 @@
 //! Recovery bundles: taken by the hosts themselves, proven, and the whole cluster rebuilt from one and an identity.
 
+use super::bare_hosts::variant;
 use super::recover::members;
 use super::storage::{LOGIN, ObjectStorage, bucket, free};
 use super::support::{Hactl, Ran, wait_for};
@@ -7,16 +8,16 @@ use super::tiny_tls::TestAuthority;
 use super::{Scenario, World, in_one_line};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "each host takes its recovery bundles by itself, restores each for proof, and a damaged one is refused",
+        name: "each host's timer takes snapshots, each is restored for proof, and a damaged one is refused",
         cut: true,
         run: taken,
     },
     Scenario {
-        name: "each host rehearses its newest bundle by itself, and one that does not restore is told",
+        name: "each host's timer rehearses its newest snapshot, and one that does not restore is reported",
         cut: true,
         run: rehearsed,
     },
@@ -38,7 +39,7 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 /// On five members.
 pub const FIVE: &[Scenario] = &[
-    Scenario { name: "five members: each host takes its recovery bundles by itself", cut: false, run: taken },
+    Scenario { name: "five members: each host's timer takes snapshots", cut: false, run: taken },
     Scenario { name: "five members: all hosts and the administrator's state are lost", cut: false, run: all_lost },
 ];
 
@@ -49,23 +50,41 @@ fn say(ran: Ran) -> Ran {
     ran
 }
 
+/// The shortest interval: the first turns come one to two minutes after the timers were started.
+const OFTEN: &str = "snapshots: {every: 1m}\n";
+/// Until all hosts have had a turn; a snapshot gets a twentieth of a processor.
+const TURNS: Duration = Duration::from_secs(300);
+
+/// The timers of the hosts take the snapshots: nothing else starts the service.
+fn by_timers(w: &World) {
+    // The leader takes one only where it has none.
+    let none = "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service; \
+                sudo sh -c 'rm -f /var/lib/hactl/snapshots/*.hactl'";
+    for host in members(w) {
+        w.on(host, none);
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    variant(w, "often.yaml", |text| text + OFTEN).up().ok();
+    let ask = format!("sudo journalctl -u hactl-snapshot --since @{since} -o cat -q --no-pager");
+    let taken = |host: &str| w.on(host, &ask).matches("test-restored in").count();
+    let leaves = |host: &str| w.on(host, &ask).contains("this member is the leader");
+    let took = wait_for("each timer takes a first snapshot", TURNS, || members(w).into_iter().all(|h| taken(h) > 0));
+    println!("        each host's timer has taken a snapshot after {took:.1?}");
+    wait_for("each timer has another turn", TURNS, || members(w).into_iter().all(|h| taken(h) > 1 || leaves(h)));
+    let leaders: Vec<&str> = members(w).into_iter().filter(|h| leaves(h)).collect();
+    assert_eq!(leaders.len(), 1, "those that follow take the next ones: {leaders:?}");
+    w.hactl.up().ok();
+    let runs = |host: &str| w.on(host, "systemctl is-active hactl-snapshot").trim() == "activating";
+    wait_for("no snapshot is being taken", TURNS, || !members(w).into_iter().any(runs));
+}
+
 fn taken(w: &World) {
     w.hactl.up().ok();
-    // What the timers start; the member that leads has none yet, so that it takes its first as well.
-    for host in members(w) {
-        let said = w.on(host, "sudo systemctl start hactl-snapshot && systemctl is-active hactl-snapshot.timer");
-        assert_eq!(said.trim(), "active", "{host}: {}", w.on(host, "sudo journalctl -u hactl-snapshot -n 20 -o cat"));
-    }
+    by_timers(w);
     let ran = say(w.hactl.run(&["snapshot", "list"])).ok();
     let has = |host: &&str| ran.out.contains(&format!("-{host}.hactl"));
     assert!(members(w).iter().all(has), "{}", ran.all());
-    let again: Vec<String> = members(w)
-        .iter()
-        .map(|host| w.on(host, "sudo systemctl start hactl-snapshot; sudo journalctl -u hactl-snapshot -n 4 -o cat"))
-        .collect();
-    let waits = again.iter().filter(|said| said.contains("this member is the leader")).count();
-    assert_eq!(waits, 1, "those that follow take the next ones: {again:?}");
-    say(w.well()).says("recovery bundles");
+    say(w.well()).says("snapshots");
     let open = w.on(
         "cp1",
         "sudo stat -c %a /var/lib/hactl/snapshots /var/lib/hactl/state.age; sudo ls -A /var/lib/hactl/snapshots",
@@ -106,7 +125,7 @@ fn taken(w: &World) {
         // It led, and left it to the others.
         w.hactl.run(&["snapshot", "take", "--host", "cp2"]).exits(1);
     }
-    w.hactl.run(&["status"]).exits(4).says("recovery bundles").says("cp2");
+    w.hactl.run(&["status"]).exits(4).says("snapshots").says("cp2");
     w.hactl.up().ok();
     w.hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
     w.well();
@@ -159,9 +178,19 @@ const FLIP: &str = r#"sudo sh -c 'f=$(ls /var/lib/hactl/snapshots/*.hactl | sort
 const LEFT: &str =
     "sudo find /etc/systemd/system /var/lib/hactl /var/lib/systemd/timers -name '*drill*' -not -name drill.json";
 
-/// Holds a drill on a host as its timer does, and gives what its journal says of it.
+/// Makes a host's timer find that it missed its turn, as after a boot: the last one was two days ago.
+const MISSED: &str = "sudo systemctl stop hactl-drill.timer; \
+     sudo touch -d '2 days ago' /var/lib/systemd/timers/stamp-hactl-drill.timer; \
+     sudo systemctl start hactl-drill.timer";
+
+/// Waits for a drill that a host's timer starts, and gives what the journal says of it.
 fn drill(w: &World, host: &str) -> String {
-    w.on(host, "sudo systemctl start hactl-drill; sudo journalctl -u hactl-drill -n 30 -o cat --no-pager")
+    let journal = || w.on(host, "sudo journalctl -u hactl-drill -o cat -q --no-pager");
+    let ends = |line: &&str| line.starts_with("Finished ") || line.starts_with("Failed to start ");
+    let before = journal().lines().filter(ends).count();
+    w.on(host, MISSED);
+    wait_for("the timer's drill has ended", TURNS, || journal().lines().filter(ends).count() > before);
+    w.on(host, "sudo journalctl -u hactl-drill -n 30 -o cat --no-pager")
 }
 
 fn rehearsed(w: &World) {
@@ -194,8 +223,8 @@ fn rehearsed(w: &World) {
     }
     well();
     let told = in_one_line(&say(hactl.run(&["status"])).ok());
-    assert!(told.contains("restored its newest bundle") && told.contains("ago by itself:"), "{told}");
-    assert!(told.contains("old then") && !told.contains("not yet"), "{told}");
+    assert!(told.contains("automatically restored its newest snapshot") && told.contains(" ago: "), "{told}");
+    assert!(told.contains("old at that time") && !told.contains("not yet"), "{told}");
     let status = hactl.run(&["status", "-o", "json"]).ok().out;
     let status: serde_json::Value = serde_json::from_str(&status).expect("one object");
     let own = |drill: &&serde_json::Value| drill["heldBy"] == "host" && drill["outcome"] == "restored";
@@ -219,7 +248,7 @@ fn rehearsed(w: &World) {
     assert!(said.contains("has changed since it was written"), "{said}");
     let told = in_one_line(&say(hactl.run(&["status"])).exits(4));
     let name = bad.trim().rsplit('/').next().expect("a name");
-    for words in ["recovery bundles", "cp2", name, "has changed since", "hactl snapshot take --host cp2"] {
+    for words in ["snapshots", "cp2", name, "has changed since", "hactl snapshot take --host cp2"] {
         assert!(told.contains(words), "{words}: {told}");
     }
     say(hactl.run(&["snapshot", "list"])).ok().says("drill of");
@@ -237,7 +266,7 @@ fn rehearsed(w: &World) {
         assert_eq!(w.on(host, "systemctl is-active hactl-drill.timer || true").trim(), "inactive", "{host}");
     }
     w.hactl.up().ok().says("nothing to do");
-    assert!(!in_one_line(&w.well()).contains("by itself"));
+    assert!(!in_one_line(&w.well()).contains("automatically"));
 }
 
 /// Whether the API takes a token of a service account: who is known and not allowed is told 403, who is not known 401.
@@ -453,7 +482,7 @@ fn mounted_again(w: &World) {
     println!("        {}", w.on("cp2", damage).trim());
     let identity = identity.to_str().expect("letters");
     let ran = say(super::authentic::pull(&hactl, identity, &noted)).ok().says("the state is rebuilt");
-    assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains("trying the next best snapshot"), "{}", ran.all());
     let ran = say(hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&ran);
     assert!(text.contains("of cp1 in cp2:/mnt/backup: term "), "{}", ran.all());
@@ -463,7 +492,7 @@ fn mounted_again(w: &World) {
         w.on(host, "sudo mkdir -p /mnt/backup");
     }
     let ran = say(hactl.run(&["recover", "--yes"])).ok().says(&format!("etcd is recovered from {}-", w.lab.name()));
-    assert!(in_one_line(&ran).contains("it is of no use, and the next best is looked for"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains("trying the next best snapshot"), "{}", ran.all());
     let word = w.hactl.kubectl(&["get", "secret", "shared", "-o", "jsonpath={.data.word}"]).ok().out;
     assert_eq!(word.trim(), "a2VwdC1vbi10aGUtc2hhcmU=", "the Secret decrypts");
     w.hactl.kubectl(&["get", "configmap", "between-the-bundles"]).exits(1).says("NotFound");

@@ -84,7 +84,7 @@ fn all(w: &World) {
     let (before, processes) = (listed(w), started());
     let (writer, knocking) = (Writer::start(&w.api(), "w-certs"), w.api().reads(Duration::from_millis(20)));
     let ran = w.hactl.run(&["certs", "renew"]).ok();
-    assert!(in_one_line(&ran).contains("stay valid until they end"), "{}", ran.all());
+    assert!(in_one_line(&ran).contains("stay valid until they expire"), "{}", ran.all());
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
     let knocks = knocking.end();
@@ -110,11 +110,11 @@ fn near(w: &World) {
     let pem = super::expired::reissued(&w.on("cp1", &format!("sudo cat {path}")), &authority, 20 * 24);
     let packed = super::expired::packed(&pem);
     w.on("cp1", &format!("echo {packed} | base64 -d | sudo tee {path} > /dev/null"));
-    w.hactl.run(&["status"]).ok().says("scheduler on cp1 ends in 19 d");
+    w.hactl.run(&["status"]).ok().says("scheduler on cp1 expires in 19 d");
     w.hactl.run(&["certs", "list"]).ok().says("due: it expires in 19 d");
     w.hactl.up().ok();
     wait_for("nothing is told any more", Duration::from_secs(60), || {
-        !w.hactl.run(&["status"]).out.contains("ends in 19 d")
+        !w.hactl.run(&["status"]).out.contains("expires in 19 d")
     });
     w.hactl.up().ok().says("nothing to do");
 }

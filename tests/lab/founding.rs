@@ -2,6 +2,7 @@
 
 use super::support::{GIVEN_BACK, once_free};
 use super::{Scenario, World};
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -33,19 +34,28 @@ pub fn bare_again(w: &World) {
     }
 }
 
-/// Starts `up`, and kills it with SIGKILL after a while. Whether it was still running then.
+/// The signal that no process can handle.
+pub const SIGKILL: i32 = 9;
+/// The exit code of a run that finds the lock taken.
+const LOCKED: i32 = 6;
+
+/// Starts `up` once the lock of the previous run is free, and kills it after a while. Whether SIGKILL is what ended it:
+/// a run that had ended by itself was not killed.
 fn killed_after(w: &World, after: Duration) -> bool {
-    let mut child = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
     let begun = Instant::now();
-    while begun.elapsed() < after {
-        if child.try_wait().expect("it can be asked").is_some() {
-            return false;
+    loop {
+        let mut child = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+        let run = Instant::now();
+        while run.elapsed() < after && child.try_wait().expect("it can be asked").is_none() {
+            std::thread::sleep(Duration::from_millis(20));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        child.kill().expect("it can be killed");
+        let ended = child.wait().expect("it ends");
+        if ended.code() != Some(LOCKED) || begun.elapsed() >= GIVEN_BACK {
+            return ended.signal() == Some(SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(500));
     }
-    child.kill().expect("it can be killed");
-    child.wait().expect("it ends");
-    true
 }
 
 pub fn up_when_free(w: &World) {
@@ -61,24 +71,34 @@ fn killed_thrice(w: &World) {
     w.on("cp3", "id -u etcd >/dev/null 2>&1 || sudo useradd --system --user-group --no-create-home etcd");
     w.on("cp3", "sudo sed -i '/^etcd:/d' /etc/group /etc/gshadow");
     for seconds in [2.0, 9.0, 16.0] {
-        killed_after(w, Duration::from_secs_f32(seconds));
+        let running = killed_after(w, Duration::from_secs_f32(seconds));
+        assert!(running, "the run had ended before it was to be killed, after {seconds} s");
     }
     up_when_free(w);
     assert!(w.on("cp3", "getent group etcd").starts_with("etcd:"), "what was half made is made whole");
 }
 
+/// So many runs are killed; one that had ended does not count.
+const KILLS: usize = 10;
+
 fn killed_ten_times(w: &World) {
     // Moments drawn from the clock: a failure prints them, and `killed_after` repeats any of them.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let mut seed = u64::from(now.subsec_nanos());
-    for number in 0..10 {
+    let mut kills = 0;
+    for number in 0..2 * KILLS {
         bare_again(w);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let after = Duration::from_millis(300 + (seed >> 33) % 30_000);
         let running = killed_after(w, after);
         println!("        {number}: killed after {after:.1?}{}", if running { "" } else { " (it had ended)" });
+        kills += usize::from(running);
         up_when_free(w);
+        if kills == KILLS {
+            return;
+        }
     }
+    panic!("{kills} of {} runs were killed before they ended", 2 * KILLS);
 }
 
 fn cable_in_mid_run(w: &World) {

@@ -223,7 +223,11 @@ fn flannels_token(w: &World) {
     let address = format!("flannel.alpha.coreos.com/public-ip={gateway}");
     w.hactl.kubectl(&["annotate", "--overwrite", "node", "cp1", &address]).ok();
     let status = w.hactl.run(&["status"]).exits(4);
-    assert!(in_one_line(&status).contains(&format!("sends what is for its pods to {gateway}")), "{}", status.all());
+    assert!(
+        in_one_line(&status).contains(&format!("routes the traffic for its pods to {gateway}")),
+        "{}",
+        status.all()
+    );
     w.hactl.up().ok();
     let at = ["get", "node", "cp1", "-o", "jsonpath={.metadata.annotations.flannel\\.alpha\\.coreos\\.com/public-ip}"];
     assert_eq!(w.hactl.kubectl(&at).ok().out.trim(), w.lab.address("cp1").expect("the lab has this host").to_string());

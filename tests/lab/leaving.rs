@@ -100,7 +100,7 @@ fn nodes(w: &World) -> String {
 }
 
 /// The ids of etcd's members, by name.
-fn ids(w: &World, from: &str) -> Vec<(String, String)> {
+pub fn ids(w: &World, from: &str) -> Vec<(String, String)> {
     let listed = w.on(from, &format!("{ETCDCTL} member list"));
     let field = |line: &str, at: usize| line.split(", ").nth(at).unwrap_or_default().to_owned();
     listed.lines().map(|line| (field(line, 2), field(line, 0))).collect()
@@ -146,7 +146,7 @@ fn replaced(w: &World) {
     stacked(w, &["cp1", "cp2", "cp4"]);
     let refused = in_one_line(&w.hactl.up().exits(3));
     assert!(
-        refused.contains("two hosts would hold the endpoint's address") && refused.contains("up --prune cp3"),
+        refused.contains("two hosts would hold the endpoint's VIP") && refused.contains("up --prune cp3"),
         "{refused}"
     );
     w.hactl.run(&["plan", "--prune", "cp3", "--prune", "nobody"]).ok().says("--prune nobody: nobody of this name");
@@ -176,7 +176,8 @@ fn shrunk(w: &World) {
     let other = if leader == "cp5" { "cp3" } else { "cp5" };
     let stays: Vec<&str> = ALL.into_iter().filter(|h| ![leader, other].contains(h)).collect();
     stacked(w, &stays);
-    let ran = w.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok().says("hand over etcd's lead");
+    let ran =
+        w.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok().says("transfer etcd's leadership");
     println!("        five became three in {:.1?}", ran.took);
     watched.nobody_noticed();
     for host in [leader, other] {
@@ -217,7 +218,7 @@ fn dead(w: &World) {
 }
 
 /// etcd's lead is on this host from now on: the worst case of whatever becomes of its member.
-fn lead_goes_to(w: &World, host: &str) {
+pub fn lead_goes_to(w: &World, host: &str) {
     let members = ids(w, "cp1");
     let (_, id) = members.iter().find(|(name, _)| name == host).expect("a member");
     let leader = members.iter().map(|(name, _)| name).find(|name| leads(w, name)).expect("some member leads");
@@ -288,7 +289,7 @@ fn adopted(w: &World) {
 
     stacked(w, &["cp1", "cp2", "cp3"]);
     w.hactl.run(&["up", "--yes"]).exits(3);
-    let ran = w.hactl.run(&["up", "--yes", "--prune", "cp4"]).ok().says("list member");
+    let ran = w.hactl.run(&["up", "--yes", "--prune", "cp4"]).ok().says("change the peer URL of member");
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     let after = ids(w, "cp1");
     assert_eq!(id(&after, "cp3"), id(&before, "cp4"), "the member of before under another name");

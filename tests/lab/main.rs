@@ -117,13 +117,18 @@ pub fn in_one_line(ran: &Ran) -> String {
     ran.all().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// An image that every Node has.
+pub fn present_image(hactl: &Hactl) -> String {
+    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
+    images.split_whitespace().find(|image| image.contains("coredns")).expect("CoreDNS runs").to_owned()
+}
+
 /// Runs a pod on a host, of an image that is there already, for as long as `meanwhile` takes.
 pub fn with_pod(hactl: &Hactl, host: &str, meanwhile: impl FnOnce()) {
-    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
-    let coredns = images.split_whitespace().find(|i| i.contains("coredns")).expect("CoreDNS runs");
+    let image = present_image(hactl);
     let spec = format!("{{\"spec\":{{\"nodeName\":\"{host}\",\"tolerations\":[{{\"operator\":\"Exists\"}}]}}}}");
     let name = format!("on-{host}");
-    let run = ["run", &name, "--image", coredns, "--image-pull-policy=IfNotPresent", "--overrides", &spec];
+    let run = ["run", &name, "--image", &image, "--image-pull-policy=IfNotPresent", "--overrides", &spec];
     hactl.kubectl(&run).ok();
     let (phase, there) =
         (["get", "pod", &name, "-o", "jsonpath={.status.phase}@{.spec.nodeName}"], format!("Running@{host}"));

@@ -123,7 +123,7 @@ fn claimed(w: &World) {
     );
     put(w, "cp2", "/etc/lie", r#"s/(-cp2\.hactl","bytes":)\d+/${1}562949953421312/g"#);
     let said = refused();
-    assert!(said.contains("cp2 says that it has a recovery bundle of 562949953421312 bytes"), "{said}");
+    assert!(said.contains("cp2 reports a snapshot of 562949953421312 bytes"), "{said}");
     let left = fs::read_dir(w.hactl.state(w.lab.name()).join("recovery")).into_iter().flatten().count();
     assert_eq!(left, 0, "nothing was written here");
     put(w, "cp2", "/etc/lie", r#"s/"taken_ms":\d+/"taken_ms":9223372036854775807/g"#);
@@ -168,7 +168,7 @@ fn checked(w: &World) {
     pieces.replace(b"#!/bin/sh\nid > /var/tmp/pwned\n", &to);
     pieces.write(&forged);
     let ran = w.hactl.run(&["snapshot", "verify", "--deep", "--accept-unsigned", &path(&forged)]).exits(1);
-    assert!(in_one_line(&ran).contains("restore the bundle for proof"), "it came as far as the host: {}", ran.all());
+    assert!(in_one_line(&ran).contains("restore the snapshot as a test"), "it came as far as the host: {}", ran.all());
     the_same(w, &before, "a snapshot that is a program");
     // One whose size is a lie.
     let mut pieces = Pieces::read(&honest);

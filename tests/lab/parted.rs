@@ -47,7 +47,7 @@ fn parted(w: &World) {
     let before = untouched(w);
     let refused = w.hactl.run(&["recover", "--yes"]).exits(3);
     let said = in_one_line(&refused);
-    assert!(said.contains("they do not reach one another") && said.contains("port 2380"), "{}", refused.all());
+    assert!(said.contains("they cannot reach one another") && said.contains("port 2380"), "{}", refused.all());
     w.hactl.up().exits(3);
     assert_eq!(untouched(w), before, "nothing was changed");
     rule("-D");

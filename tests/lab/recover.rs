@@ -139,7 +139,7 @@ fn survivor(w: &World) {
     recover(w, &["--dry-run"]).ok().says(last(w)).says("cannot be known").says("nothing was changed");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
     assert_eq!(untouched(w), before, "nothing changes before somebody agrees");
-    let recovered = recover(w, &["--yes"]).ok().says("Secrets decrypt").says("tokens of before are good");
+    let recovered = recover(w, &["--yes"]).ok().says("Secrets decrypt").says("earlier tokens are accepted");
     from_a_survivor(w, &recovered);
     let (written, longest) = writer.end();
     println!(
@@ -177,7 +177,7 @@ fn undone(w: &World) {
     w.hactl.up().ok().says("nothing to do");
     w.well().says(&all_healthy(w));
     make("between");
-    recover(w, &["--undo", "--yes"]).exits(3).says("an undo already");
+    recover(w, &["--undo", "--yes"]).exits(3).says("itself an undo");
     assert!(has("between"), "asked again it does not go back to where it came from");
     let moved = w.on("cp1", "sudo sh -c 'cd /var/lib/etcd; ls -d member.moved-* | tail -n 1'");
     let from = format!("cp1:{}", moved.trim());
@@ -308,7 +308,7 @@ fn dark(w: &World) {
         w.on(left[0], "systemctl show -p MainPID --value etcd; sudo ls -d /var/lib/etcd/*; systemctl is-active kubelet")
     };
     let before = state();
-    recover(w, &["--yes"]).exits(3).says("may still run").says("--confirm-powered-off cp");
+    recover(w, &["--yes"]).exits(3).says("may still be running").says("--confirm-powered-off cp");
     assert_eq!(state(), before, "a refusal changes nothing");
     let off: Vec<&str> = dead.iter().flat_map(|host| ["--confirm-powered-off", *host]).collect();
     let recovered = recover(w, &[&["--yes"], off.as_slice()].concat()).exits(1).says(dead[0]);
@@ -349,7 +349,7 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
     println!("        all have decided {:.1?} after the power was back", begun.elapsed());
     // An API server that has just started is not ready at once.
     wait_for("the API serves again, and status tells of their data", HEAL, || w.hactl.run(&["status"]).code == 4);
-    w.hactl.run(&["status"]).says("of before a recovery");
+    w.hactl.run(&["status"]).says("predates a recovery");
     // Their API servers come up by themselves: through the balancer beside them they must find what was recovered.
     let all = w.api();
     for host in data.keys().copied() {

@@ -127,7 +127,7 @@ fn one_by_one(w: &World) {
 
     roles(w, with("etcd, worker"));
     let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
-    assert!(plan.contains("stop the control plane's pods"), "{plan}");
+    assert!(plan.contains("stop the control plane's static pods"), "{plan}");
     up(w, "w-control-plane", 0);
     left(w, host, CONTROL_PLANE);
     api_servers(w, host, 2);

@@ -59,7 +59,11 @@ fn full_and_lost(w: &World) {
     lose_majority(w);
     // Who is left has the small quota still, and the alarm is in what is restored.
     let ran = recover(w, &["--yes"]).ok().says("etcd is recovered from");
-    assert!(in_one_line(&ran).contains("had reached its quota: room is made in it"), "{}", ran.all());
+    assert!(
+        in_one_line(&ran).contains("had exceeded its quota, so etcd rejects writes: freeing space"),
+        "{}",
+        ran.all()
+    );
     w.hactl.kubectl(&["create", "configmap", "after-the-loss"]).ok();
     w.hactl.kubectl(&["delete", "configmap", "after-the-room", "after-the-loss", "--ignore-not-found"]).ok();
     w.on("cp1", &format!("{ETCDCTL} del --prefix /filler/"));

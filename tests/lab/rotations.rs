@@ -81,7 +81,7 @@ fn front_proxy(w: &World) {
     w.healthy(HEAL);
     let path = "/etc/kubernetes/pki/front-proxy-ca.crt";
     w.hactl.run(&["certs", "rotate", "front-proxy"]).exits(2).says("front-proxy-ca");
-    w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--finish"]).exits(3).says("no rotation of it is under way");
+    w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--finish"]).exits(3).says("no rotation of it to finish");
     let plan = in_one_line(&w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--dry-run"]).ok());
     assert!(plan.contains("would be rotated") && plan.contains("certificate authorities"), "{plan}");
     assert_eq!(certificates(w, "cp1", path), 1, "nothing was changed");
@@ -221,9 +221,9 @@ fn cluster(w: &World) {
     std::fs::remove_file(&old).expect("it was there");
     // The same again neither ends nor begins anything; a third authority nobody would vouch for to who knows only the first.
     let again = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).exits(3));
-    assert!(again.contains("no rotation of it is under way"), "{again}");
+    assert!(again.contains("no rotation of it to finish"), "{again}");
     let third = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).exits(3));
-    assert!(third.contains("may trust only the authority of then"), "{third}");
+    assert!(third.contains("may trust only the previous CA"), "{third}");
     let told = aggregated(w, "client-ca-file");
     assert_eq!(
         told.matches("BEGIN").count(),

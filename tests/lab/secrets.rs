@@ -237,7 +237,7 @@ fn bundle(w: &World) {
     found_below(&root, &words, &mut found);
     assert_eq!(found, BTreeSet::new(), "secrets are in the archive");
     let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    assert!(read("README.txt").contains("cp3") && read("hosts/cp3/nothing.txt").contains("cp3 gave nothing"));
+    assert!(read("README.txt").contains("cp3") && read("hosts/cp3/nothing.txt").contains("cp3 sent nothing"));
     assert!(read("cluster/status.txt").contains("cp3"), "{}", read("cluster/status.txt"));
     assert!(read("cluster/plan.txt").len() > 20 && read("administrator/inventory.yaml").contains("endpoint:"));
     serde_json::from_str::<serde_json::Value>(&read("cluster/facts.json")).expect("facts stay JSON");

@@ -182,7 +182,7 @@ fn local(w: &World) {
     let node = "control-plane, etcd";
     let hosts = [("cp1", node, ""), ("cp2", node, ""), ("cp3", node, ""), ("w1", "worker", "")];
     inventory(w, "local: true", &hosts);
-    w.hactl.run(&["inventory", "check"]).ok().says("the kubeconfig for people names one API server");
+    w.hactl.run(&["inventory", "check"]).ok().says("the kubeconfig uses one API server");
     founded(w);
     for (host, ..) in hosts {
         let bound = w.on(host, "ss -Hltn 'sport = :6443' | awk '{print $4}' | sort");

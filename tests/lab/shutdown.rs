@@ -21,7 +21,7 @@ const OFF: Duration = Duration::from_secs(80);
 const LINGERS: u32 = 9;
 /// How long a write may take where etcd's leader leaves: what a follower passes on to it while it hands over is lost, and etcd says so only after
 /// 5 s and two elections.
-const LOST: Duration = Duration::from_millis(7500);
+pub const LOST: Duration = Duration::from_millis(7500);
 /// What an API server says when it has served everybody and ends.
 const ENDS: &str = "quota evaluator worker shutdown";
 

@@ -164,7 +164,7 @@ fn handed(w: &World) {
         let writers: Vec<_> = (0..3).map(|n| Writer::start(&w.api(), &format!("w-handed-{most}-{n}"))).collect();
         let reading = w.api().reads(Duration::from_millis(10));
         let ran = with(w, &format!("etcd: {{args: {{max-txn-ops: {most}}}}}")).up().ok();
-        assert!(in_one_line(&ran).contains("hand over etcd's lead to https://"), "{}", ran.all());
+        assert!(in_one_line(&ran).contains("transfer etcd's leadership to https://"), "{}", ran.all());
         assert!(!ran.all().contains("still sends clients"), "{}", ran.all());
         let reads = reading.end();
         let (read, slow) = nobody_failed(&reads, 0);

@@ -1,10 +1,13 @@
 //! Upgrades from one minor version of Kubernetes to the next, with real components of each, while somebody uses the cluster.
 
 use super::bare_hosts::variant;
+use super::founding::SIGKILL;
 use super::recover::members;
-use super::support::{GIVEN_BACK, Hactl, Knocks, Writer, once_free, wait_for};
+use super::support::{Api, GIVEN_BACK, Hactl, Knocks, Writer, once_free, wait_for};
 use super::trials::{late, unnoticed};
-use super::{Scenario, World, in_one_line};
+use super::{Scenario, World, in_one_line, present_image};
+use serde_json::{Value, json};
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 const OLD: &str = "1.34.4";
@@ -18,7 +21,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: broken,
     },
     Scenario {
-        name: "Kubernetes 1.34 becomes 1.35, its worker is drained meanwhile, and no request fails",
+        name: "Kubernetes 1.34 becomes 1.35, its worker is drained once a budget allows it, and no request fails",
         cut: false,
         run: next,
     },
@@ -35,13 +38,90 @@ const GATE: &str = "kube-apiserver: {args: {feature-gates: PodIndexLabel=true}}"
 const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/systemd/system/kubelet.service /var/lib/kubelet/config.yaml; \
                      ls /var/lib/hactl/kept'";
 
-/// The lab's inventory with another Kubernetes, and with this put first into `extra`.
+/// An inventory with another Kubernetes, and with this put first into `extra`.
+fn named(text: &str, version: &str, extra: &str) -> String {
+    let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
+    if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
+}
+
+/// The lab's inventory, named so.
 fn of(w: &World, version: &str, extra: &str) -> Hactl {
-    let named = |text: String| {
-        let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
-        if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
-    };
-    variant(w, "upgrade.yaml", named)
+    variant(w, "upgrade.yaml", |text| named(&text, version, extra))
+}
+
+/// The shortest timeout of a drain.
+const DRAIN: &str = "upgrade: {workers: {drainTimeout: 1m}}\n";
+/// A Deployment, the label of its pod, and its disruption budget.
+const MOVABLE: &str = "movable";
+
+/// A pod of the Deployment.
+struct Pod {
+    name: String,
+    uid: String,
+    host: String,
+    phase: String,
+}
+
+/// A Deployment whose pod runs on the worker while that accepts pods, and may run on any other host. Its disruption
+/// budget refuses every eviction.
+fn deploy(hactl: &Hactl, api: &Api) {
+    let worker = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["w1"]}]);
+    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": worker}}]);
+    let labels = json!({"app": MOVABLE});
+    let pod = json!({
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefers}},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{"name": MOVABLE, "image": present_image(hactl), "imagePullPolicy": "IfNotPresent"}],
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": MOVABLE},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    });
+    let budget = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": MOVABLE},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": labels}},
+    });
+    for (path, object) in [
+        ("/apis/apps/v1/namespaces/default/deployments", deployment),
+        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget),
+    ] {
+        api.post(path, &object).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+}
+
+/// Waits until the Deployment has one pod, which runs; one that is being deleted does not count.
+fn running(api: &Api) -> Pod {
+    let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{MOVABLE}");
+    let text = |pod: &Value, at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut found: Vec<Pod> = Vec::new();
+    wait_for("the Deployment's pod runs", Duration::from_secs(120), || {
+        let list = api.get(&path).unwrap_or_default();
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let stay = all.iter().filter(|pod| pod.pointer("/metadata/deletionTimestamp").is_none());
+        let pod = |pod: &Value| Pod {
+            name: text(pod, "/metadata/name"),
+            uid: text(pod, "/metadata/uid"),
+            host: text(pod, "/spec/nodeName"),
+            phase: text(pod, "/status/phase"),
+        };
+        found = stay.map(pod).collect();
+        matches!(&found[..], [pod] if pod.phase == "Running")
+    });
+    found.pop().expect("just found")
+}
+
+/// Whether the worker is cordoned.
+fn cordoned(hactl: &Hactl) -> bool {
+    hactl.kubectl(&["get", "node", "w1", "-o", "jsonpath={.spec.unschedulable}"]).ok().out.trim() == "true"
 }
 
 /// The version of every kubelet and of every static pod's image, each once.
@@ -90,14 +170,38 @@ fn broken(w: &World) {
 }
 
 fn next(w: &World) {
-    let hactl = of(w, NEXT, "");
+    let before = of(w, OLD, GATE);
+    before.up().ok();
+    let api = w.api();
+    deploy(&before, &api);
+    let placed = running(&api);
+    assert_eq!(placed.host, "w1", "the worker accepts it");
+
+    let hactl = variant(w, "upgrade.yaml", |text| named(&text, NEXT, "") + DRAIN);
     println!("{}", hactl.run(&["plan"]).ok().out);
     let writer = Writer::start(&w.api(), "w-next");
     let reading = w.api().reads(Duration::from_millis(20));
+    let refused = hactl.up().exits(1);
+    let said = in_one_line(&refused);
+    let budget = "(Cannot evict pod as it would violate the pod's disruption budget)";
+    let pod = format!("did not leave w1 within 60 s: default/{} {budget}", placed.name);
+    for words in [pod.as_str(), "the Node stays cordoned"] {
+        assert!(said.contains(words), "{words}: {}", refused.all());
+    }
+    assert!(cordoned(&hactl), "the Node stays cordoned");
+    assert_eq!(running(&api).uid, placed.uid, "the pod stays");
+    let both = [format!("v{OLD}"), format!("v{NEXT}")];
+    assert_eq!(versions(&hactl), both, "the worker keeps its kubelet until it is drained");
+
+    hactl.kubectl(&["delete", "poddisruptionbudget", MOVABLE]).ok();
     let ran = hactl.up().ok();
-    println!("        1.34 became 1.35 after {:.1?}", ran.took);
+    println!("        1.34 became 1.35 after {:.1?} with a budget and {:.1?} without it", refused.took, ran.took);
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
+    let moved = running(&api);
+    assert_ne!(moved.uid, placed.uid, "the pod was evicted");
+    assert_ne!(moved.host, "w1", "another host took over while the worker was cordoned");
+    hactl.kubectl(&["delete", "deployment", MOVABLE]).ok();
     let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
     assert_eq!(shut.trim(), "", "every Node is open to pods");
     hactl.up().ok().says("nothing to do");
@@ -115,7 +219,8 @@ fn killed(w: &World) {
         members(w).iter().filter(|host| has(host)).count() >= 2
     });
     child.kill().expect("it can be killed");
-    child.wait().expect("it ends");
+    let ended = child.wait().expect("it ends");
+    assert_eq!(ended.signal(), Some(SIGKILL), "the run had ended before it was killed: {ended}");
     once_free(GIVEN_BACK, || hactl.up()).ok();
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);

@@ -412,7 +412,7 @@ fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_
     let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it is stamped");
     let of_another = ClusterId { ca: Digest::of(b"another"), ..ours.clone() };
     let of_later = ClusterId { stages: ours.stages + 1, ..ours.clone() };
-    for (claim, says) in [(of_another, "another cluster"), (of_later, "keys which are newer")] {
+    for (claim, says) in [(of_another, "another cluster"), (of_later, "keys that are newer")] {
         let mut heard = hosts.clone();
         for facts in heard.values_mut().flatten() {
             facts.stamp = Some(claim.clone());

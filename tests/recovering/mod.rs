@@ -306,7 +306,8 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
         ..RecoveryRequest::default()
     };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
-    let told = matches!(&found, Err(Refusal::Preflight { problems }) if problems[0].contains("was written to already"));
+    let told =
+        matches!(&found, Err(Refusal::Preflight { problems }) if problems[0].contains("already accepted writes"));
     assert!(told, "somebody lived with it: {found:?}");
 }
 

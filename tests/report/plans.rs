@@ -114,7 +114,7 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
         steps: vec![wipe("cp1", true), wipe("cp2", false)],
         after: vec![vec![], vec![]],
         forecast: vec![None, None],
-        horizon: Some("what else is to do shows once a quorum answers".into()),
+        horizon: Some("the other steps are planned once etcd has a quorum".into()),
         warnings: vec!["cp3 did not answer (no route to host): nothing is planned for it".into()],
         blocked: Vec::new(),
     };

@@ -41,7 +41,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::NoProgress { steps: 4, first: "start containerd.service on cp2".into() },
         Refusal::Blocked {
             steps: 1,
-            first: "a step on cp2 has to wait (wait for the endpoint): it needs etcd started on cp2".into(),
+            first: "\"wait for the endpoint\" on cp2 has to wait: it requires etcd started on cp2".into(),
         },
         Refusal::Locked {
             host: name("cp1"),

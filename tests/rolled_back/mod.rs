@@ -87,7 +87,7 @@ fn a_member_whose_disk_went_back_in_time_is_taken_in_again_and_one_that_was_mere
     let why = &plan.steps.iter().find(|s| matches!(s.action, Action::RemoveMember { .. })).expect("removed").why;
     assert_eq!(
         why,
-        "the disk of cp2 went back in time: its member was seen at term 2, entry 25 (cp1 remembers it), and its data ends at term 2, entry 9"
+        "the disk of cp2 was rolled back: its member had reached raft term 2, index 25 (recorded by cp1), but its data ends at raft term 2, index 9"
     );
     let check = told(&world, &facts);
     assert!(check.len() == 1 && check[0].outcome == Outcome::Fail && check[0].detail == *why, "{check:?}");
@@ -118,7 +118,7 @@ fn without_a_quorum_it_is_not_woken_and_both_ways_on_are_told() {
     assert!(matches!(facts.etcd, Etcd::NoQuorum(_)));
     let Err(Refusal::NoQuorum { evidence }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
     let of = evidence.iter().find(|e| e.host == cp(2)).expect("every host is told of");
-    assert!(of.what.contains("went back in time") && of.what.contains("not started"), "{of:?}");
+    assert!(of.what.contains("was rolled back") && of.what.contains("not started"), "{of:?}");
     let hint = told(&world, &facts)[0].hint.clone().unwrap_or_default();
     assert!(hint.contains("bring the other hosts back") && hint.contains("hactl recover"), "{hint}");
     // It does not count as one of two that have all: what is missing may be on cp3 alone.
@@ -192,7 +192,7 @@ fn a_member_that_cannot_catch_up_is_replaced_where_the_others_went_on_without_it
     let plan = up(&world, &facts).expect("a plan");
     takes_in_again(&world, &plan, 2);
     let words = told(&world, &facts)[0].detail.clone();
-    assert!(words.starts_with("the member on cp2 runs and cannot catch up: it hears its leader"), "{words}");
+    assert!(words.starts_with("the member on cp2 runs but cannot catch up: it hears its leader"), "{words}");
     let (world, facts) = stuck(9);
     assert!(!up(&world, &facts).expect("a plan").changes_members(), "there is nothing that it lacks");
 }
@@ -207,6 +207,6 @@ fn a_member_that_another_one_gave_its_name_to_tells_its_own_again() {
     let plan = up(&world, &facts).expect("a plan");
     let restarted: Vec<_> = plan.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { .. })).collect();
     assert_eq!(restarted.len(), 1, "{plan:?}");
-    assert_eq!((restarted[0].action.host(), restarted[0].why.as_str()), (Some(&cp(1)), "the list calls it cp3"));
+    assert_eq!((restarted[0].action.host(), restarted[0].why.as_str()), (Some(&cp(1)), "the member list names it cp3"));
     assert!(world.with(Role::Etcd).len() == 3 && !plan.changes_members());
 }

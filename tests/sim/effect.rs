@@ -1,13 +1,10 @@
-//! What each action does, cut into the single effects between which a crash can fall. Exhaustive over `Action`: an
-//! action that this world does not know does not compile.
+//! The single effects between which a crash can fall, and what each does to the world.
 
 use super::make;
 use super::member::{Change, Stop, failed};
 use super::world::{FirstBoot, World};
-use hactl::model::desired::EndpointKind;
 use hactl::model::facts::{FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
-use hactl::model::plan::{Action, HowToRun, InitialClusterState};
 use hactl::model::recovery::Recovery;
 use hactl::model::target::{CertId, FileSet, SetTarget, object_key};
 
@@ -35,7 +32,6 @@ pub enum Effect {
     PodsEnd(HostName),
     SnapshotTaken(HostName, String, Option<String>),
     Restored(HostName, Recovery),
-    QuorumAnswers,
     /// The journal of the administrator learns that the cluster was born: the record after the effect.
     BirthRecorded,
     Born(HostName),
@@ -46,128 +42,15 @@ pub enum Effect {
     ServingSeen(HostName),
     ApiSeen,
     EndpointSeen,
-    Object(String, String),
+    Object(String),
     ObjectGone(String),
-    Forgotten(String, String),
-    NodeSeen(HostName),
+    /// Entries of hactl's own record of objects, as a merge patch.
+    Recorded(serde_json::Value),
+    Evicted(String),
+    Cordoned(HostName, bool),
     NodeGone(HostName),
     DataDeleted(HostName),
     Blank(HostName),
-}
-
-/// The effects of an action, in order.
-pub fn effects(world: &World, action: &Action) -> Vec<Effect> {
-    let etcd = || make::unit("etcd.service");
-    match action {
-        Action::WriteClusterId { host } => vec![Effect::ClusterId(host.clone())],
-        Action::Prepare { host, gaps: _ } => vec![Effect::Prepare(host.clone())],
-        Action::InstallPackages { host, packages } => {
-            packages.iter().map(|p| Effect::Package(host.clone(), p.clone())).collect()
-        }
-        Action::Deliver { host, part: _, digest } => vec![Effect::Blob(host.clone(), *digest)],
-        Action::Import { host, reference, digest } => vec![Effect::Image(host.clone(), reference.clone(), *digest)],
-        Action::Configure { host, set, paths, keep: _ } => {
-            paths.iter().map(|p| Effect::File(host.clone(), *set, p.clone())).collect()
-        }
-        // This world has no files that could fail to prove themselves.
-        Action::Accept { .. } => Vec::new(),
-        Action::Certify { host, leaves } => leaves.iter().map(|l| Effect::CertSpec(host.clone(), *l)).collect(),
-        Action::RunUnit { host, unit, how } => {
-            let mut all = vec![Effect::UnitEnabled(host.clone(), unit.clone())];
-            match how {
-                HowToRun::Start => all.push(Effect::UnitStarts(host.clone(), unit.clone())),
-                HowToRun::Restart => {
-                    all.push(Effect::UnitStops(host.clone(), unit.clone()));
-                    all.push(Effect::UnitStarts(host.clone(), unit.clone()));
-                }
-                HowToRun::Reload => all.push(Effect::UnitReloads(host.clone(), unit.clone())),
-            }
-            all
-        }
-        Action::Defragment { host } => vec![
-            Effect::UnitStops(host.clone(), etcd()),
-            Effect::Dense(host.clone()),
-            Effect::UnitStarts(host.clone(), etcd()),
-        ],
-        Action::StopUnit { host, unit } => {
-            vec![Effect::UnitStops(host.clone(), unit.clone()), Effect::UnitDisabled(host.clone(), unit.clone())]
-        }
-        Action::EndPods { host } => {
-            make::MANIFESTS.iter().rev().map(|path| Effect::PodEnds(host.clone(), (*path).to_owned())).collect()
-        }
-        Action::ClearNode { host } => {
-            let units = ["haproxy.service", "kubelet.service", "containerd.service"].map(make::unit).into_iter();
-            let local = matches!(world.desired.endpoint.kind, EndpointKind::Local { .. });
-            let units = units.filter(|unit| local || unit.as_str() != "haproxy.service");
-            let mut all: Vec<Effect> = units
-                .flat_map(|u| [Effect::UnitStops(host.clone(), u.clone()), Effect::UnitDisabled(host.clone(), u)])
-                .collect();
-            all.push(Effect::PodsEnd(host.clone()));
-            all
-        }
-        Action::MoveLeader { host, to } => vec![Effect::Leads(host.clone(), to.clone())],
-        Action::UpgradeKubelet { host, version: _, how, ready } => {
-            let unit = make::unit("kubelet.service");
-            let mut all = vec![Effect::UnitEnabled(host.clone(), unit.clone())];
-            all.extend((*how != HowToRun::Start).then(|| Effect::UnitStops(host.clone(), unit.clone())));
-            all.push(Effect::UnitStarts(host.clone(), unit));
-            all.extend(ready.then(|| Effect::NodeSeen(host.clone())));
-            all
-        }
-        Action::SaveBundle { host } => vec![Effect::Bundled(host.clone())],
-        Action::StartMember { host, state } => {
-            let boot = match state {
-                InitialClusterState::New { token, initial_members } => {
-                    Some(FirstBoot::Genesis { token: token.clone(), initial_members: initial_members.clone() })
-                }
-                InitialClusterState::Existing { members } => Some(FirstBoot::Join { members: members.clone() }),
-                InitialClusterState::Restart => None,
-            };
-            let mut all: Vec<Effect> = boot.iter().map(|b| Effect::FirstBoot(host.clone(), b.clone())).collect();
-            all.push(Effect::UnitEnabled(host.clone(), etcd()));
-            all.push(Effect::MemberStarts(host.clone(), boot.is_some()));
-            all
-        }
-        Action::ArchiveData { host } => {
-            vec![Effect::UnitStops(host.clone(), etcd()), Effect::DataAside(host.clone())]
-        }
-        Action::Halt { host, .. } => vec![
-            Effect::UnitStops(host.clone(), make::unit("kubelet.service")),
-            Effect::UnitStops(host.clone(), etcd()),
-            Effect::PodsEnd(host.clone()),
-        ],
-        Action::TakeSnapshot { host, recovery, aside, reach: _, stays: _ } => {
-            vec![Effect::SnapshotTaken(host.clone(), recovery.clone(), aside.clone())]
-        }
-        Action::Restore { host, recovery } => {
-            vec![Effect::DataAside(host.clone()), Effect::Restored(host.clone(), recovery.clone())]
-        }
-        Action::ProveQuorum => vec![Effect::QuorumAnswers, Effect::BirthRecorded],
-        Action::Seal { host } => vec![Effect::Born(host.clone()), Effect::TokenSpent(host.clone())],
-        Action::RemoveMember { peer } => vec![Effect::Members(Change::Remove(peer.clone()))],
-        Action::MoveMember { from, to } => vec![Effect::Members(Change::Move(from.clone(), to.clone()))],
-        Action::AddLearner { peer } => vec![Effect::Members(Change::AddLearner(peer.clone()))],
-        Action::Promote { peer } => vec![Effect::Members(Change::Promote(peer.clone()))],
-        Action::AwaitServing { host, .. } => vec![Effect::ServingSeen(host.clone())],
-        Action::AwaitApi => vec![Effect::ApiSeen],
-        Action::AwaitEndpoint => vec![Effect::EndpointSeen],
-        Action::Apply { addon, objects } => objects.iter().map(|o| Effect::Object(addon.clone(), o.clone())).collect(),
-        Action::Prune { addon, delete, keep } => {
-            let gone = delete.iter().map(|key| Effect::ObjectGone(key.clone()));
-            gone.chain(delete.iter().chain(keep).map(|key| Effect::Forgotten(addon.clone(), key.clone()))).collect()
-        }
-        Action::DeleteNode { node, end: _ } => vec![Effect::NodeGone(node.clone())],
-        // Pods are none of this world's business.
-        Action::Drain { .. } | Action::Uncordon { .. } | Action::RecreatePodNetwork { .. } => Vec::new(),
-        Action::AwaitNode { host } => vec![Effect::NodeSeen(host.clone())],
-        Action::Wipe { host, delete } => {
-            let units = world.host(host).units.keys().cloned();
-            let mut all: Vec<Effect> = units.map(|u| Effect::UnitStops(host.clone(), u)).collect();
-            all.push(if *delete { Effect::DataDeleted(host.clone()) } else { Effect::DataAside(host.clone()) });
-            all.push(Effect::Blank(host.clone()));
-            all
-        }
-    }
 }
 
 /// The host an effect happens on, when it needs one to answer.
@@ -200,16 +83,16 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::ServingSeen(h)
         | Effect::DataDeleted(h)
         | Effect::Blank(h) => Some(h),
-        Effect::QuorumAnswers
-        | Effect::BirthRecorded
+        Effect::BirthRecorded
         | Effect::Members(_)
         | Effect::ApiSeen
         | Effect::EndpointSeen
-        | Effect::Object(_, _)
+        | Effect::Object(_)
         | Effect::ObjectGone(_)
-        | Effect::Forgotten(_, _)
-        | Effect::NodeGone(_)
-        | Effect::NodeSeen(_) => None,
+        | Effect::Recorded(_)
+        | Effect::Evicted(_)
+        | Effect::Cordoned(..)
+        | Effect::NodeGone(_) => None,
     }
 }
 
@@ -302,7 +185,6 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.snapshots.insert(id.clone(), disk);
         }
         Effect::Restored(h, recovery) => world.restore(h, recovery)?,
-        Effect::QuorumAnswers => need(world.living().is_some(), || "no quorum answers".to_owned())?,
         Effect::BirthRecorded => {
             world.intent.bootstrapped = true;
             world.intent.lived.extend(world.living());
@@ -352,12 +234,13 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             }
             need(world.endpoint_serves(), || "the endpoint does not answer".to_owned())?;
         }
-        Effect::Object(addon, key) => {
-            need(world.any_api(), || "no API server answers".to_owned())?;
-            world.recorded.entry(addon.clone()).or_default().insert(key.clone());
-            let addon = world.target.addons.iter().find(|a| &a.name == addon);
-            let object = addon.and_then(|a| a.objects.iter().find(|o| &object_key(o) == key)).cloned();
+        Effect::Object(key) => {
+            let object = world.target.addons.iter().flat_map(|a| &a.objects).find(|o| &object_key(o) == key).cloned();
             let Some(object) = object else { return failed(format!("{key} is not an object of the target")) };
+            // On the record before it is there, so that nothing that hactl made is ever lost from sight.
+            if !super::observe::is_recorded(world, key) {
+                return Err(Stop::Broken(super::law::Broken::NotRecorded { key: key.clone() }));
+            }
             world.objects.insert(key.clone(), object);
         }
         Effect::ObjectGone(key) => {
@@ -366,12 +249,19 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(!asked_for, || format!("{key} is asked for and was to be deleted"))?;
             world.objects.remove(key);
         }
-        Effect::Forgotten(addon, key) => {
-            need(world.any_api(), || "no API server answers".to_owned())?;
-            if let Some(keys) = world.recorded.get_mut(addon) {
-                keys.remove(key);
+        Effect::Recorded(data) => {
+            let record = world.record.get_or_insert_with(serde_json::Map::new);
+            for (addon, text) in data.as_object().into_iter().flatten() {
+                if text.is_null() {
+                    record.remove(addon);
+                } else {
+                    record.insert(addon.clone(), text.clone());
+                }
             }
         }
+        Effect::Evicted(pod) => world.evict(pod)?,
+        Effect::Cordoned(h, true) => drop(world.cordoned.insert(h.clone())),
+        Effect::Cordoned(h, false) => drop(world.cordoned.remove(h)),
         Effect::NodeGone(h) => {
             need(world.any_api(), || "no API server answers".to_owned())?;
             // A kubelet that lives would make it again.
@@ -379,7 +269,6 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(!lives, || format!("the kubelet on {h} still reports"))?;
             world.unknown_nodes.remove(h);
         }
-        Effect::NodeSeen(h) => need(world.node_ready(h), || format!("the Node {h} is not Ready"))?,
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
         Effect::Blank(h) => blank(world, h),
     }

@@ -25,8 +25,7 @@ impl World {
                 matches!(&p.place, Place::Image { reference } if at(h).images.get(reference) == Some(&digest.hex()))
             }),
             Condition::Configured(h, set) => self.stale_files(h, *set) == 0,
-            // Nothing is ever kept here.
-            Condition::Accepted(_) => true,
+            Condition::Accepted(h) => at(h).previous.is_empty(),
             Condition::Certified(h) => {
                 let good = |l: &hactl::model::target::CertSpec| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
                 self.host_target(h).leaves.iter().all(good)
@@ -71,7 +70,9 @@ impl World {
             Condition::Applied(addon) => self.applied(addon),
             Condition::Pruned(addon) => self.stale(addon).is_empty(),
             Condition::NodeGone(h) => !self.unknown_nodes.contains_key(h),
-            Condition::Drained(_) | Condition::Schedulable(_) | Condition::Wired(_) => true,
+            Condition::Drained(h) => !self.pods.values().any(|at| at.as_ref() == Some(h)),
+            Condition::Schedulable(h) => !self.cordoned.contains(h),
+            Condition::Wired(_) => true,
             Condition::NodeReady(h) => self.node_ready(h),
             Condition::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }

@@ -44,6 +44,10 @@ pub enum Broken {
     GivesNothing { step: String, provides: Condition },
     /// A plan that is wrong in itself.
     BadPlan(String),
+    /// An object was applied before it was on the record: a crash would leave it behind for ever.
+    NotRecorded { key: String },
+    /// Nothing is left to do, and a Node is still cordoned by us.
+    LeftCordoned { host: HostName },
     /// Something that must end did not.
     Endless(String),
 }

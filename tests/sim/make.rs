@@ -403,5 +403,6 @@ pub fn target(desired: &Desired, release: Release) -> Target {
     let hosts = desired.hosts.iter().map(|h| (h.name.clone(), host_target(desired, h, release))).collect();
     let mut addons = vec![addon("rbac", 0, false), addon("flannel", 0, true), addon("coredns", release.addons, false)];
     addons.extend(users(release.users));
+    addons.iter_mut().for_each(hactl::reconcile::manifests::mark);
     Target { hosts, addons }
 }

@@ -5,10 +5,13 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary that includes this world uses its own part of it")]
 
+pub mod agent;
+pub mod api;
 pub mod dice;
 pub mod effect;
 pub mod holds;
 pub mod law;
+pub mod live;
 pub mod make;
 pub mod member;
 pub mod observe;

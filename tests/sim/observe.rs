@@ -35,7 +35,7 @@ impl World {
             drift.insert(addon.name.clone(), differs.collect());
         }
         let mut stale = BTreeMap::new();
-        for addon in self.recorded.keys().filter(|_| asked) {
+        for addon in self.record.iter().flatten().map(|(addon, _)| addon).filter(|_| asked) {
             let keys = self.stale(addon);
             if !keys.is_empty() {
                 let one = |key: String| Stale { kept: None, key };
@@ -48,7 +48,7 @@ impl World {
     /// Objects of an add-on that were applied and that nobody asks for any more.
     pub fn stale(&self, addon: &str) -> Vec<String> {
         let wanted: BTreeSet<String> = self.target.addons.iter().flat_map(|a| &a.objects).map(object_key).collect();
-        self.recorded.get(addon).into_iter().flatten().filter(|key| !wanted.contains(*key)).cloned().collect()
+        super::api::recorded(self, addon).into_iter().filter(|key| !wanted.contains(key)).collect()
     }
 
     pub fn say(&self, name: &HostName) -> Result<HostFacts, Unreachable> {
@@ -79,6 +79,7 @@ impl World {
             swap: host.swap,
             now_ms: self.now,
             stamp: host.stamp.clone(),
+            on_trial: host.previous.keys().copied().collect(),
             files: host.files.clone(),
             blobs: host.blobs.clone(),
             units: units.collect(),
@@ -204,8 +205,8 @@ impl World {
                 .map(|v| format!("v{v}"))
                 .unwrap_or_default(),
             runtime: "containerd://2.3.7".to_owned(),
-            unschedulable: false,
-            drained: false,
+            unschedulable: self.cordoned.contains(name),
+            drained: self.cordoned.contains(name),
             unreachable,
             ours,
             pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),
@@ -223,4 +224,10 @@ impl World {
             ..ApiFact::default()
         }
     }
+}
+
+/// Whether hactl's record has a key, of any add-on.
+pub fn is_recorded(world: &World, key: &str) -> bool {
+    let addons = world.record.iter().flatten().map(|(addon, _)| addon);
+    addons.into_iter().any(|addon| super::api::recorded(world, addon).contains(key))
 }

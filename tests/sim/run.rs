@@ -1,19 +1,28 @@
-//! Runs plans in the simulated world: any order that the graph allows, a crash after any effect, and power, cables and
-//! disks that fail meanwhile. Every effect is judged.
+//! Runs plans in the simulated world with the real executor: any order that the graph allows, a crash after any effect, and power, cables
+//! and disks that fail meanwhile. Every effect is judged.
 
-use super::dice::Dice;
-use super::effect::{effects, happen};
+use super::agent::SimAgent;
+use super::api::SimApi;
+use super::effect::Effect;
 use super::law::{self, Broken};
+use super::live::{Halt, Live, Shared};
 use super::make;
-use super::member::Stop;
 use super::world::World;
-use hactl::model::desired::Role;
-use hactl::model::facts::{Etcd, Facts, Members};
+use hactl::execute::{Actuator, Outcome, Perform, Recoveries, StepError, walk};
+use hactl::model::desired::{Desired, Host, Role};
+use hactl::model::event::{Event, Sink};
+use hactl::model::facts::Facts;
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Plan, Precondition, Step};
+use hactl::model::plan::{Action, Condition, Plan, Precondition, Step};
 use hactl::model::refusal::Refusal;
-use hactl::observe::{Answers, KnownCluster};
-use std::collections::BTreeSet;
+use hactl::model::target::{FileSet, FileTarget, HostTarget, Target};
+use hactl::observe::{KnownCluster, Queries};
+use hactl::protocol::{FilePut, ObserveAsk};
+use hactl::transport::Agent;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 /// What goes wrong around us. The number picks a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,150 +85,107 @@ impl World {
         self.run(&plan, script)
     }
 
-    /// Runs a plan as `execute::walk` does: a failure stops only what depends on it.
+    /// Runs a plan with the real executor: its walk, its preconditions, its actions, against agents and API servers of this world.
     pub fn run(&mut self, plan: &Plan, script: &Script) -> Result<Ended, Broken> {
-        let mut dice = Dice::new(script.order);
-        let mut done = BTreeSet::new();
-        let mut tried = BTreeSet::new();
-        let mut failures = Vec::new();
-        let mut count = 0_u16;
-        let calm = script.meanwhile.is_empty();
-        loop {
-            let ready: Vec<usize> = (0..plan.steps.len())
-                .filter(|i| !tried.contains(i) && plan.after[*i].iter().all(|w| done.contains(w)))
-                .collect();
-            if ready.is_empty() {
-                break;
-            }
-            let index = ready[dice.below(ready.len())];
-            tried.insert(index);
-            let step = &plan.steps[index];
-            if let Some(need) = step.requires.iter().find(|n| calm && !self.holds(n)) {
-                return Err(Broken::NeedUnmet { step: step.action.to_string(), need: need.clone() });
-            }
-            match self.step(step, script, &mut count)? {
-                Outcome::Done => {
-                    if calm && !self.holds(&step.provides) {
-                        return Err(Broken::GivesNothing {
-                            step: step.action.to_string(),
-                            provides: step.provides.clone(),
-                        });
-                    }
-                    done.insert(index);
-                }
-                Outcome::Failed(why) => failures.push(format!("{}: {why}", step.action)),
-                Outcome::Crashed => return Ok(Ended::Crashed),
-            }
-        }
-        if failures.is_empty() { Ok(Ended::Done(plan.clone())) } else { Ok(Ended::Failed(failures)) }
+        let checked = script.meanwhile.is_empty();
+        self.drive(plan, script, checked)
     }
 
-    fn step(&mut self, step: &Step, script: &Script, count: &mut u16) -> Result<Outcome, Broken> {
-        if let Err(why) = self.precondition(step) {
-            return Ok(Outcome::Failed(why));
-        }
-        let begun = *count;
-        for effect in effects(self, &step.action) {
-            if script.crash_after == Some(*count) {
-                return Ok(Outcome::Crashed);
+    fn drive(&mut self, plan: &Plan, script: &Script, checked: bool) -> Result<Ended, Broken> {
+        let live: Shared = Arc::new(Mutex::new(Live::new(self.clone(), script)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let outcome = runtime.expect("a runtime").block_on(walked(&live, plan, checked));
+        let mut live = live.lock().expect("no panic holds it");
+        std::mem::swap(self, &mut live.world);
+        // A lock ends with the process that holds it.
+        self.hosts.values_mut().for_each(|host| host.lock = None);
+        match (live.halt.take(), outcome) {
+            (Some(Halt::Broken(broken)), _) => Err(broken),
+            (Some(Halt::Crashed), _) | (None, None) => Ok(Ended::Crashed),
+            (None, Some(outcome)) if outcome.failed.is_empty() => Ok(Ended::Done(plan.clone())),
+            (None, Some(outcome)) => {
+                let words = |(_, _, what, why): (usize, _, String, StepError)| format!("{what}: {why}");
+                Ok(Ended::Failed(outcome.failed.into_iter().map(words).collect()))
             }
-            let before = law::scene(self);
-            let outcome = happen(self, &effect);
-            match outcome {
-                Ok(()) => law::judge(&before, self, &effect)?,
-                Err(Stop::Broken(broken)) => return Err(broken),
-                Err(Stop::Failed(why)) => return Ok(Outcome::Failed(why)),
-            }
-            *count += 1;
-            // Between a guard and the effect that it guards nobody can see a failure coming: it falls behind the step.
-            if step.precondition == Precondition::None {
-                self.meanwhile(script, *count - 1, *count);
-            }
-        }
-        if step.precondition != Precondition::None {
-            self.meanwhile(script, begun, *count);
-        }
-        Ok(Outcome::Done)
-    }
-
-    fn meanwhile(&mut self, script: &Script, after: u16, until: u16) {
-        for (_, chaos) in script.meanwhile.iter().filter(|(at, _)| (after + 1..=until).contains(at)) {
-            self.suffer(*chaos);
         }
     }
 
-    /// The guard, as `execute::precondition` checks it.
+    /// What the executor needs to work on this world.
+    fn actuator(&mut self, live: &Shared) -> Actuator {
+        let desired = Arc::new(self.desired.clone());
+        let target = Arc::new(self.target.clone());
+        let connected: Vec<HostName> =
+            desired.entered().map(|h| h.name.clone()).filter(|h| self.host(h).answers()).collect();
+        let agent = |host: &HostName| {
+            let agent: Arc<dyn Agent> = Arc::new(SimAgent { host: host.clone(), live: Arc::clone(live) });
+            (host.clone(), agent)
+        };
+        let recoveries = self.recoveries.get_or_insert_with(|| {
+            let folder = tempfile::tempdir().expect("a folder");
+            std::fs::write(folder.path().join("identity.txt"), hactl::snapshot::new_identity().reveal()).expect("ours");
+            Arc::new(folder)
+        });
+        let recoveries = Arc::clone(recoveries);
+        let journal = Arc::clone(live);
+        Actuator {
+            machines: connected.iter().map(agent).collect(),
+            files: contents(&target),
+            queries: self.queries(&desired),
+            sign: Box::new(|_, _| Ok("certificate".to_owned())),
+            blob: Box::new(|_| Ok(std::path::PathBuf::new())),
+            record_bootstrap: Box::new(move |_, _| {
+                let mut live = journal.lock().expect("no panic holds it");
+                live.happen(&Effect::BirthRecorded).map_err(|why| why.unwrap_or_else(|| "killed".to_owned()))
+            }),
+            recoveries: Recoveries::of(recoveries.path(), &recoveries.path().join("identity.txt")),
+            api: Arc::new(SimApi(Arc::clone(live))),
+            sink: Arc::new(Nobody),
+            deliveries: Actuator::slots_for(connected.iter(), hactl::execute::DELIVERIES_PER_HOST),
+            imports: Actuator::slots_for(connected.iter(), hactl::execute::IMPORTS_PER_HOST),
+            synced: OnceCell::new(),
+            client: OnceCell::new(),
+            desired,
+            target,
+        }
+    }
+
+    /// What the hosts are asked.
+    pub fn queries(&self, desired: &Arc<Desired>) -> Queries {
+        let ask = |host: &Host| {
+            let member = host.is(Role::Etcd) || self.host(&host.name).disk.is_some();
+            let ask = ObserveAsk {
+                etcd: member.then(|| hactl::render::own_etcd(desired)),
+                api: hactl::render::api_ask(desired, host, &[]),
+                ..ObserveAsk::default()
+            };
+            (host.name.clone(), ask)
+        };
+        let asks = desired.entered().map(ask).collect();
+        Queries::new(Arc::clone(desired), self.intent.stamp.clone(), KnownCluster::default(), asks)
+    }
+
+    /// Whether a step's precondition holds, as the executor checks it. Nothing stays done.
     pub fn precondition(&self, step: &Step) -> Result<(), String> {
-        match &step.precondition {
-            Precondition::None => Ok(()),
-            Precondition::Members { list } => {
-                let now = self.members_now()?;
-                if &now.shape() != list {
-                    return Err("the member list is not as planned".to_owned());
-                }
-                // That a quorum answers is proven by the list itself; what counts is what is left after the change.
-                let after = match &step.action {
-                    Action::RemoveMember { peer } => now.without(peer),
-                    Action::MoveMember { from, to } => now.moved(from, to),
-                    _ => return Ok(()),
-                };
-                if after.healthy() < after.quorum() {
-                    return Err(format!(
-                        "{} would leave {} healthy of {}",
-                        step.action,
-                        after.healthy(),
-                        after.voters()
-                    ));
-                }
-                Ok(())
-            }
-            Precondition::Tolerates { down } => self.tolerates(down, &step.action),
+        match self.clone().drive(&alone(step.clone()), &Script::default(), false) {
+            Ok(Ended::Failed(why)) => Err(why.join("; ")),
+            ended => ended.map(drop).map_err(|broken| format!("{broken:?}")),
         }
     }
 
-    fn members_now(&self) -> Result<Members, String> {
-        let member = |h: &&hactl::model::desired::Host| h.is(Role::Etcd) || self.host(&h.name).disk.is_some();
-        let members = self.desired.entered().filter(member).map(|h| h.name.clone());
-        let mut hosts: Answers = members.map(|h| (h.clone(), self.say(&h))).collect();
-        match hactl::observe::classify(&self.desired, &KnownCluster::default(), &mut hosts) {
-            Etcd::HasQuorum(members) => Ok(members),
-            _ => Err("no quorum answers".to_owned()),
-        }
-    }
-
-    /// What the step is about to disturb, and nothing else, must have somebody to stand in for it.
-    fn tolerates(&self, down: &HostName, action: &Action) -> Result<(), String> {
-        let restarts =
-            |action: &Action| matches!(action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
-        if restarts(action) || matches!(action, Action::Defragment { .. }) {
-            let now = self.members_now()?;
-            let mine = now.0.get(&self.peer(down)).is_some_and(|m| !m.learner && m.healthy);
-            let left = now.healthy() - usize::from(mine);
-            if mine && now.voters() > 1 && left < now.quorum() {
-                return Err(format!("{action} on {down} would leave {left} of {} voters", now.voters()));
-            }
-            return Ok(());
-        }
-        let control = self.with(Role::ControlPlane);
-        let others = control.iter().filter(|h| *h != down);
-        let serves = self.api_serves(down);
-        if serves && control.len() > 1 && !others.into_iter().any(|h| self.host(h).answers() && self.api_serves(h)) {
-            return Err(format!("no API server but the one on {down} is ready"));
-        }
-        Ok(())
-    }
-
-    /// Does what no plan would: an action whatever its guard and needs. The laws are judged all the same.
+    /// Does what no plan would: an action whatever its precondition and what it requires. The laws are judged all the same.
     pub fn force(&mut self, action: &Action) -> Result<(), Broken> {
-        for effect in effects(self, action) {
-            let before = law::scene(self);
-            match happen(self, &effect) {
-                Ok(()) => law::judge(&before, self, &effect)?,
-                Err(Stop::Broken(broken)) => return Err(broken),
-                Err(Stop::Failed(why)) => return Err(Broken::Endless(why)),
-            }
+        let step = Step {
+            action: action.clone(),
+            why: String::new(),
+            requires: vec![],
+            provides: Condition::Quorum,
+            precondition: Precondition::None,
+            rollback: vec![],
+        };
+        match self.drive(&alone(step), &Script::default(), false)? {
+            Ended::Failed(why) => Err(Broken::Endless(why.join("; "))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Something happens that is not our doing.
@@ -260,6 +226,9 @@ impl World {
                     if !blocked.is_empty() {
                         return Err(Broken::Endless(format!("work is left that cannot begin: {}", blocked.join("; "))));
                     }
+                    if let Some(host) = self.cordoned.iter().find(|h| self.desired.host(h).is_some()) {
+                        return Err(Broken::LeftCordoned { host: host.clone() });
+                    }
                     return Ok(Ended::Converged);
                 }
                 Ended::Done(plan) => story.push(format!("{} steps", plan.steps.len())),
@@ -271,8 +240,83 @@ impl World {
     }
 }
 
-enum Outcome {
-    Done,
-    Failed(String),
-    Crashed,
+fn alone(step: Step) -> Plan {
+    Plan { after: vec![vec![]], forecast: vec![None], steps: vec![step], ..Plan::default() }
+}
+
+/// Files whose content nobody reads.
+fn contents(target: &Target) -> BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>> {
+    let put = |file: &FileTarget| FilePut {
+        path: file.path.clone(),
+        mode: file.mode,
+        owner: file.owner.clone(),
+        content: String::new(),
+        check: None,
+    };
+    let sets =
+        |host: &HostTarget| host.sets.iter().map(|(set, of)| (*set, of.files.iter().map(put).collect())).collect();
+    target.hosts.iter().map(|(name, host)| (name.clone(), sets(host))).collect()
+}
+
+struct Nobody;
+impl Sink for Nobody {
+    fn emit(&self, _: Event) {}
+}
+
+/// The real actuator, with the laws that are about steps.
+struct Watched {
+    actuator: Actuator,
+    live: Shared,
+    checked: bool,
+}
+
+impl Watched {
+    fn live(&self) -> std::sync::MutexGuard<'_, Live> {
+        self.live.lock().expect("no panic holds it")
+    }
+}
+
+impl Perform for Watched {
+    async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
+        {
+            let mut live = self.live();
+            let need = step.requires.iter().find(|need| self.checked && !live.world.holds(need)).cloned();
+            if let Some(need) = need {
+                live.stop(Halt::Broken(Broken::NeedUnmet { step: step.action.to_string(), need }));
+            }
+            if step.precondition != Precondition::None {
+                live.protect();
+            }
+        }
+        let done = self.actuator.perform(index, step).await;
+        let mut live = self.live();
+        if step.precondition != Precondition::None {
+            live.unprotect();
+        }
+        if self.checked && done.is_ok() && !live.world.holds(&step.provides) {
+            let (step, provides) = (step.action.to_string(), step.provides.clone());
+            live.stop(Halt::Broken(Broken::GivesNothing { step, provides }));
+        }
+        done
+    }
+
+    async fn conclude(&self, index: usize, step: &Step, result: Result<(), StepError>) -> Result<(), StepError> {
+        self.actuator.conclude(index, step, result).await
+    }
+}
+
+/// Walks a plan until it ends or is killed.
+async fn walked(live: &Shared, plan: &Plan, checked: bool) -> Option<Outcome> {
+    let (actuator, ended) = {
+        let mut live_now = live.lock().expect("no panic holds it");
+        let ended = Arc::clone(&live_now.ended);
+        (live_now.world.actuator(live), ended)
+    };
+    let hands = Arc::new(Watched { actuator, live: Arc::clone(live), checked });
+    let (sink, stop): (Arc<dyn Sink>, _) = (Arc::new(Nobody), CancellationToken::new());
+    tokio::select! {
+        biased;
+        () = ended.notified() => None,
+        outcome = walk(plan, &hands, &sink, &stop, 32) => Some(outcome),
+    }
 }

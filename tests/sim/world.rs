@@ -68,9 +68,16 @@ pub struct SimHost {
     pub names: BTreeMap<String, (String, Digest)>,
     /// The version that each program of Kubernetes was when it started last.
     pub ran: BTreeMap<String, String>,
-    /// When the newest recovery bundle was taken.
+    /// When the newest snapshot was taken.
     pub bundled_ms: Option<i64>,
+    /// Previous files that are kept until the new ones have passed their trial, by set and path; none: there was no such file.
+    pub previous: BTreeMap<FileSet, BTreeMap<String, Previous>>,
+    /// Who holds the lock of a run.
+    pub lock: Option<String>,
 }
+
+/// A file as it was, and the part of Kubernetes that it named.
+pub type Previous = (Option<FileFact>, Option<(String, Digest)>);
 
 impl SimHost {
     /// What was moved aside, by the names that hactl would give it: the clock of this world counts the moves.
@@ -127,8 +134,14 @@ pub struct World {
     pub snapshots: BTreeMap<String, Disk>,
     /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
     pub objects: BTreeMap<String, serde_json::Value>,
-    /// hactl's list of what it applied, by add-on.
-    pub recorded: BTreeMap<String, BTreeSet<String>>,
+    /// hactl's own record of what it applied, by add-on; none: it was never written.
+    pub record: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Pods that a controller makes again elsewhere, and where each is; none: it waits for a Node.
+    pub pods: BTreeMap<String, Option<HostName>>,
+    /// Nodes that hactl keeps pods away from.
+    pub cordoned: BTreeSet<HostName>,
+    /// Where the snapshots of recoveries are kept on the administrator's side.
+    pub recoveries: Option<std::sync::Arc<tempfile::TempDir>>,
     /// Hosts whose serving API server a step of ours took down and no step has waited for yet.
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
@@ -184,6 +197,8 @@ impl World {
             abandons: false,
             renew: hactl::model::leaf::Renewal::default(),
         };
+        let workers = desired.hosts.iter().filter(|h| h.roles == [Role::Worker]);
+        let pods = workers.map(|h| (format!("pod-of-{}", h.name), Some(h.name.clone()))).collect();
         Self {
             now: 1_000_000,
             release,
@@ -194,7 +209,10 @@ impl World {
             clusters: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             objects: BTreeMap::new(),
-            recorded: BTreeMap::new(),
+            record: None,
+            pods,
+            cordoned: BTreeSet::new(),
+            recoveries: None,
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
             saved_ms: None,
@@ -397,6 +415,53 @@ impl World {
         let ours = |path: &String| told && (inside(path) || set.own.contains(path));
         let strays = host.files.keys().filter(|p| ours(p) && !set.files.iter().any(|f| &f.path == *p)).count();
         strays + set.files.iter().filter(|f| !host.has(f)).count()
+    }
+
+    /// Keeps what these files replace, unless something is kept already: that has not passed its trial.
+    pub fn keep(&mut self, host: &HostName, set: FileSet, paths: &[String]) {
+        let host = self.host_mut(host);
+        let kept = host.previous.entry(set).or_default();
+        for path in paths {
+            let previous = (host.files.get(path).cloned(), host.names.get(path).cloned());
+            kept.entry(path.clone()).or_insert(previous);
+        }
+    }
+
+    /// The new files of these sets have passed.
+    pub fn accept(&mut self, host: &HostName, sets: &[FileSet]) {
+        self.host_mut(host).previous.retain(|set, _| !sets.contains(set));
+    }
+
+    /// The previous files of these sets are back.
+    pub fn roll_back(&mut self, name: &HostName, sets: &[FileSet]) -> Result<(), String> {
+        let now = self.tick();
+        let host = self.host_mut(name);
+        for set in sets {
+            let Some(kept) = host.previous.remove(set) else {
+                return Err(format!("nothing is kept of {set} on {name}"));
+            };
+            for (path, (file, named)) in kept {
+                host.names.remove(&path);
+                host.names.extend(named.map(|named| (path.clone(), named)));
+                match file {
+                    Some(file) => drop(host.files.insert(path, FileFact { changed_ms: now, ..file })),
+                    None => drop(host.files.remove(&path)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pod is evicted: its controller makes another one, on a Node that takes pods if there is any.
+    pub fn evict(&mut self, pod: &str) -> Result<(), super::member::Stop> {
+        let Some(Some(from)) = self.pods.remove(pod) else { return Ok(()) };
+        if !self.cordoned.contains(&from) {
+            return super::member::failed(format!("{pod} was evicted from {from}, which takes it again at once"));
+        }
+        let workers = self.desired.hosts.iter().filter(|h| h.roles == [Role::Worker]).map(|h| h.name.clone());
+        let to = workers.filter(|w| !self.cordoned.contains(w)).find(|w| self.node_ready(w));
+        self.pods.insert(format!("{pod}-again"), to);
+        Ok(())
     }
 
     /// The power goes.

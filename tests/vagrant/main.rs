@@ -323,7 +323,7 @@ fn what_hactl_cannot_work_with_is_told(world: &World) {
     says_of(&world.root.path().join("nowhere"), "there is no Vagrantfile in");
     says_of(&world.dir(), "no machine of");
     let broken = world.other("broken", "Vagrant.configure('2') do |config|\n");
-    says_of(&broken, "Vagrant cannot tell of its machines");
+    says_of(&broken, "Vagrant cannot list its machines");
     let own = hactl(&format!("vagrant:{}", world.dir().display()));
     let without =
         ran(world.command(&own.program).arg("-i").arg(&own.inventory).arg("status").env("PATH", "/nowhere")).exits(2);
@@ -332,7 +332,7 @@ fn what_hactl_cannot_work_with_is_told(world: &World) {
     let provider = [("VAGRANT_DEFAULT_PROVIDER", "virtualbox")];
     let none = ran(world.command(&own.program).arg("-i").arg(&own.inventory).arg("status").envs(provider)).exits(2);
     says(&none, "Vagrant could not detect VirtualBox");
-    says(&none, "see that `vagrant status` works");
+    says(&none, "make `vagrant status` work");
 }
 
 fn main() {

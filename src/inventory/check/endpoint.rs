@@ -9,7 +9,7 @@ use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
 use crate::model::names::ClusterName;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The API's port unless the inventory says otherwise.
+/// The API's default port.
 pub const PORT: u16 = 6443;
 
 /// Ports that are in use on every host, with their users.
@@ -167,7 +167,7 @@ fn elsewhere(
             ),
             (Some(port), Some(given)) if port != given => judge.refuse(
                 raw.port.as_ref().map_or(external.place, |p| p.place),
-                format!("endpoint.external says port {port} and endpoint.port says {given}"),
+                format!("endpoint.external has port {port} and endpoint.port is {given}"),
                 "one port",
                 "remove endpoint.port",
             ),

@@ -102,7 +102,7 @@ fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
             judge.refuse(
                 written.value.name.as_ref().map_or(placed.start, |name| name.place),
                 format!("two hosts are called {}; the other is on line {}", host.name, first.start.line),
-                "a name of its own for each host",
+                "a unique name for each host",
                 "rename one: the name is the Node's and the etcd member's",
             );
         } else {
@@ -115,7 +115,7 @@ fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
             judge.refuse(
                 placed.address,
                 format!("{} and {} have the same address {}", first.host.name, host.name, host.address),
-                "an address of its own for each host",
+                "a unique address for each host",
                 format!("correct this one or line {}", first.address.line),
             );
             continue;
@@ -129,7 +129,7 @@ fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
                     "{} and {} are both reached at {}:{}",
                     first.host.name, host.name, host.ssh.host, host.ssh.port
                 ),
-                "a machine of its own for each host",
+                "a separate machine for each host",
                 "correct ssh.host or ssh.port of one of them",
             );
         }
@@ -273,7 +273,7 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
 }
 
 fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start: Place, known: &mut bool) -> Vec<Role> {
-    let expected = "some of control-plane, etcd, load-balancer, worker; or spare alone";
+    let expected = "some of control-plane, etcd, load-balancer, worker; or only spare";
     let Some(list) = raw.filter(|list| !list.value.is_empty()) else {
         *known = false;
         let what =

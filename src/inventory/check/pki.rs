@@ -61,7 +61,7 @@ fn own_file(
         judge.refuse(
             text.place,
             format!("{key} is the same file as {other}"),
-            "a key of its own for each",
+            "a separate key for each",
             "create another: with one key, a credential for one purpose would be valid for the other too",
         );
         return None;

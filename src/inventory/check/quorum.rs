@@ -140,7 +140,7 @@ pub fn zones(judge: &mut Validator<'_>, hosts: &Hosts) {
             placed.start,
             format!("{} has an etcd member and no zone, while other hosts have a zone", placed.host.name),
             "a zone for every host, or for none",
-            "add `zone:`: without it, hactl cannot tell what the loss of a zone means",
+            "add `zone:`: without it, hactl cannot determine the effect of the loss of a zone",
         );
     }
     let voters = hosts.with(Role::Etcd).count();

@@ -41,7 +41,7 @@ pub fn cluster(given: &str) -> Option<String> {
     name.parse::<ClusterName>().is_ok().then_some(name)
 }
 
-/// Gives every host a valid and unique name, and reports those that changed.
+/// Assigns a valid and unique name to every host, and reports those that changed.
 pub fn assign(hosts: &mut [Host], notes: &mut Notes) {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for host in hosts.iter() {

@@ -25,7 +25,7 @@ const START: &str = "create an inventory: `hactl inventory init --hosts NAME=ADD
 const DYNAMIC: &str =
     "export it with Ansible: `ansible-inventory -i FILE --list --yaml > hosts.yml`, and import hosts.yml";
 
-/// Refuses what is certainly something else.
+/// Refuses files that are certainly of another kind.
 pub fn expect(tool: Tool, input: &Input) -> Result<(), ImportError> {
     let Some(seen) = look(&input.text, tool) else { return Ok(()) };
     let wanted = match seen.tool {

@@ -1,9 +1,9 @@
-//! The keys of OpenSSH's configuration, sorted by what hactl makes of them.
+//! The keys of OpenSSH's configuration, by hactl's treatment of them.
 //!
-//! In: a key in small letters. Out: whether it is used or refused (see `check/ways.rs`), changes nothing that matters here, or is
-//! not a key of OpenSSH's at all.
+//! In: a key in lower case. Out: whether hactl uses or refuses it (see `check/`), it has no effect here, or
+//! OpenSSH does not have it.
 
-/// Keys that have a meaning for hactl: honoured, or refused when they ask for what it cannot do.
+/// Keys that hactl uses, or refuses because it does not support them.
 const WEIGHED: &[&str] = &[
     "bindaddress",
     "bindinterface",
@@ -28,8 +28,8 @@ const WEIGHED: &[&str] = &[
     "userknownhostsfile",
 ];
 
-/// Keys that change neither where hactl connects, nor as whom, nor whom it trusts. Algorithms are hactl's own choice, keys are
-/// the only way in, and where OpenSSH could be told to trust more, hactl goes on trusting less.
+/// Keys that change neither the destination, nor the user, nor the trust in host keys. hactl chooses algorithms itself
+/// and logs in only with keys; settings that make OpenSSH trust more have no effect on hactl.
 const IGNORED: &[&str] = &[
     "addkeystoagent",
     "addressfamily",
@@ -132,17 +132,17 @@ const IGNORED: &[&str] = &[
     "xauthlocation",
 ];
 
-/// Whether a key changes nothing for hactl.
+/// Whether a key has no effect on hactl.
 pub fn is_ignored(key: &str) -> bool {
     IGNORED.binary_search(&key).is_ok()
 }
 
-/// Whether it is a key of OpenSSH's.
+/// Whether it is a key of OpenSSH.
 pub fn is_known(key: &str) -> bool {
     is_ignored(key) || WEIGHED.binary_search(&key).is_ok()
 }
 
-/// Whether every line of it counts, rather than the first.
+/// Whether all its lines apply, not only the first.
 pub fn is_list(key: &str) -> bool {
     matches!(key, "identityfile" | "certificatefile")
 }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_key_of_the_client_of_this_machine_is_known() {
-        // `ssh -G` prints each key it has a value for. A newer OpenSSH than this list shows here first.
+        // `ssh -G` prints each key that has a value. This test fails first if OpenSSH is newer than the list.
         let Ok(shown) = std::process::Command::new("ssh").args(["-F", "none", "-G", "host"]).output() else { return };
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
         let unknown: Vec<String> = shown

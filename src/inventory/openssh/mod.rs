@@ -1,8 +1,8 @@
-//! OpenSSH's own configuration, `~/.ssh/config`: what it says about a host, with the line that says it.
+//! OpenSSH's configuration, `~/.ssh/config`: its settings for a host, with their lines.
 //!
-//! In: files, read through [`Files`] so that tests can hand in texts. Out: [`Settings`] for one host: for each key the first
-//! line that applies, as `ssh` would choose it. What a line means to hactl, and whether it can be honoured, is decided in
-//! `check/ways.rs`; here is only who is meant by `Host`, `Match` and `Include`.
+//! In: files, read through [`Files`], so that tests can pass texts. Out: [`Settings`] for one host: for each key the
+//! first line that applies, like `ssh`. `check/` decides about each line whether hactl supports it; this module
+//! only resolves `Host`, `Match` and `Include`.
 
 pub mod keys;
 mod read;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where files besides the inventory come from.
+/// The source of files other than the inventory.
 pub trait Files {
     /// The text of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
@@ -65,7 +65,7 @@ impl Files for BTreeMap<PathBuf, String> {
 /// A file of the configuration.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// Its text.
     pub text: String,
@@ -74,24 +74,24 @@ pub struct Origin {
 /// A line of one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// Which file, as [`Config::origin`] counts them.
+    /// The file's index in [`Config::origin`].
     pub file: usize,
-    /// Where in it.
+    /// The place in the file.
     pub place: Place,
 }
 
 /// One line with a keyword.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Where it stands.
+    /// Its place.
     pub spot: Spot,
-    /// The keyword in small letters.
+    /// The keyword in lower case.
     pub key: String,
     /// The keyword as written.
     pub written: String,
-    /// What follows it.
+    /// The words after it.
     pub words: Vec<String>,
-    /// Why what follows cannot be read, when it cannot.
+    /// Why the words cannot be read, if so.
     pub broken: Option<&'static str>,
     /// The lines of the files that an `Include` names.
     included: Vec<Vec<Line>>,
@@ -102,13 +102,13 @@ impl Line {
     pub fn word(&self) -> &str {
         self.words.first().map_or("", String::as_str)
     }
-    /// Whether the first word is this one, in whatever case.
+    /// Whether the first word is this one, in any case.
     pub fn says(&self, word: &str) -> bool {
         self.word().eq_ignore_ascii_case(word)
     }
 }
 
-/// What cannot be read, wherever it applies.
+/// A line or a file that cannot be read, for any host.
 #[derive(Debug, Clone)]
 pub struct Trouble {
     /// The line; `None`: the file itself.
@@ -124,40 +124,40 @@ pub struct Trouble {
 pub struct Config {
     origins: Vec<Origin>,
     lines: Vec<Line>,
-    /// What cannot be read.
+    /// Lines and files that cannot be read.
     pub troubles: Vec<Trouble>,
 }
 
-/// Who is asked about.
+/// The host of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The names it goes by: what one would type after `ssh`.
+    /// Its names, as one would type them after `ssh`.
     pub names: &'a [&'a str],
-    /// The user, when that is decided already.
+    /// The user, if it is known already.
     pub user: Option<&'a str>,
-    /// Who we are on this machine.
+    /// Our user name on this machine.
     pub local_user: &'a str,
 }
 
-/// What a configuration says about one host.
+/// A configuration's settings for one host.
 #[derive(Debug, Default)]
 pub struct Settings<'c> {
-    /// By key: the first line that applies. `ProxyCommand` and `ProxyJump` share the key `proxy`: whichever comes first.
+    /// By key: the first line that applies. `ProxyCommand` and `ProxyJump` share the key `proxy`.
     first: BTreeMap<&'c str, &'c Line>,
     /// Every `IdentityFile` and `CertificateFile` that applies, in order.
     lists: Vec<&'c Line>,
-    /// Lines of keys that matter, without a value that can be read.
+    /// Lines with a key that hactl uses and an unreadable value.
     pub broken: Vec<&'c Line>,
-    /// Keys that nobody knows.
+    /// Unknown keys.
     pub unknown: Vec<&'c Line>,
-    /// `Match` lines of which hactl cannot tell whether they apply, and that would change something.
+    /// `Match` lines that would have an effect and of which hactl cannot determine whether they apply.
     pub undecided: Vec<&'c Line>,
-    /// Patterns of keys to pass over.
+    /// Patterns of keys to ignore.
     ignored: Vec<&'c str>,
 }
 
 impl<'c> Settings<'c> {
-    /// The line that decides a key.
+    /// The line that sets a key.
     pub fn get(&self, key: &str) -> Option<&'c Line> {
         self.first.get(key).copied()
     }
@@ -165,7 +165,7 @@ impl<'c> Settings<'c> {
     pub fn all(&self, key: &str) -> impl Iterator<Item = &'c Line> {
         self.lists.iter().copied().filter(move |line| line.key == key)
     }
-    /// Every line that decides a key.
+    /// Every line that sets a key.
     pub fn lines(&self) -> impl Iterator<Item = &'c Line> {
         self.first.values().copied()
     }
@@ -176,22 +176,22 @@ impl<'c> Settings<'c> {
 enum Applies<'c> {
     Yes,
     No,
-    /// Only running a program, or knowing the network, would tell; the `Match` line.
+    /// It depends on a program or on the network; the `Match` line.
     Undecided(&'c Line),
 }
 
 impl Config {
-    /// Reads a file and all it includes. No file at all is an empty configuration.
+    /// Reads a file with all included files. Without a file, the configuration is empty.
     pub fn read(path: &Path, home: Option<&Path>, files: &dyn Files) -> Self {
         read::config(path, home, files)
     }
 
-    /// A file of it.
+    /// One of its files.
     pub fn origin(&self, file: usize) -> Option<&Origin> {
         self.origins.get(file)
     }
 
-    /// What it says about a host.
+    /// Its settings for a host.
     pub fn settings<'c>(&'c self, asked: Asked<'_>) -> Settings<'c> {
         let mut settings = Settings::default();
         apply(&self.lines, Applies::Yes, asked, &mut settings);
@@ -209,7 +209,7 @@ fn apply<'c>(lines: &'c [Line], begin: Applies<'c>, asked: Asked<'_>, into: &mut
             }
             "match" => now = narrowed(begin, matches(line, asked, into)),
             "include" => {
-                // Whatever `Host` lines the included file has, they end with it.
+                // `Host` lines of an included file end with that file.
                 for file in &line.included {
                     apply(file, now, asked, into);
                 }
@@ -229,7 +229,7 @@ fn apply<'c>(lines: &'c [Line], begin: Applies<'c>, asked: Asked<'_>, into: &mut
     }
 }
 
-/// A block inside a file that is itself included by a block.
+/// Combines a block with the block that includes its file.
 fn narrowed<'c>(outer: Applies<'c>, inner: Applies<'c>) -> Applies<'c> {
     match (outer, inner) {
         (Applies::No, _) | (_, Applies::No) => Applies::No,
@@ -258,14 +258,14 @@ fn take<'c>(line: &'c Line, into: &mut Settings<'c>) {
     }
 }
 
-/// Judges a `Match` line by what can be known without running or asking anything.
+/// Evaluates a `Match` line without running programs or queries.
 fn matches<'c>(line: &'c Line, asked: Asked<'_>, so_far: &Settings<'_>) -> Applies<'c> {
     let mut verdict =
         if line.broken.is_some() || line.words.is_empty() { Applies::Undecided(line) } else { Applies::Yes };
     let mut words = line.words.iter();
     while let Some(criterion) = words.next() {
         let (negated, plain) = criterion.strip_prefix('!').map_or((false, criterion.as_str()), |rest| (true, rest));
-        // `host=pattern` is written as well.
+        // `host=pattern` is valid too.
         let (plain, joined) = plain.split_once('=').map_or((plain, None), |(name, value)| (name, Some(value)));
         let lowered = plain.to_ascii_lowercase();
         let holds = match lowered.as_str() {
@@ -287,7 +287,7 @@ fn matches<'c>(line: &'c Line, asked: Asked<'_>, so_far: &Settings<'_>) -> Appli
                 list_covers(patterns.split(','), names)
             }
             other => {
-                // `exec`, `localnetwork`, `tagged` and the like carry a value; `canonical` and `final` do not.
+                // `exec`, `localnetwork`, `tagged` and others have a value; `canonical` and `final` do not.
                 if !matches!(other, "canonical" | "final") && joined.is_none() {
                     words.next();
                 }

@@ -1,7 +1,7 @@
-//! Files of OpenSSH's configuration to lines: words, quotes, comments, and `Include`.
+//! Reads files of OpenSSH's configuration into lines: words, quotes, comments, and `Include`.
 //!
-//! In: a path and [`Files`]. Out: a [`Config`]. Bounded: an include goes no deeper than OpenSSH's own limit, and files and their
-//! number have an end.
+//! In: a path and [`Files`]. Out: a [`Config`]. Bounded: nested includes by OpenSSH's own limit, also the size and
+//! number of files.
 
 use super::{Config, Files, Line, Origin, Spot, Trouble};
 use crate::inventory::at::Place;
@@ -9,11 +9,11 @@ use crate::model::glob::covers;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of one file.
+/// Limit for one file, bytes.
 pub const LARGEST: usize = 1 << 20;
-/// Includes inside includes, as in OpenSSH.
+/// Limit for nested includes, as in OpenSSH.
 const DEEPEST: usize = 16;
-/// Files in all.
+/// Limit for files.
 const MOST: usize = 256;
 
 struct Reader<'a> {
@@ -33,7 +33,7 @@ pub fn config(path: &Path, home: Option<&Path>, files: &dyn Files) -> Config {
         Err(error) => reader.config.troubles.push(Trouble {
             spot: None,
             what: format!("{} cannot be read: {error}", path.display()),
-            remedy: "correct the path or the file's permissions, or write `ssh: {config: none}` to do without"
+            remedy: "correct the path or the file's permissions, or write `ssh: {config: none}` to read no such file"
                 .to_owned(),
         }),
     }
@@ -48,7 +48,7 @@ impl Reader<'_> {
             self.trouble(
                 Spot { file, place: Place::new(1, 1) },
                 format!("the file is larger than {} KiB", LARGEST >> 10),
-                "is this another file?",
+                "check the path: this may be another file",
             );
             return Vec::new();
         }
@@ -83,7 +83,7 @@ impl Reader<'_> {
             self.trouble(
                 line.spot,
                 format!("files include one another more than {DEEPEST} deep"),
-                "does one of them include itself? Break the circle",
+                "check whether one of them includes itself, and remove that include",
             );
             return Vec::new();
         }
@@ -93,7 +93,7 @@ impl Reader<'_> {
                 self.trouble(
                     line.spot,
                     format!("hactl cannot tell where {word} is"),
-                    "write the path out: absolute, from ~/, or relative to ~/.ssh",
+                    "write the full path: absolute, from ~/, or relative to ~/.ssh",
                 );
                 continue;
             };
@@ -104,12 +104,12 @@ impl Reader<'_> {
                 }
                 match self.files.read(&path) {
                     Ok(text) => included.push(self.file(&path, text, depth + 1)),
-                    // As in OpenSSH: what is not there is not included.
+                    // As in OpenSSH: missing files are not included.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => self.trouble(
                         line.spot,
                         format!("{} cannot be read: {error}", path.display()),
-                        "correct the file, or leave it out",
+                        "correct the file, or do not include it",
                     ),
                 }
             }
@@ -117,7 +117,7 @@ impl Reader<'_> {
         included
     }
 
-    /// An absolute pattern; `None` where that needs what only a shell knows.
+    /// An absolute pattern; `None` if only a shell could resolve it.
     fn located(&self, word: &str) -> Option<PathBuf> {
         if word.contains("${") {
             return None;
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The files that a pattern stands for, in the order of their names.
+    /// The files that match a pattern, in the order of their names.
     fn found(&self, pattern: &Path) -> Vec<PathBuf> {
         let mut found = vec![PathBuf::new()];
         for part in pattern.components() {
@@ -143,7 +143,7 @@ impl Reader<'_> {
             }
             let mut next = Vec::new();
             for folder in &found {
-                // A folder that cannot be listed holds nothing that is meant, as in glob(3).
+                // A folder that cannot be listed has no matches, as in glob(3).
                 let mut names = self.files.list(folder).unwrap_or_default();
                 names.sort();
                 names.dedup();

@@ -162,7 +162,7 @@ pub enum VagrantError {
     Memory {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },

@@ -1,4 +1,4 @@
-//! The verdicts. Pure: what was seen in, findings out.
+//! The verdicts. In: observations. Out: findings. Pure.
 
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts};
@@ -10,38 +10,38 @@ use crate::model::target::{FileSet, Target};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Above this certificates that were just issued are not valid yet on the other host, milliseconds.
+/// Above this skew a certificate that was just issued is not yet valid on another host, milliseconds.
 const SKEW_STOPS_MS: i64 = 10_000;
-/// Above this logs of different hosts cannot be put in order, milliseconds.
+/// Above this skew the logs of different hosts cannot be put in order, milliseconds.
 const SKEW_WARNS_MS: i64 = 500;
-/// etcd's documentation asks for a disk that is faster, microseconds.
+/// etcd's documentation recommends a faster disk than this, microseconds.
 const SLOW_FSYNC_US: u64 = 10_000;
-/// What a control plane needs before anybody runs a pod, MiB.
+/// Memory that a control plane needs before any workload runs, MiB.
 const CONTROL_PLANE_MIB: u64 = 1700;
-/// Room that is to be left when everything is delivered, MiB.
+/// Disk space that must remain free after the delivery, MiB.
 const SPARE_MIB: u64 = 512;
-/// The first kernel with all that kube-proxy's nftables mode uses, see Kubernetes' documentation of it.
+/// The first kernel that supports kube-proxy's nftables mode, according to the documentation of Kubernetes.
 const NFTABLES_KERNEL: (u32, u32) = (5, 13);
 
-/// The check that one host's packets arrive at another.
+/// The check that hosts reach one another on the ports that they use.
 pub const PATHS: &str = "paths";
 
-/// Everything the verdicts rest on.
+/// The input of the verdicts.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// What is wanted.
+    /// The desired state.
     pub desired: &'a Desired,
-    /// What every host should hold.
+    /// The target of every host.
     pub target: &'a Target,
-    /// What every host said of itself.
+    /// The facts of every host.
     pub facts: &'a Facts,
-    /// What new hosts are like.
+    /// The surveys of new hosts.
     pub surveys: &'a BTreeMap<HostName, Survey>,
-    /// Which ways were tried.
+    /// The connections that were tested.
     pub tried: &'a [Tried],
-    /// Which registries Nodes do not reach that ask them for every image.
+    /// The registries that a Node cannot reach although it needs them for every image.
     pub away: &'a super::Away,
-    /// Who answers for the virtual address although no host of ours holds it: asked where, hardware address.
+    /// An unknown machine that answers for the virtual address: the host that saw it, and its MAC address.
     pub stranger: Option<(HostName, String)>,
 }
 
@@ -68,7 +68,7 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     together(list)
 }
 
-/// What is true of several hosts is told once.
+/// Merges equal findings of several hosts into one.
 fn together(list: Vec<Finding>) -> Vec<Finding> {
     let mut told: Vec<Finding> = Vec::new();
     for finding in list {
@@ -98,14 +98,14 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
     }
     if facts.stamp.is_none() {
         for port in &facts.ports {
-            let what = format!("port {} is taken by {}", port.port, port.by);
-            list.push(stops("ports-free", name, what, "stop it, or use another host"));
+            let what = format!("port {} is in use by {}", port.port, port.by);
+            list.push(stops("ports-free", name, what, "stop that process, or use another host"));
         }
     }
     for mount in crate::render::mounts(seen.desired, host) {
         if !facts.files.contains_key(&mount) && !facts.programs.contains(&mount) {
-            let what = format!("extra mounts {mount} into a control-plane pod, and it is not there");
-            list.push(stops("extra-mounts", name, what, "put it on every control-plane host"));
+            let what = format!("`extra` mounts {mount} into a control-plane pod, but this path does not exist");
+            list.push(stops("extra-mounts", name, what, "create it on every control-plane host"));
         }
     }
     if let Some(target) = seen.target.hosts.get(name) {
@@ -113,7 +113,7 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
         let needed = missing.map(|p| p.size * 2 + p.sent_size).sum::<u64>() >> 20;
         if needed > 0 && facts.disk_free_mib < needed + SPARE_MIB {
             let what = format!("{} MiB free below /var/lib, {} needed", facts.disk_free_mib, needed + SPARE_MIB);
-            list.push(stops("disk-space", name, what, "free some space, or use another disk"));
+            list.push(stops("disk-space", name, what, "free disk space, or use a larger disk"));
         }
     }
 }
@@ -124,27 +124,27 @@ fn surveyed(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, 
         list.push(stops(
             "time-synchronised",
             name,
-            "nobody keeps its clock right, so certificates and leases will fail some day",
+            "its clock is not synchronised; once it drifts, certificates and leases fail",
             "`apt-get install chrony`, or `timedatectl set-ntp true`",
         ));
     }
     for other in &survey.others {
-        let what = format!("has been part of another Kubernetes: {other}");
-        list.push(stops("other-kubernetes", name, what, "remove that first, or use another host"));
+        let what = format!("is or was part of another Kubernetes cluster: {other}");
+        list.push(stops("other-kubernetes", name, what, "remove that installation first, or use another host"));
     }
     for path in &survey.noexec {
-        let what = format!("{path} is mounted noexec, and programs must run from there");
+        let what = format!("{path} is mounted noexec, but programs must run from there");
         list.push(stops("exec-allowed", name, what, "remount it with exec, also in /etc/fstab"));
     }
     if host.is_node() {
         node(desired, host, facts, survey, list);
     }
     if host.is(Role::ControlPlane) && facts.memory_mib > 0 && facts.memory_mib < CONTROL_PLANE_MIB {
-        let what = format!("{} MiB of memory; a control plane wants {CONTROL_PLANE_MIB}", facts.memory_mib);
-        list.push(warns("memory", name, what, "give it more, or expect it to be killed under load"));
+        let what = format!("{} MiB of memory; a control plane needs {CONTROL_PLANE_MIB}", facts.memory_mib);
+        list.push(warns("memory", name, what, "add memory; otherwise expect OOM kills under load"));
     }
     if host.is(Role::ControlPlane) && facts.cpus == 1 {
-        list.push(warns("processors", name, "one processor; a control plane wants 2", "give it another one"));
+        list.push(warns("processors", name, "1 CPU; a control plane needs 2", "add a CPU"));
     }
     if let Some(us) = survey.fsync_us.filter(|us| *us > SLOW_FSYNC_US) {
         let dir = desired.etcd.data_dir.display();
@@ -152,27 +152,27 @@ fn surveyed(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, 
             "etcd-disk",
             name,
             format!(
-                "the disk below {dir} takes {} ms to make a small write durable; etcd wants less than 10",
+                "the disk below {dir} takes {} ms for the fsync of a small write; etcd needs less than 10",
                 us / 1000
             ),
-            "put etcd.dataDir on a local SSD of its own, or expect elections under load",
+            "put etcd.dataDir on a dedicated local SSD; otherwise expect leader elections under load",
         ));
     }
     if survey.page_bytes > 4096 {
-        let what = format!("memory pages of {} KiB; many images are built for 4", survey.page_bytes >> 10);
+        let what = format!("memory pages of {} KiB; many images only run with 4 KiB", survey.page_bytes >> 10);
         list.push(warns("page-size", name, what, "boot a kernel with 4 KiB pages"));
     }
     if survey.selinux.as_deref() == Some("enforcing") {
         list.push(warns(
             "selinux",
             name,
-            "SELinux is enforcing, and hactl was not tested with that",
-            "install container-selinux, `setsebool -P haproxy_connect_any 1`, and look for denials with `ausearch -m avc`",
+            "SELinux is enforcing; hactl is not tested with that",
+            "install container-selinux, run `setsebool -P haproxy_connect_any 1`, check for denials: `ausearch -m avc`",
         ));
     }
     if survey.reboot_required {
-        let what = "its package manager asks for a reboot";
-        list.push(warns("reboot-pending", name, what, "reboot it now, while it carries nothing"));
+        let what = "its package manager requests a reboot";
+        list.push(warns("reboot-pending", name, what, "reboot it now, while it runs no workloads"));
     }
 }
 
@@ -180,7 +180,7 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
     let name = &host.name;
     if !facts.cgroup_v2 {
         let accepted = desired.extra.kubelet_config.get("failCgroupV1").is_some_and(|v| v == false);
-        let what = "cgroup v1, which Kubernetes is about to drop";
+        let what = "uses cgroup v1, which Kubernetes is about to drop";
         let finding = if accepted {
             warns("cgroup-v2", name, what, "boot with systemd.unified_cgroup_hierarchy=1")
         } else {
@@ -194,7 +194,7 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
         && kernel(&facts.kernel).is_some_and(|found| found < NFTABLES_KERNEL)
     {
         let (major, minor) = NFTABLES_KERNEL;
-        let what = format!("kernel {}; kube-proxy's nftables need {major}.{minor}", facts.kernel);
+        let what = format!("kernel {}; kube-proxy's nftables mode needs {major}.{minor}", facts.kernel);
         list.push(stops("kernel", name, what, "upgrade the kernel"));
     }
     let loops = |server: &IpAddr| server.is_loopback();
@@ -202,8 +202,8 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
         list.push(warns(
             "resolver-loop",
             name,
-            "/etc/resolv.conf names only a name server on loopback, which pods cannot ask: CoreDNS would ask itself",
-            "set extra.kubelet.config.resolvConf to a file that names a real one",
+            "/etc/resolv.conf lists only loopback name servers, which pods cannot reach: CoreDNS would query itself",
+            "set extra.kubelet.config.resolvConf to a file that lists a reachable name server",
         ));
     }
 }
@@ -213,7 +213,7 @@ fn kernel(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Machines that were cloned, or one machine that stands in the inventory twice.
+/// Cloned machines, or one machine that is in the inventory twice.
 fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
     let mut seen: BTreeMap<&str, &HostName> = BTreeMap::new();
     for (host, facts) in &facts.hosts {
@@ -226,14 +226,14 @@ fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
                 check: "machine-id",
                 hosts: vec![other.clone(), host.clone()],
                 stops: true,
-                what: format!("{other} and {host} are one machine, or clones with one /etc/machine-id"),
-                remedy: "give each its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
+                what: format!("{other} and {host} have the same /etc/machine-id: one machine, or clones"),
+                remedy: "give each clone its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
             });
         }
     }
 }
 
-/// The clock that is furthest from the median.
+/// Compares every clock with the median.
 fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
     let mut clocks: Vec<(i64, &HostName)> =
         facts.hosts.iter().filter_map(|(h, f)| Some((f.as_ref().ok()?.now_ms, h))).collect();
@@ -244,7 +244,7 @@ fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Fi
         let direction = if apart > 0 { "ahead of" } else { "behind" };
         let what =
             format!("its clock is {}.{} s {direction} the others'", apart.abs() / 1000, apart.abs() % 1000 / 100);
-        let remedy = "let chrony or timesyncd set it (`chronyc makestep`)";
+        let remedy = "synchronise it with chrony or timesyncd (`chronyc makestep`)";
         if apart.abs() >= SKEW_STOPS_MS {
             list.push(stops("clocks-agree", host, what, remedy));
         } else if apart.abs() >= SKEW_WARNS_MS {
@@ -262,7 +262,7 @@ fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             prefix: a.prefix,
         };
         if !facts.addresses.is_empty() && !facts.addresses.iter().any(|a| net(a).contains(*address)) {
-            let what = format!("endpoint.vip {address} lies in none of its networks");
+            let what = format!("endpoint.vip {address} is in none of its networks");
             let remedy = "choose an address of the hosts' own network, or `endpoint: {local: true}`";
             list.push(stops("vip-network", &host.name, what, remedy));
         }
@@ -273,7 +273,8 @@ fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             hosts: vec![],
             stops: true,
             what: format!(
-                "endpoint.vip {address} is taken: {hardware} answers for it on {host}'s network, and none of the hosts holds it"
+                "endpoint.vip {address} is in use: {hardware} answers for it on {host}'s network, but no host of the \
+                 inventory holds it"
             ),
             remedy: "choose a free address".to_owned(),
         });
@@ -284,13 +285,13 @@ fn mtus(surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
     let known: Vec<(u32, &HostName)> = surveys.iter().filter_map(|(h, s)| Some((s.mtu?, h))).collect();
     let (Some(least), Some(most)) = (known.iter().min(), known.iter().max()) else { return };
     if least.0 != most.0 {
-        let what = format!("its interface has an MTU of {}, and that of {} has {}", least.0, most.1, most.0);
-        list.push(warns("mtu", least.1, what, "give all interfaces of the hosts' network the same MTU"));
+        let what = format!("its interface has an MTU of {}, but that of {} has {}", least.0, most.1, most.0);
+        list.push(warns("mtu", least.1, what, "set the same MTU on all interfaces of the hosts' network"));
     }
 }
 
-/// Where every image is asked for at its registry, a Node that reaches none starts no pod any more. A cluster that lives so already is not
-/// kept from being healed while its registry is away, unless its API servers are to change.
+/// With AlwaysPullImages, a Node that cannot reach a registry starts no pods. An existing cluster may still be healed
+/// while its registry is unreachable, unless the files of its API servers are to change.
 fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     let changes = |host: &Host| {
         let set = seen.target.hosts.get(&host.name).and_then(|target| target.sets.get(&FileSet::ControlPlane));
@@ -304,10 +305,11 @@ fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
         let new = seen.facts.host(host).is_some_and(|facts| facts.stamp.is_none());
         for (registry, why) in away {
             let what = format!(
-                "controlPlane.security: cis asks the registry for every image before a pod starts (AlwaysPullImages), and {registry} \
+                "controlPlane.security: cis pulls every image before a pod starts (AlwaysPullImages), but {registry} \
                  cannot be reached ({why})"
             );
-            let remedy = "name a mirror that has hactl's images under registries.mirrors, or a proxy; or use `security: baseline`";
+            let remedy = "add a mirror with hactl's images under registries.mirrors, or a proxy; or use `security: \
+                          baseline`";
             list.push(if stop || new {
                 stops("registries", host, what, remedy)
             } else {
@@ -317,7 +319,7 @@ fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     }
 }
 
-/// One finding for each host and way that others did not get through on.
+/// One finding for each host and port that other hosts cannot reach.
 fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     let mut closed: BTreeMap<(&HostName, Way), Vec<&Tried>> = BTreeMap::new();
     for tried in seen.tried.iter().filter(|t| t.trouble.is_some()) {
@@ -335,11 +337,11 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
         let (check, remedy) = if large {
             (
                 "path-mtu",
-                "the network between them swallows packets of the interface's MTU: make the MTUs equal, or lower them"
+                "the network between them drops packets of the interface's MTU: make the MTUs equal, or lower them"
                     .to_owned(),
             )
         } else if seen.desired.firewall == Firewall::Manage && !firewalls.is_empty() {
-            // A step of the plan opens it.
+            // A step of the plan opens the port.
             continue;
         } else {
             (PATHS, rule(way, &addresses, firewalls))
@@ -348,7 +350,7 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     }
 }
 
-/// The rule that lets it through, in the words of the firewall that is there.
+/// The command that opens the port in the firewall of the host.
 fn rule(way: Way, from: &[String], firewalls: &[String]) -> String {
     let has = |name: &str| firewalls.iter().any(|f| f == name);
     let first = from.first().map_or("ADDRESS", String::as_str);
@@ -368,15 +370,15 @@ fn rule(way: Way, from: &[String], firewalls: &[String]) -> String {
         }
         Way::Vrrp if has("ufw") => format!("on it: `ufw allow proto vrrp from {first}`{more}"),
         Way::Tcp(port) => format!(
-            "let it through, on the host and between them: `iptables -I INPUT -p tcp -s {first} --dport {port} -j ACCEPT`{more}"
+            "allow it, on the host and between them: `iptables -I INPUT -p tcp -s {first} --dport {port} -j \
+             ACCEPT`{more}"
         ),
         Way::Udp(port) => format!(
-            "let it through, on the host and between them: `iptables -I INPUT -p udp -s {first} --dport {port} -j ACCEPT`{more}"
+            "allow it, on the host and between them: `iptables -I INPUT -p udp -s {first} --dport {port} -j \
+             ACCEPT`{more}"
         ),
         Way::Vrrp => {
-            format!(
-                "let it through, on the host and between them: `iptables -I INPUT -p 112 -s {first} -j ACCEPT`{more}"
-            )
+            format!("allow it, on the host and between them: `iptables -I INPUT -p 112 -s {first} -j ACCEPT`{more}")
         }
     }
 }

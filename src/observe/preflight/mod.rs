@@ -1,7 +1,8 @@
-//! What would make a run fail half-way, found before anything is changed: every check has a name, a verdict and a remedy.
+//! Preflight checks: finds what would make a run fail half-way, before it changes anything. Every check has a name, a
+//! verdict and a remedy.
 //!
-//! In: facts of all hosts, connected machines. Out: [`Finding`]s, errors first. Hosts that belong to the cluster already are not
-//! surveyed again; a new host is, and hosts knock at one another on the ways that components will use.
+//! In: facts of all hosts, connected machines. Out: [`Finding`]s, errors first. Only new hosts are surveyed. hactl
+//! tests connectivity between them and the other hosts on the ports that components use.
 
 mod judge;
 
@@ -18,15 +19,15 @@ use crate::transport::{Agents, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long a knock may take to get through.
+/// Timeout of a single probe.
 const KNOCK: Duration = Duration::from_secs(4);
-/// A survey measures a disk; a meeting waits for all others.
+/// Timeout of a survey, which measures a disk, and of a connectivity test, which waits for all other hosts.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A host, and the registries that it does not reach: which and why.
+/// For each host, the registries that it cannot reach, and why.
 pub type Away = BTreeMap<HostName, BTreeMap<String, String>>;
 
-/// Which registries the Nodes do not reach, where every image is asked for at its registry, whatever a host has.
+/// The registries that the Nodes cannot reach, if every image is pulled even if a host has it (AlwaysPullImages).
 pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, target: &Target) -> Away {
     if desired.control_plane.security != Security::Cis {
         return Away::new();
@@ -50,8 +51,8 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
     futures::future::join_all(nodes.map(one)).await.into_iter().flatten().collect()
 }
 
-/// Surveys new hosts, and lets them and the others knock at one another. A host that does not answer is left out: its
-/// silence is told elsewhere.
+/// Surveys new hosts, and tests connectivity between them and the other hosts. An unreachable host is left out; it is
+/// reported elsewhere.
 pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
     let new: BTreeSet<&HostName> =
         desired.hosts.iter().map(|h| &h.name).filter(|h| facts.host(h).is_some_and(|f| f.stamp.is_none())).collect();
@@ -73,7 +74,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTree
     tokio::join!(surveys, meet(desired, machines, &new, facts))
 }
 
-/// Whether the component that listens on this port runs on a host of the cluster: on one that is being healed it may not.
+/// Whether the component that listens on this port runs on a host of the cluster; on a host to be healed it may not.
 fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
     let Some(found) = facts.host(host) else { return false };
     let active = |unit: UnitName| found.units.get(&unit).is_some_and(UnitFact::runs_or_starts);
@@ -84,7 +85,7 @@ fn runs(facts: &Facts, host: &HostName, port: u16) -> bool {
     }
 }
 
-/// Every way is tried at the same time, and both ends are asked what became of it.
+/// Probes all connections in parallel, and asks both ends for the result.
 async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, facts: &Facts) -> Vec<Tried> {
     let present = |host: &HostName| facts.host(host).is_some() && machines.contains_key(host);
     let ways = ports::wanted(desired, &|host| present(host), &|host| new.contains(host), &|host, port| {
@@ -118,7 +119,7 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
     let mut next: BTreeMap<&HostName, usize> = BTreeMap::new();
     let mut tried = Vec::new();
     for way in &ways {
-        // The knocks of a host are answered in their order.
+        // The probes of a host are answered in their order.
         let at = next.entry(&way.from).or_default();
         let said = told.get(&way.from).and_then(|(_, knocked)| knocked.get(*at));
         *at += 1;
@@ -126,10 +127,10 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
             heard.iter().find(|h| h.who == number(&way.from) && h.way == way.way).and_then(|h| h.heard)
         });
         let listened = !way.echo || heard.is_some();
-        // Who says nothing, or could not listen, gives no verdict.
+        // Without an answer of the sender, or if the receiver could not listen, there is no verdict.
         let (Some(said), true) = (said, listened) else { continue };
         let trouble = match (way.way, said) {
-            (Way::Vrrp, None) if heard == Some(false) => Some("sent, and not heard".to_owned()),
+            (Way::Vrrp, None) if heard == Some(false) => Some("sent, but not received".to_owned()),
             (_, said) => said.clone(),
         };
         tried.push(Tried { from: way.from.clone(), to: way.to.clone(), way: way.way, trouble });

@@ -41,7 +41,10 @@ fn a_lone_balancer_lets_no_vrrp_in_and_hosts_without_the_address_have_no_filter(
     for host in &mut lone.hosts[1..] {
         host.roles.retain(|role| *role != Role::LoadBalancer);
     }
-    assert!(!filter(&lone, "cp1").contains("saddr"), "it sends to a host that is no balancer, and hears nobody");
+    assert!(
+        !filter(&lone, "cp1").contains("saddr"),
+        "it sends to a host that is no load balancer, and accepts no source"
+    );
     for host in ["cp2", "w1"] {
         assert!(!all(&lone, host).contains_key("/etc/hactl/vrrp.nft"), "{host}");
     }
@@ -179,7 +182,7 @@ fn etcds_data_directory_is_a_flag_and_the_only_place_that_it_may_write_to() {
         "{unit}"
     );
     assert!(!unit.contains("ProtectHome"), "what it hides may hold the data");
-    assert!(unit.contains("\nUnsetEnvironment=ETCD_DATA_DIR\n"), "etcd ends where it is told twice");
+    assert!(unit.contains("\nUnsetEnvironment=ETCD_DATA_DIR\n"), "etcd exits if the setting is given twice");
     assert!(all(&desired(), "cp1")["/etc/systemd/system/etcd.service"].content.contains("\nProtectHome=yes\n"));
 }
 

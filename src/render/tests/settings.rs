@@ -1,4 +1,4 @@
-//! Settings of the inventory as they reach files and objects: registries, mounts, proxy, MTU, and who owns which flag.
+//! Settings of the inventory in files and objects: registries, mounts, proxy, MTU, and the ownership of flags.
 
 use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
@@ -25,7 +25,7 @@ fn a_registry_has_its_mirrors_authority_and_login_in_one_file_that_only_root_rea
     assert_eq!(mirror["override_path"], true, "the URL names the API's root itself");
     assert_eq!(mirror["ca"], "/etc/containerd/certs.d/mirror.example/ca.pem");
     assert_eq!(mirror["header"]["Authorization"], "Basic bWU6UEFTU1dPUkQ=");
-    assert_eq!(hub.get("ca"), None, "the registry itself has another authority than its mirror");
+    assert_eq!(hub.get("ca"), None, "the registry itself has another CA than its mirror");
     let own = parsed("private.example:5000");
     assert_eq!(own["header"]["Authorization"], "Basic bWU6UEFTU1dPUkQ=", "a registry that has no mirror");
     assert_eq!(parsed("mirror.example")["ca"], "/etc/containerd/certs.d/mirror.example/ca.pem");
@@ -74,7 +74,7 @@ fn the_key_of_object_storage_is_a_file_of_roots_on_etcd_hosts_alone_and_goes_wit
     let at = "/etc/hactl/object-storage/access.toml";
     let file = &all(&stored, "cp1")[at];
     assert_eq!((file.mode, file.owner.as_str()), (0o600, "root"));
-    assert!(file.content.starts_with("# Written by hactl"), "so that it is found when nobody wants it any more");
+    assert!(file.content.starts_with("# Written by hactl"), "so that it is found when it is no longer wanted");
     let read = Storage::from_file(&file.content).expect("what the host reads");
     assert_eq!((read.key_id.as_str(), read.key.reveal().as_str()), ("AKIA", "S3CR3T"));
     assert_eq!(read.proxy.as_deref(), Some("http://proxy.example:3128"));
@@ -139,7 +139,7 @@ fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_d
         ["CPUQuota=", "CPUWeight=", "IOWeight=", "Nice="].map(of)
     };
     let snapshot = &files["/etc/systemd/system/hactl-snapshot.service"].content;
-    assert_eq!(gentle(&files[service].content), gentle(snapshot), "it is as gentle as what takes bundles");
+    assert_eq!(gentle(&files[service].content), gentle(snapshot), "it is as gentle as the service of snapshots");
     assert!(!all(&drilled, "w1").contains_key(timer));
 
     let of = |desired: &Desired| {
@@ -321,7 +321,7 @@ fn only_one_exit_code_of_the_fence_keeps_etcd_from_starting_and_no_shell_reads_i
     assert!(shell.status().unwrap().success(), "a program that is not there");
 }
 
-// Who owns what. Everything that a template or a manifest sets must be named in `inventory::owned`: refused, or a default.
+// Ownership: everything that a template or a manifest sets must be named in `inventory::owned`: refused, or a default.
 
 /// `--name=value` among the words of a command.
 fn names(words: &Value) -> BTreeSet<String> {

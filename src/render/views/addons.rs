@@ -15,7 +15,7 @@ pub(in crate::render) struct Flannel {
     pub net_conf: String,
     pub probe: String,
     pub reads: String,
-    /// Each Node's address, as a map in the policy's language, which is one of JSON.
+    /// Each Node's address, as a map in CEL, in the form of JSON.
     pub addresses: String,
 }
 

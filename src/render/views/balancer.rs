@@ -8,7 +8,7 @@ use super::in_url;
 use crate::model::desired::{Cidr, EndpointKind, Role, SERVES};
 use crate::render::{Input, RenderError};
 
-/// Where haproxy tells keepalived whether it has an API server to send clients to.
+/// The socket at which haproxy reports to keepalived whether it has a ready API server.
 pub(in crate::render) const USABLE_PORT: u16 = 6480;
 
 /// For `load-balancer/haproxy.cfg`.
@@ -59,8 +59,8 @@ pub(in crate::render) struct Keepalived {
     usable_port: u16,
 }
 
-/// How long the address stays with one who stops, seconds: the neighbours notice after two thirds of one, and tell everybody at once and
-/// again after one (`vrrp_garp_master_delay`).
+/// How long a stopping keepalived keeps the VIP, seconds: the others take over after two thirds of a second, and send
+/// gratuitous ARP immediately and again after one second (`vrrp_garp_master_delay`).
 const HAND_OVER_S: u8 = 3;
 
 /// For `keepalived/50-hactl.conf`.
@@ -87,8 +87,9 @@ pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, Ren
     let others = || desired.hosts.iter().filter(|h| h.name != host.name);
     let mut peers: Vec<String> = others().filter(|h| h.is(Role::LoadBalancer)).map(|h| h.address.to_string()).collect();
     if peers.is_empty() {
-        // Without anybody to send to keepalived goes over to multicast, and so gives up the address for two thirds of a second when the
-        // others leave and when they come. So a lone balancer speaks to a host that does not listen.
+        // Without a peer, keepalived changes to multicast, and so would release the VIP for two thirds of a second
+        // whenever the last peer is removed or the first is added. So a single load balancer has a peer that does not
+        // listen.
         peers.extend(others().next().map(|h| h.address.to_string()));
     }
     Ok(Keepalived {
@@ -113,8 +114,8 @@ pub(in crate::render) struct VrrpFilter {
     peers: Vec<String>,
 }
 
-/// Adverts come from the other load balancers, to the host's own address. keepalived hears the interface of its configuration alone, which
-/// the inventory may name.
+/// VRRP advertisements come from the other load balancers, to the address of the host. keepalived receives them only on
+/// its configured interface, which the inventory may name.
 pub(in crate::render) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, RenderError> {
     let (desired, host) = (input.desired, input.host);
     let Keepalived { interface, .. } = keepalived(input)?;
@@ -124,12 +125,12 @@ pub(in crate::render) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, Re
     Ok(VrrpFilter { interfaces: own.chain([interface]).collect(), has_peers: !peers.is_empty(), peers })
 }
 
-/// Far apart, so that the second wakes clearly before the third when the holder dies; never below 1, never 255 (which
-/// means "the address is mine by right").
+/// Priorities with large steps, so that the second load balancer takes over well before the third if the holder fails;
+/// never below 1, never 255 (which means "owner of the address").
 fn priority(place: usize) -> u8 {
     u8::try_from(200_usize.saturating_sub(place * 40)).unwrap_or(1).max(1)
 }
 
-/// For `keepalived/endpoint-usable.sh`, which takes everything from its arguments.
+/// For `keepalived/endpoint-usable.sh`, which takes all values as arguments.
 #[derive(Debug, Serialize)]
 pub(in crate::render) struct Nothing {}

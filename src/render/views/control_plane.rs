@@ -28,7 +28,7 @@ pub(in crate::render) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result
     Ok(Encryption { keys: keys.map(|of| EncryptionKey { name: &of.name, secret: of.key.reveal() }).collect() })
 }
 
-/// The keys were needed and not given.
+/// The keys are needed and not loaded.
 pub(in crate::render) fn no_keys(input: &Input<'_>, path: &str) -> RenderError {
     RenderError::MissingKeys { host: input.host.name.clone(), path: path.to_owned() }
 }
@@ -81,8 +81,8 @@ pub(in crate::render) struct StaticPod {
     env: Vec<Setting>,
 }
 
-/// What a static pod reads once, at its start. Certificates are not here: leaf certificates and CA bundles are read
-/// again when they change.
+/// Files that a static pod reads only at its start. Certificates are not among them: leaf certificates and CA bundles
+/// are reloaded when they change.
 pub(in crate::render) fn reads(name: &str) -> &'static [&'static str] {
     match name {
         "kube-apiserver" => &[
@@ -123,11 +123,12 @@ pub(in crate::render) fn static_pod(
         all.add(&[0]);
         all.add(Digest::of(file.content.as_bytes()).hex().as_bytes());
     }
-    // Clients' certificates are read again only after minutes; and whom kubelets are to be signed by, only at the start.
+    // CAs of client certificates are reloaded only after minutes; the CAs of kubelet serving certificates are read only
+    // at the start.
     all.add(input.trust.cluster().as_bytes());
     let mut public_cas = vec!["/etc/ssl/certs"];
     if input.red_hat() {
-        // There /etc/ssl/certs is links into this.
+        // There, /etc/ssl/certs consists of links into this directory.
         public_cas.push("/etc/pki");
     }
     Ok(StaticPod {
@@ -143,7 +144,7 @@ pub(in crate::render) fn static_pod(
         pods: desired.network.pods.to_string(),
         services: desired.network.services.to_string(),
         allocate: true,
-        // The benchmark looks for the flag; a gate that is gone would keep the controller manager from starting.
+        // The CIS benchmark checks this flag; with a removed feature gate the controller manager would not start.
         gate_serving_rotation: minor(&desired.versions.kubernetes) <= 36,
         public_cas,
         mounts: desired.extra.mounts.get(name).cloned().unwrap_or_default(),
@@ -151,11 +152,11 @@ pub(in crate::render) fn static_pod(
     })
 }
 
-/// Admission plugins beyond those that are on by themselves.
+/// Admission plugins besides those that are on by default.
 fn admission(desired: &Desired) -> Vec<&'static str> {
     let mut plugins = vec!["NodeRestriction", "EventRateLimit", "DenyServiceExternalIPs"];
     if desired.control_plane.security == Security::Cis {
-        // Needs every image in a registry that is up; a bundle's images are on the hosts alone.
+        // It needs every image in a reachable registry; images of a bundle are only on the hosts.
         plugins.push("AlwaysPullImages");
     }
     plugins

@@ -1,19 +1,19 @@
-//! Drills that etcd hosts hold by themselves: when, and what they leave on a host.
+//! Unattended restore drills of etcd hosts: their schedule, and the files that they leave on a host.
 
 use crate::model::desired::{Desired, Role};
 use crate::model::drill::{IDENTITY, LAST_TURN, Period, RECORD, SERVICE, TIMER};
 use crate::render::Input;
 use serde::Serialize;
 
-/// One item where hosts are to hold drills, which is written into no path.
+/// One item if hosts are to run drills; it is part of no path.
 pub(in crate::render) fn wanted(desired: &Desired) -> Vec<String> {
     desired.snapshots.drill.iter().map(|_| String::new()).collect()
 }
 
-/// What the host itself made for them.
+/// The files that the host created for them.
 pub(in crate::render) const MADE: [&str; 3] = [IDENTITY, RECORD, LAST_TURN];
 
-/// What may be on a host from when it was wanted.
+/// Files that may be on a host from an earlier inventory.
 pub(in crate::render) fn own() -> Vec<String> {
     let units = [SERVICE, TIMER].map(|name| format!("/etc/systemd/system/{name}"));
     units.into_iter().chain(MADE.map(str::to_owned)).collect()

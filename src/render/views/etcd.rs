@@ -17,7 +17,7 @@ pub(in crate::render) struct Unit {
 }
 
 pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
-    // What `ProtectHome` hides may be a disk for data all the same.
+    // A directory that `ProtectHome` hides may nevertheless be a disk for data.
     let home_is_empty = !["/home", "/root"].iter().any(|home| input.desired.etcd.data_dir.starts_with(home));
     Ok(Unit { data_dir: data_dir(input), home_is_empty, program: input.program("etcd")? })
 }
@@ -61,7 +61,7 @@ pub(in crate::render) fn env(input: &Input<'_>) -> Env {
         ciphers: CIPHERS.join(","),
         quota_bytes: u64::from(input.desired.etcd.quota_gib) << 30,
         trusts: input.trust.etcd(),
-        // A later line of an environment file wins, so these stand last.
+        // A later line of an environment file takes precedence, so these are last.
         extra: extra
             .map(|(name, value)| Setting {
                 name: format!("ETCD_{}", name.replace('-', "_").to_uppercase()),
@@ -97,8 +97,9 @@ pub(in crate::render) fn balancer(input: &Input<'_>) -> Balancer {
     Balancer { socket: ETCD_BALANCER_SOCKET, trusts: input.trust.etcd(), members }
 }
 
-/// The members as this host prefers them: its own, then those of its zone, then the others. Within each the ring of the
-/// inventory's order, begun after this host, so that the API servers of a dead member do not all fall onto the same one.
+/// The members in the order of preference of this host: its own, then those of its zone, then the others. Within each
+/// group they follow the order of the inventory, starting after this host, so that the API servers of a failed member
+/// do not all use the same other member.
 fn nearest_first<'a>(input: &Input<'a>) -> Vec<&'a Host> {
     let here = input.desired.hosts.iter().position(|h| h.name == input.host.name).unwrap_or(0);
     let count = input.desired.hosts.len();

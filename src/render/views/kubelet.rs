@@ -24,7 +24,7 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     let mut flags = BTreeMap::from([
         ("config", "/var/lib/kubelet/config.yaml".to_owned()),
         ("kubeconfig", "/etc/kubernetes/kubelet.conf".to_owned()),
-        // Both are the inventory's: the host's own name and its first address are often something else.
+        // Both are from the inventory: the host name of the machine and its first address often differ.
         ("hostname-override", host.name.to_string()),
         ("node-ip", host.address.to_string()),
     ]);
@@ -44,8 +44,8 @@ pub(in crate::render) struct Registration {
     flags: String,
 }
 
-/// What a kubelet tells the API when it makes its Node. In a file of its own, for afterwards labels and taints are changed
-/// through the API, and no kubelet need be restarted for them.
+/// Labels and taints with which a kubelet registers its Node. They have a file of their own, because later changes are
+/// made through the API and must not restart a kubelet.
 pub(in crate::render) fn registration(input: &Input<'_>) -> Registration {
     let mut flags = Vec::new();
     let labels: Vec<String> = labels(input.host)
@@ -63,7 +63,7 @@ pub(in crate::render) fn registration(input: &Input<'_>) -> Registration {
     Registration { flags: flags.join(" ") }
 }
 
-/// The labels of a Node, those included that it may not give itself.
+/// The labels of a Node, including those that a kubelet may not set on itself.
 pub(in crate::render) fn labels(host: &Host) -> BTreeMap<String, String> {
     let mut labels = host.labels.clone();
     if let Some(zone) = &host.zone {
@@ -77,7 +77,7 @@ pub(in crate::render) fn labels(host: &Host) -> BTreeMap<String, String> {
     labels
 }
 
-/// Whether a kubelet may give itself this label: it refuses to start over any other name below kubernetes.io.
+/// Whether a kubelet may set this label on itself: it refuses to start with any other name below kubernetes.io.
 fn own_label(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return true };
     let below = |parent: &str| domain == parent || domain.ends_with(&format!(".{parent}"));
@@ -98,7 +98,7 @@ pub(in crate::render) fn taints(desired: &Desired, host: &Host) -> Vec<String> {
     taints
 }
 
-/// Settings for `extra.kubelet.config` that say in another way how long pods have when a host shuts down.
+/// Settings of `extra.kubelet.config` that define the time of pods during a host shutdown differently.
 const SHUTDOWN_OTHERWISE: [&str; 2] = ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"];
 
 /// For `kubelet/config.yaml`.
@@ -122,9 +122,9 @@ pub(in crate::render) fn config(input: &Input<'_>) -> Config {
         dns: input.desired.dns_address().to_string(),
         resolv_conf: if input.facts.systemd_resolved { resolved } else { "/etc/resolv.conf" },
         control_plane: input.host.is(Role::ControlPlane),
-        // Settings behind gates that are off before it, where the kubelet refuses them.
+        // Older kubelets refuse these settings, because their feature gates are off.
         is_135: minor(&input.desired.versions.kubernetes) >= 35,
-        // The kubelet refuses both ways of saying how long pods have.
+        // The kubelet refuses both settings of the time of pods together.
         stops_by_priority: !SHUTDOWN_OTHERWISE.iter().any(|key| extra.contains_key(*key)),
     }
 }
@@ -139,7 +139,8 @@ pub(in crate::render) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
     Kubeconfig { server: server(input.desired, input.host) }
 }
 
-/// The API as a host reaches it: a control-plane host by its own API server, so that it needs nobody; others by the endpoint.
+/// The URL of the API for a host: the local API server on a control-plane host, so that it depends on no other host;
+/// otherwise the endpoint.
 pub(in crate::render) fn server(desired: &Desired, host: &Host) -> String {
     if host.is(Role::ControlPlane) {
         format!("https://{}:{}", in_url(host.address), desired.api_port)

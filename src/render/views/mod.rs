@@ -1,4 +1,4 @@
-//! What each template may say: one typed view per template, made from the input.
+//! The values for each template: one typed view per template, made from the input.
 
 pub(super) mod addons;
 pub(super) mod balancer;
@@ -23,7 +23,7 @@ pub(super) struct Setting {
     pub value: String,
 }
 
-/// For units that do nothing but run hactl.
+/// For units that only run hactl.
 #[derive(Debug, Serialize)]
 pub(super) struct Program {
     program: String,
@@ -33,7 +33,8 @@ pub(super) fn program(input: &Input<'_>) -> Program {
     Program { program: input.hactl_path.to_owned() }
 }
 
-/// Cipher suites for TLS 1.2 (those of 1.3 are fixed): forward secret and authenticated, for ECDSA and RSA certificates.
+/// Cipher suites for TLS 1.2 (those of 1.3 are fixed): forward secret and authenticated, for ECDSA and RSA
+/// certificates.
 pub(super) const CIPHERS: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -43,7 +44,7 @@ pub(super) const CIPHERS: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
 
-/// An address as it stands in a URL or before a port.
+/// An address as written in a URL or before a port.
 pub(super) fn in_url(address: std::net::IpAddr) -> String {
     match address {
         std::net::IpAddr::V4(a) => a.to_string(),

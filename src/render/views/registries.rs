@@ -1,7 +1,7 @@
-//! What containerd is told about each registry: mirrors, authorities, and how to log in.
+//! containerd's settings for each registry: mirrors, CAs and credentials.
 //!
-//! containerd reads these files at every pull, so that changing them restarts nothing. A login is a header: containerd sends it
-//! to the registry, and to the server that gives tokens for that registry.
+//! containerd reads these files at every pull, so that a change restarts nothing. Credentials are a header: containerd
+//! sends it to the registry, and to the token server of that registry.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,15 +34,15 @@ pub(in crate::render) struct Authority<'a> {
     lines: Vec<&'a str>,
 }
 
-/// Every registry that there is something to say about.
+/// Every registry with settings.
 pub(in crate::render) fn all(desired: &Desired) -> Vec<String> {
     let named = &desired.named;
     let keys = desired.mirrors.keys().chain(named.registry_authorities.keys()).chain(named.registry_logins.keys());
     keys.cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Where images of these references are asked for, by registry: mirrors and the registry itself, or the proxy in front of them, as
-/// `host:port`.
+/// Where images of these references are requested, by registry: mirrors and the registry itself, or the proxy in front
+/// of them, as `host:port`.
 pub fn places(desired: &Desired, references: &[String]) -> BTreeMap<String, Vec<String>> {
     let with_port = |at: &str, port: u16| {
         let has = at.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -52,7 +52,7 @@ pub fn places(desired: &Desired, references: &[String]) -> BTreeMap<String, Vec<
     let proxied = [&desired.proxy.https].into_iter().filter(|url| !url.is_empty());
     let registries: BTreeSet<&str> = references.iter().map(|reference| registry(reference)).collect();
     let one = |registry: &str| {
-        // Docker Hub's own name answers no registry's questions.
+        // The name docker.io serves no registry API.
         let own = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
         let mirrors = desired.mirrors.get(registry).into_iter().flatten().map(of_url);
         let places = mirrors.chain(proxied.clone().map(of_url)).chain([with_port(own, 443)]);
@@ -61,7 +61,7 @@ pub fn places(desired: &Desired, references: &[String]) -> BTreeMap<String, Vec<
     registries.into_iter().map(one).collect()
 }
 
-/// The registry of a reference, as containerd reads it.
+/// The registry of a reference, as containerd parses it.
 fn registry(reference: &str) -> &str {
     match reference.split_once('/') {
         Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
@@ -69,12 +69,12 @@ fn registry(reference: &str) -> &str {
     }
 }
 
-/// The files of authorities, below the folder of all registries.
+/// The files of CAs, below the directory of all registries.
 pub(in crate::render) fn authority_files(desired: &Desired) -> Vec<String> {
     desired.named.registry_authorities.keys().map(|at| format!("{at}/ca.pem")).collect()
 }
 
-/// The path of the file with the authority of a registry or mirror; empty when it has none of its own.
+/// The path of the file with the CA of a registry or mirror; empty if it has none of its own.
 fn authority_path(desired: &Desired, at: &str) -> String {
     let known = desired.named.registry_authorities.contains_key(at);
     if known { format!("{}/{at}/ca.pem", super::super::table::REGISTRIES) } else { String::new() }
@@ -86,8 +86,8 @@ fn place(url: &str) -> &str {
     rest.split(['/', '?', '#']).next().unwrap_or(rest)
 }
 
-/// Whether a URL names the API's root itself, below which everything is: `/v2/` and more behind it, as caches of several
-/// registries have it. containerd would put another `/v2` behind it.
+/// Whether a URL includes the root of the registry API and more: `/v2/` and a path, as in caches of several registries.
+/// containerd would append another `/v2`.
 fn whole_path(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split_once('/').is_some_and(|(_, path)| path.strip_prefix("v2/").is_some_and(|more| !more.is_empty()))
@@ -109,7 +109,7 @@ pub(in crate::render) fn hosts<'a>(input: &Input<'a>, registry: &str) -> Result<
         Ok(Mirror {
             url: url.clone(),
             whole_path: whole_path(url),
-            // For http, containerd would take it for a wish to try https first.
+            // With http, a CA would make containerd try https first.
             authority: if url.starts_with("https://") { authority_path(desired, at) } else { String::new() },
             login: login(input, at)?,
         })

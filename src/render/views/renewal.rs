@@ -1,4 +1,4 @@
-//! Renewal by the host itself: what it may renew, and when it looks.
+//! Unattended renewal: the certificates that a host may renew, and its schedule.
 
 use crate::model::desired::Desired;
 use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, issuer_paths};
@@ -6,15 +6,15 @@ use crate::model::target::CertId;
 use crate::render::Input;
 use serde::Serialize;
 
-/// One item where hosts are to renew their own certificates, which is written into no path.
+/// One item if hosts are to renew their own certificates; it is part of no path.
 pub(in crate::render) fn wanted(desired: &Desired) -> Vec<String> {
     desired.unattended_days.iter().map(|_| String::new()).collect()
 }
 
-/// What may be on a host from when it was wanted: its files, and issuers with their keys.
+/// Files that may be on a host from an earlier inventory: its units, and issuing CAs with their keys.
 pub(in crate::render) fn own() -> Vec<String> {
     let units = [SERVICE, TIMER].map(|name| format!("/etc/systemd/system/{name}"));
-    // A key that waits for its certificate has a longer name.
+    // A key without its certificate yet has a longer name.
     let kept = |id: CertId| {
         let (cert, key) = issuer_paths(id);
         [format!("{key}.new"), cert, key]

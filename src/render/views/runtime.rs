@@ -31,7 +31,7 @@ pub(in crate::render) fn proxy(desired: &Desired) -> Vec<Setting> {
     if settings.is_empty() {
         return settings;
     }
-    // What is inside the cluster never goes through the proxy.
+    // Connections inside the cluster never use the proxy.
     let mut direct: Vec<String> = ["localhost", "127.0.0.0/8", ".svc", ".cluster.local"].map(str::to_owned).to_vec();
     direct.push(desired.network.pods.to_string());
     direct.push(desired.network.services.to_string());
@@ -55,11 +55,11 @@ pub(in crate::render) struct Config {
 
 pub(in crate::render) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
     let extra = &input.desired.extra;
-    // The kubelet's driver decides: both must agree on who manages cgroups.
+    // The kubelet and containerd must use the same cgroup driver; that of the kubelet decides.
     let driver = extra.kubelet_config.get("cgroupDriver").and_then(serde_json::Value::as_str).unwrap_or("systemd");
     Ok(Config {
         pause: input.image("pause")?,
-        // Ignored by containerd where the kernel has no SELinux.
+        // containerd ignores it if the kernel has no SELinux.
         selinux: input.red_hat(),
         restrict_oom_score_adj: extra.restrict_oom_score_adj,
         shim: input.program("containerd-shim-runc-v2")?,

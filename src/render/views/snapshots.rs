@@ -1,4 +1,4 @@
-//! Recovery bundles: how a host takes them, when, and the sealed state that goes into each.
+//! Snapshots: the settings and the schedule of a host.
 
 use crate::model::attached::Attached;
 use crate::model::bucket::{SCHEME, Storage, StorageSettings};
@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-/// How long after the timer's start the first is taken at the earliest: there is a cluster by then.
+/// The earliest first snapshot after the start of the timer: by then there is a cluster.
 const FIRST_S: u64 = 60;
 
 /// `/etc/hactl/snapshots.json`.
@@ -36,15 +36,15 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
     serde_json::to_string_pretty(&settings).expect("texts and numbers are always JSON") + "\n"
 }
 
-/// The folder that is for the file of [`storage`] alone: without object storage nothing of its key stays on a host.
+/// The directory of the file of [`storage`]: without object storage no key of it stays on a host.
 pub(in crate::render) const STORAGE: &str = "/etc/hactl/object-storage";
 
-/// `/etc/hactl/object-storage/*`: one file where there is object storage.
+/// `/etc/hactl/object-storage/*`: one file if there is object storage.
 pub(in crate::render) fn storages(desired: &Desired) -> Vec<String> {
     desired.snapshots.storage.iter().map(|_| "access.toml".to_owned()).collect()
 }
 
-/// What it takes to reach it, as [`Storage::to_file`] writes it.
+/// Access to it, as [`Storage::to_file`] writes it.
 pub(in crate::render) fn storage(input: &Input<'_>) -> Result<String, RenderError> {
     let wanted = input.desired.snapshots.storage.as_ref();
     let missing = |what: &str| RenderError::MissingFile { what: format!("snapshots.s3.{what}") };
@@ -58,7 +58,7 @@ pub(in crate::render) fn storage(input: &Input<'_>) -> Result<String, RenderErro
     Ok(storage.to_file())
 }
 
-/// What it takes to reach it from this machine, whose own environment says what proxy there is.
+/// Access to it from this machine, whose environment defines the proxy.
 pub fn reach(wanted: &StorageSettings, attached: &Attached) -> Option<Storage> {
     let login = attached.logins.get(SCHEME).and_then(|login| STANDARD.decode(login.reveal()).ok())?;
     let login = Secret::new(String::from_utf8(login).ok()?);

@@ -1,4 +1,4 @@
-//! States that were found, told apart.
+//! Choosing among states that were found.
 
 use super::*;
 use crate::model::rotation::Rotatable;
@@ -16,7 +16,7 @@ fn contents() -> Contents {
     found(&"lab".parse().unwrap(), Brought::default(), at(0)).unwrap()
 }
 
-/// The same once more: what is carried is what there is.
+/// A copy, through its serialized form.
 fn carried(contents: &Contents) -> Carried {
     uncarry(&carry(&"lab".parse().unwrap(), contents, &new_identity(), "")).unwrap()
 }
@@ -34,7 +34,7 @@ fn rotated(contents: &Contents, day: i64) -> Contents {
     contents
 }
 
-/// A state of somebody else's that claims to be this cluster's, and to be later than all.
+/// A foreign state that claims to be this cluster's, and the latest one.
 fn lying(ours: &Contents) -> Contents {
     let mut lie = contents();
     (lie.rotations.founded, lie.rotations.stages) = (ours.rotations.founded, u64::MAX);
@@ -54,7 +54,7 @@ fn the_latest_of_one_line_is_chosen_and_a_lie_about_stages_moves_nobody() {
     assert_eq!(chosen(all(), None), Ok("cp2".to_owned()));
     let refused = chosen([all(), vec![on("w1", &lying(&first))]].concat_all(), None);
     let Err(Refusal::SeveralCas { claims }) = refused else { panic!("two CAs: {refused:?}") };
-    assert_eq!(claims.len(), 4, "each with its fingerprint and who has it: {claims:?}");
+    assert_eq!(claims.len(), 4, "each with its fingerprint and sources: {claims:?}");
     let lie = lying(&first);
     for known in [first.rotations.founded, second.cluster.fingerprint(), third.cluster.fingerprint()] {
         let found = [all(), vec![on("w1", &lie)]].concat_all();
@@ -92,16 +92,16 @@ fn a_state_of_another_ca_than_most_hosts_live_with_is_refused_unless_a_person_kn
     let well: &[(&str, &[Digest])] = &[("cp1", &[cluster, other]), ("e1", &[etcd]), ("cp3", &[])];
     assert_eq!(
         judge(well, false).unwrap(),
-        "all 2 etcd and control-plane hosts that answer and are not bare live with it"
+        "all 2 etcd and control-plane hosts that answer and are not bare have this CA"
     );
     let most: &[(&str, &[Digest])] = &[("cp1", &[cluster]), ("cp2", &[etcd]), ("cp3", &[other])];
-    assert!(judge(most, false).unwrap().contains("cp3 with ANOTHER CA"));
+    assert!(judge(most, false).unwrap().contains("hosts with ANOTHER CA: cp3"));
     let few: &[(&str, &[Digest])] = &[("cp1", &[cluster]), ("cp2", &[other])];
     assert!(matches!(judge(few, false), Err(Refusal::CaNotShown { differ, .. }) if differ == "cp2"));
-    assert!(judge(few, true).unwrap().contains("cp2 with ANOTHER CA"));
+    assert!(judge(few, true).unwrap().contains("hosts with ANOTHER CA: cp2"));
 }
 
-/// Lists joined.
+/// Concatenated lists.
 trait Joined<T> {
     fn concat_all(self) -> Vec<T>;
 }

@@ -36,7 +36,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
             _ => {
                 notes.add(
                     format!("{path}.role"),
-                    format!("there is no role {}: the host is left out", short(role)),
+                    format!("unknown role {}: the host is left out", short(role)),
                     "write controller, controller+worker, single or worker",
                 );
                 continue;

@@ -1,4 +1,4 @@
-//! Each verdict, from what was seen to the words.
+//! Each verdict, from the observation to the message.
 
 use super::*;
 use crate::model::desired::sample;
@@ -20,7 +20,7 @@ struct Case {
     stranger: Option<(HostName, String)>,
 }
 
-/// Three sound hosts that are not part of anything yet.
+/// Three healthy hosts that are not part of a cluster yet.
 fn case() -> Case {
     let desired = sample(3);
     let fact = |host: &Host| HostFacts {
@@ -107,7 +107,7 @@ fn each_fault_of_a_host_is_found_under_its_name() {
             c.desired.endpoint.kind = EndpointKind::Local { name: None };
             c.fact("cp2").addresses[0].address = "10.9.9.9".parse().unwrap();
         }),
-        ("ports-free", true, "port 2379 is taken by nginx (pid 7)", |c| {
+        ("ports-free", true, "port 2379 is in use by nginx (pid 7)", |c| {
             c.fact("cp2").ports = vec![PortFact { port: 2379, by: "nginx (pid 7)".to_owned() }];
         }),
         ("time-synchronised", true, "timedatectl set-ntp true", |c| c.survey("cp2").clock_synchronised = Some(false)),
@@ -122,15 +122,17 @@ fn each_fault_of_a_host_is_found_under_its_name() {
             c.desired.extra.kubelet_config.insert("failCgroupV1".to_owned(), false.into());
             c.fact("cp2").cgroup_v2 = false;
         }),
-        ("kernel", true, "nftables need 5.13", |c| c.fact("cp2").kernel = "5.10.0-9".to_owned()),
+        ("kernel", true, "nftables mode needs 5.13", |c| c.fact("cp2").kernel = "5.10.0-9".to_owned()),
         ("memory", false, "1024 MiB", |c| c.fact("cp2").memory_mib = 1024),
-        ("processors", false, "one processor", |c| c.fact("cp2").cpus = 1),
+        ("processors", false, "1 CPU", |c| c.fact("cp2").cpus = 1),
         ("etcd-disk", false, "takes 31 ms", |c| c.survey("cp2").fsync_us = Some(31_400)),
         ("page-size", false, "64 KiB", |c| c.survey("cp2").page_bytes = 65536),
         ("selinux", false, "haproxy_connect_any", |c| c.survey("cp2").selinux = Some("enforcing".to_owned())),
         ("reboot-pending", false, "reboot it now", |c| c.survey("cp2").reboot_required = true),
-        ("resolver-loop", false, "ask itself", |c| c.survey("cp2").nameservers = vec!["127.0.0.1".parse().unwrap()]),
-        ("machine-id", true, "cp1 and cp2 are one machine", |c| c.fact("cp2").machine_id = "cp1".to_owned()),
+        ("resolver-loop", false, "query itself", |c| c.survey("cp2").nameservers = vec!["127.0.0.1".parse().unwrap()]),
+        ("machine-id", true, "cp1 and cp2 have the same /etc/machine-id", |c| {
+            c.fact("cp2").machine_id = "cp1".to_owned();
+        }),
         ("clocks-agree", true, "12.0 s behind", |c| c.fact("cp2").now_ms -= 12_000),
         ("clocks-agree", false, "0.7 s ahead", |c| c.fact("cp2").now_ms += 700),
         ("vip-network", true, "none of its networks", |c| c.fact("cp2").addresses[0].prefix = 32),
@@ -166,7 +168,7 @@ fn a_closed_port_is_one_finding_with_the_rule_of_the_firewall_that_is_there() {
     says(&case.only(), "paths", true, "ufw allow proto tcp from 10.88.0.11 to any port 2380");
     case.survey("cp2").firewalls = vec!["firewalld".to_owned()];
     says(&case.only(), "paths", true, "firewall-cmd --permanent --add-port=2380/tcp");
-    case.tried = vec![closed("cp1", Way::Vrrp, "sent, and not heard")];
+    case.tried = vec![closed("cp1", Way::Vrrp, "sent, but not received")];
     says(&case.only(), "paths", true, "--add-protocol=vrrp");
 }
 
@@ -192,7 +194,7 @@ fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
     let mut case = case();
     case.survey("cp2").clock_synchronised = Some(false);
     case.desired.ignored_checks.insert("time-synchronised".to_owned());
-    says(&case.only(), "time-synchronised", false, "nobody keeps its clock right");
+    says(&case.only(), "time-synchronised", false, "its clock is not synchronised");
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn what_is_true_of_several_hosts_is_told_once() {
     for host in ["cp1", "cp2", "cp3"] {
         case.survey(host).clock_synchronised = Some(false);
     }
-    says(&case.only(), "time-synchronised", true, "cp1, cp2, cp3: nobody keeps its clock right");
+    says(&case.only(), "time-synchronised", true, "cp1, cp2, cp3: its clock is not synchronised");
 }
 
 #[test]
@@ -230,5 +232,5 @@ fn where_images_are_always_asked_for_a_node_that_reaches_no_registry_stops_the_r
     }
     let found = case.judge();
     let of_it: Vec<&Finding> = found.iter().filter(|finding| finding.check == "registries").collect();
-    assert!(of_it.len() == 1 && !of_it[0].stops, "its API servers ask already: {found:?}");
+    assert!(of_it.len() == 1 && !of_it[0].stops, "its API servers pull already: {found:?}");
 }
