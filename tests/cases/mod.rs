@@ -102,7 +102,7 @@ fn a_host_that_says_nothing_about_etcd_is_not_taken_for_an_empty_one() {
     }
     let plan = up(&world, &facts).expect("a plan");
     assert!(!changes_members(&plan));
-    assert!(plan.warnings.iter().any(|w| w.contains("cp2 says nothing about etcd")));
+    assert!(plan.warnings.iter().any(|w| w.contains("cp2 reports nothing about etcd")));
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn a_name_that_means_nobody_who_could_leave_is_told() {
     let plan = planned(&mut world);
     assert!(plan.is_empty());
     assert!(plan.warnings[0].contains("--prune cp2: the inventory names it"), "{:?}", plan.warnings);
-    assert!(plan.warnings[1].contains("--prune nobody: nobody of this name"), "{:?}", plan.warnings);
+    assert!(plan.warnings[1].contains("--prune nobody: no host, member or Node of this name"), "{:?}", plan.warnings);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn a_member_whose_disk_went_back_in_time_is_taken_in_again_and_one_that_was_mere
     // What only the journal knows counts as well; what a host tells that is no etcd host does not.
     let (world, mut facts) = back(25);
     facts.noted = std::mem::take(&mut etcd(&mut facts, 1).positions);
-    assert!(told(&world, &facts)[0].detail.contains("hactl's journal remembers"));
+    assert!(told(&world, &facts)[0].detail.contains("recorded by hactl's journal"));
 }
 
 #[test]

@@ -268,6 +268,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             let lives = world.hosts.get(h).is_some_and(|host| host.runs("kubelet.service"));
             need(!lives, || format!("the kubelet on {h} still reports"))?;
             world.unknown_nodes.remove(h);
+            world.cordoned.remove(h);
         }
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
         Effect::Blank(h) => blank(world, h),

@@ -48,6 +48,8 @@ pub enum Broken {
     NotRecorded { key: String },
     /// Nothing is left to do, and a Node is still cordoned by us.
     LeftCordoned { host: HostName },
+    /// Nothing is left to do, and previous files are still kept.
+    LeftOnTrial { host: HostName },
     /// Something that must end did not.
     Endless(String),
 }

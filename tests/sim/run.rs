@@ -229,6 +229,10 @@ impl World {
                     if let Some(host) = self.cordoned.iter().find(|h| self.desired.host(h).is_some()) {
                         return Err(Broken::LeftCordoned { host: host.clone() });
                     }
+                    let kept = |host: &&Host| self.host(&host.name).answers() && !self.host(&host.name).previous.is_empty();
+                    if let Some(host) = self.desired.hosts.iter().find(kept) {
+                        return Err(Broken::LeftOnTrial { host: host.name.clone() });
+                    }
                     return Ok(Ended::Converged);
                 }
                 Ended::Done(plan) => story.push(format!("{} steps", plan.steps.len())),
@@ -293,7 +297,11 @@ impl Perform for Watched {
         if step.precondition != Precondition::None {
             live.unprotect();
         }
-        if self.checked && done.is_ok() && !live.world.holds(&step.provides) {
+        let left = match &step.action {
+            Action::Accept { host, sets } => sets.iter().any(|set| live.world.host(host).previous.contains_key(set)),
+            _ => false,
+        };
+        if self.checked && done.is_ok() && (left || !live.world.holds(&step.provides)) {
             let (step, provides) = (step.action.to_string(), step.provides.clone());
             live.stop(Halt::Broken(Broken::GivesNothing { step, provides }));
         }

@@ -157,7 +157,7 @@ fn stores_that_mostly_hold_nothing_are_written_anew_one_after_the_other_and_the_
     let others = plan.steps.iter().filter(|s| s.action != heir);
     assert!(others.into_iter().all(|s| matches!(s.action, Action::Defragment { .. })), "and nothing else");
     assert!(follows(&plan, 1, 0) && follows(&plan, 2, 1) && follows(&plan, 3, 2));
-    assert_eq!(plan.steps[0].why, "768 MiB of its 1024 hold nothing");
+    assert_eq!(plan.steps[0].why, "768 of the 1024 MiB of its database are free pages");
     world.power_off(&cp(3));
     let facts = world.observe();
     let plan = up(&world, &facts);

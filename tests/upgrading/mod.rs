@@ -262,7 +262,7 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
     let facts = world.observe();
     let plan = hactl::plan::up(&world.desired, &target, &facts, &world.intent).expect("a plan");
     let saved = provides(&plan, &Condition::Saved);
-    assert!(plan.steps[saved].why.starts_with("etcd 3.6.16 becomes 3.6.17"), "{}", plan.steps[saved].why);
+    assert!(plan.steps[saved].why.starts_with("etcd changes from 3.6.16 to 3.6.17"), "{}", plan.steps[saved].why);
     let restarts: Vec<usize> =
         (1..=3).map(|n| provides(&plan, &Condition::Running(cp(n), make::unit("etcd.service")))).collect();
     for restart in &restarts {
