@@ -142,7 +142,8 @@ impl Actuator {
         timeout: Duration,
     ) -> Result<(), StepError> {
         let mut last = None;
-        for host in self.desired.entered().filter(|h| h.is(Role::Etcd)).map(|h| &h.name) {
+        // A host that gave up the role may have the only member still.
+        for host in self.desired.entered().map(|h| &h.name) {
             let Some(etcd) = self.queries.etcd(host) else { continue };
             if !self.machines.contains_key(host) || !precondition::speaks(self, host).await {
                 continue;

@@ -79,6 +79,15 @@ impl World {
         }
     }
 
+    /// Whether previous files are kept on a host that answers although what runs there runs by the new ones.
+    pub fn keeps_what_has_passed(&self, name: &HostName) -> bool {
+        let passed = |set: &FileSet| match set {
+            FileSet::ControlPlane | FileSet::ControlPlaneConfig => self.api_serves(name),
+            set => self.host_target(name).sets.get(set).is_none_or(|target| self.current(name, target)),
+        };
+        self.host(name).answers() && self.host(name).previous.keys().any(passed)
+    }
+
     fn has_manifest(&self, host: &HostName) -> bool {
         let target = self.host_target(host);
         let files = target.sets.get(&FileSet::ControlPlane).map(|set| set.files.clone()).unwrap_or_default();

@@ -92,7 +92,9 @@ impl World {
     }
 
     fn drive(&mut self, plan: &Plan, script: &Script, checked: bool) -> Result<Ended, Broken> {
-        let live: Shared = Arc::new(Mutex::new(Live::new(self.clone(), script)));
+        let mut world = self.clone();
+        world.store = std::mem::take(&mut self.store);
+        let live: Shared = Arc::new(Mutex::new(Live::new(world, script)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let outcome = runtime.expect("a runtime").block_on(walked(&live, plan, checked));
         let mut live = live.lock().expect("no panic holds it");
@@ -120,12 +122,7 @@ impl World {
             let agent: Arc<dyn Agent> = Arc::new(SimAgent { host: host.clone(), live: Arc::clone(live) });
             (host.clone(), agent)
         };
-        let recoveries = self.recoveries.get_or_insert_with(|| {
-            let folder = tempfile::tempdir().expect("a folder");
-            std::fs::write(folder.path().join("identity.txt"), hactl::snapshot::new_identity().reveal()).expect("ours");
-            Arc::new(folder)
-        });
-        let recoveries = Arc::clone(recoveries);
+        let store = self.store.path().to_owned();
         let journal = Arc::clone(live);
         Actuator {
             machines: connected.iter().map(agent).collect(),
@@ -137,7 +134,7 @@ impl World {
                 let mut live = journal.lock().expect("no panic holds it");
                 live.happen(&Effect::BirthRecorded).map_err(|why| why.unwrap_or_else(|| "killed".to_owned()))
             }),
-            recoveries: Recoveries::of(recoveries.path(), &recoveries.path().join("identity.txt")),
+            recoveries: Recoveries::of(&store, &store.join("identity.txt")),
             api: Arc::new(SimApi(Arc::clone(live))),
             sink: Arc::new(Nobody),
             deliveries: Actuator::slots_for(connected.iter(), hactl::execute::DELIVERIES_PER_HOST),
@@ -229,8 +226,7 @@ impl World {
                     if let Some(host) = self.cordoned.iter().find(|h| self.desired.host(h).is_some()) {
                         return Err(Broken::LeftCordoned { host: host.clone() });
                     }
-                    let kept = |host: &&Host| self.host(&host.name).answers() && !self.host(&host.name).previous.is_empty();
-                    if let Some(host) = self.desired.hosts.iter().find(kept) {
+                    if let Some(host) = self.desired.hosts.iter().find(|h| self.keeps_what_has_passed(&h.name)) {
                         return Err(Broken::LeftOnTrial { host: host.name.clone() });
                     }
                     return Ok(Ended::Converged);

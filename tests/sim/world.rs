@@ -119,6 +119,27 @@ impl SimHost {
     }
 }
 
+/// Where the administrator's side keeps snapshots of recoveries: a folder made when it is first needed. Another world has another one.
+#[derive(Debug, Default)]
+pub struct Store(Option<tempfile::TempDir>);
+
+impl Clone for Store {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Store {
+    pub fn path(&mut self) -> &std::path::Path {
+        let made = || {
+            let folder = tempfile::tempdir().expect("a folder");
+            std::fs::write(folder.path().join("identity.txt"), hactl::snapshot::new_identity().reveal()).expect("ours");
+            folder
+        };
+        self.0.get_or_insert_with(made).path()
+    }
+}
+
 /// Everything there is.
 #[derive(Debug, Clone)]
 pub struct World {
@@ -141,7 +162,7 @@ pub struct World {
     /// Nodes that hactl keeps pods away from.
     pub cordoned: BTreeSet<HostName>,
     /// Where the snapshots of recoveries are kept on the administrator's side.
-    pub recoveries: Option<std::sync::Arc<tempfile::TempDir>>,
+    pub store: Store,
     /// Hosts whose serving API server a step of ours took down and no step has waited for yet.
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
@@ -212,7 +233,7 @@ impl World {
             record: None,
             pods,
             cordoned: BTreeSet::new(),
-            recoveries: None,
+            store: Store::default(),
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
             saved_ms: None,
