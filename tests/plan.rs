@@ -3,16 +3,20 @@
 
 mod bundled;
 mod cases;
+mod exits;
 mod fencing;
 mod identity;
+mod kills;
 mod laws;
 mod leaving;
 mod lies;
+mod preconditions;
 mod recovering;
 mod renewing;
 mod roles;
 mod rolled_back;
 mod sim;
+mod spec;
 mod trials;
 mod upgrading;
 
@@ -157,7 +161,12 @@ fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
                 world.intent.limit = (*bits > 0).then(|| chosen.collect());
             }
             Act::Run { order, crash_after, meanwhile } => {
-                let script = Script { order: *order, crash_after: *crash_after, meanwhile: meanwhile.clone() };
+                let script = Script {
+                    order: *order,
+                    crash_after: *crash_after,
+                    meanwhile: meanwhile.clone(),
+                    ..Script::default()
+                };
                 world.round(&script)?;
             }
         }
@@ -238,7 +247,7 @@ fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
     for order in 0..12 {
         for crash in 0.. {
             let mut world = World::bare(3, 0);
-            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order, crash_after: Some(crash), ..Script::default() };
             let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
             assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
             if end != Ended::Crashed {
@@ -288,7 +297,7 @@ fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
     let (mut seen, mut unsealed) = (0, 0);
     for crash in 0.. {
         let mut world = World::bare(3, 0);
-        let script = Script { order: 5, crash_after: Some(crash), meanwhile: vec![] };
+        let script = Script { order: 5, crash_after: Some(crash), ..Script::default() };
         let end = world.round(&script).expect("no law is broken");
         let facts = world.observe();
         let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent);
@@ -324,7 +333,7 @@ fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finish
             let mut world = converged(Shape::Stacked(3));
             world.wipe(&sim::make::host_name("cp2"));
             world.release(|r| (r.etcd, r.manifests, r.runtime) = (1, 1, 1));
-            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order, crash_after: Some(crash), ..Script::default() };
             let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
             assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
             if end != Ended::Crashed {

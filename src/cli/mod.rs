@@ -25,6 +25,8 @@ mod state;
 mod support;
 mod verbs;
 
+pub use common::failure_verdict;
+
 use crate::report::Exit;
 use crate::report::harmless;
 use clap::{CommandFactory, Parser, Subcommand};

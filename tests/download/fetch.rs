@@ -144,11 +144,11 @@ fn another_version_of_a_component_can_be_chosen_and_unknown_ones_are_refused_bef
     assert_eq!(lock.versions()["etcd"], "3.6.15");
     world.server.asked();
     for (order, says) in [
-        (with("etcd", "3.6"), "no version of etcd"),
-        (with("etcd", "../../x"), "no version of etcd"),
-        (with("docker", "1.2.3"), "there is one of etcd"),
-        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it knows those of 1.34, 1.35, 1.36"),
-        (Order { kubernetes: "v1.36.3".into(), ..world.order() }, "no version of Kubernetes"),
+        (with("etcd", "3.6"), "is not a version of etcd"),
+        (with("etcd", "../../x"), "is not a version of etcd"),
+        (with("docker", "1.2.3"), "no version can be chosen for docker; it can for"),
+        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it has those for 1.34, 1.35, 1.36"),
+        (Order { kubernetes: "v1.36.3".into(), ..world.order() }, "is not a version of Kubernetes"),
     ] {
         let error = build(&world.store(), &order).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

@@ -74,7 +74,7 @@ fn happens(world: &mut World, old: &[HostName], act: &Back) -> Result<(), Broken
             }
         }
         Back::Up { order, crash_after } => {
-            world.round(&Script { order: *order, crash_after: *crash_after, meanwhile: vec![] })?;
+            world.round(&Script { order: *order, crash_after: *crash_after, ..Script::default() })?;
         }
     }
     Ok(())

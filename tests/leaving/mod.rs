@@ -117,7 +117,7 @@ fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
                 world.grow();
             }
             world.leave(&cp(1));
-            let script = Script { order: 7, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order: 7, crash_after: Some(crash), ..Script::default() };
             let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}: {b:?}"));
             assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "crash after {crash}");
             assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()), "crash after {crash}");

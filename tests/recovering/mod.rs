@@ -39,7 +39,7 @@ fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_t
                 let place = format!("{lost} of {voters} lost, order {order}, crash after {crash}");
                 let mut world = without_majority(voters, lost);
                 let mut agreed = None;
-                let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+                let script = Script { order, crash_after: Some(crash), ..Script::default() };
                 let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
                 let calm = Script { order, ..Script::default() };
                 if first == Ended::Crashed && world.living().is_none() {
@@ -140,7 +140,7 @@ fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_
         for crash in 0.. {
             let place = format!("order {order}, crash after {crash}");
             let (mut world, mut agreed) = (recovered.clone(), None);
-            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order, crash_after: Some(crash), ..Script::default() };
             let first = undoes(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
             let Some(Origin::Aside(..)) = agreed.as_ref().map(|r| &r.source) else { panic!("{place}: {agreed:?}") };
             let now = |world: &World| world.living().filter(|id| world.clusters[id].revision > 2_000_000_000);

@@ -108,7 +108,7 @@ fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twi
         for crash in 0.. {
             let mut world = asked(Shape::Stacked(3), &[(1, both), (2, both), (3, both)]);
             let first = plan(&mut world);
-            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order, crash_after: Some(crash), ..Script::default() };
             let end = run(&mut world, &first, &script);
             let since = world.intent.renew.since_s;
             let new = |world: &World| {
@@ -275,7 +275,7 @@ fn state_of_before_a_rotation_is_refused_wherever_the_run_that_went_on_was_cut_o
     for crash in 0.. {
         let mut world = converged(Shape::Stacked(3));
         another_stage(&mut world);
-        let script = Script { order: 3, crash_after: Some(crash), meanwhile: vec![] };
+        let script = Script { order: 3, crash_after: Some(crash), ..Script::default() };
         let end = world.round(&script).expect("no law is broken");
         let heard = world.hosts.values().any(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1));
         world.intent.stamp.stages = 0;

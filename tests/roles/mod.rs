@@ -206,7 +206,7 @@ fn a_run_killed_after_any_effect_of_giving_up_roles_is_finished_by_the_next_one(
         for crash in 0.. {
             let mut world = converged(shape);
             world.reassign(&host, &roles);
-            let script = Script { order: 7, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order: 7, crash_after: Some(crash), ..Script::default() };
             let told = || format!("{host} as {roles:?}, crash after {crash}");
             let end = world.round(&script).unwrap_or_else(|b| panic!("{}: {b:?}", told()));
             assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "{}", told());

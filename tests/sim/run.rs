@@ -34,6 +34,8 @@ pub enum Chaos {
     Cut(u8),
     Mend(u8),
     StopEtcd(u8),
+    /// Another tool adds a learner to the member list.
+    ForeignLearner,
 }
 
 /// One run of `hactl up`'s round.
@@ -45,6 +47,38 @@ pub struct Script {
     pub crash_after: Option<u16>,
     /// What happens after so many effects.
     pub meanwhile: Vec<(u16, Chaos)>,
+    /// The precondition that is not checked, to see what it is for.
+    pub without: Option<Without>,
+}
+
+/// A precondition, by what it protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    MembersBeforeRemoval,
+    MembersBeforeAddition,
+    ToleratesMember,
+    ToleratesApiServer,
+}
+
+impl Without {
+    fn is_of(self, step: &Step) -> bool {
+        let restarts_member = match &step.action {
+            Action::RunUnit { unit, .. } => unit.as_str() == "etcd.service",
+            Action::Defragment { .. } => true,
+            _ => false,
+        };
+        match (self, &step.precondition) {
+            (Self::MembersBeforeRemoval, Precondition::Members { .. }) => {
+                matches!(step.action, Action::RemoveMember { .. })
+            }
+            (Self::MembersBeforeAddition, Precondition::Members { .. }) => {
+                matches!(step.action, Action::AddLearner { .. })
+            }
+            (Self::ToleratesMember, Precondition::Tolerates { .. }) => restarts_member,
+            (Self::ToleratesApiServer, Precondition::Tolerates { .. }) => !restarts_member,
+            _ => false,
+        }
+    }
 }
 
 /// How a round ended.
@@ -96,7 +130,7 @@ impl World {
         world.store = std::mem::take(&mut self.store);
         let live: Shared = Arc::new(Mutex::new(Live::new(world, script)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        let outcome = runtime.expect("a runtime").block_on(walked(&live, plan, checked));
+        let outcome = runtime.expect("a runtime").block_on(walked(&live, plan, checked, script.without));
         let mut live = live.lock().expect("no panic holds it");
         std::mem::swap(self, &mut live.world);
         // A lock ends with the process that holds it.
@@ -196,6 +230,11 @@ impl World {
             Chaos::LoseData(n) => self.lose_data(&pick(n)),
             Chaos::Cut(n) => self.host_mut(&pick(n)).cut = true,
             Chaos::Mend(n) => self.host_mut(&pick(n)).cut = false,
+            Chaos::ForeignLearner => {
+                let peer = "https://10.88.9.9:2380".parse().expect("a peer URL");
+                // Without quorum it cannot.
+                let _ = self.change_members(&super::member::Change::AddLearner(peer));
+            }
             Chaos::StopEtcd(n) => {
                 self.unit_stopped(&pick(n), &make::unit("etcd.service"), false);
                 self.settle();
@@ -245,7 +284,7 @@ fn alone(step: Step) -> Plan {
 }
 
 /// Files whose content nobody reads.
-fn contents(target: &Target) -> BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>> {
+pub fn contents(target: &Target) -> BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>> {
     let put = |file: &FileTarget| FilePut {
         path: file.path.clone(),
         mode: file.mode,
@@ -258,7 +297,7 @@ fn contents(target: &Target) -> BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut
     target.hosts.iter().map(|(name, host)| (name.clone(), sets(host))).collect()
 }
 
-struct Nobody;
+pub struct Nobody;
 impl Sink for Nobody {
     fn emit(&self, _: Event) {}
 }
@@ -268,6 +307,7 @@ struct Watched {
     actuator: Actuator,
     live: Shared,
     checked: bool,
+    without: Option<Without>,
 }
 
 impl Watched {
@@ -278,6 +318,9 @@ impl Watched {
 
 impl Perform for Watched {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
+        let unchecked = self.without.filter(|without| without.is_of(step));
+        let step =
+            &Step { precondition: unchecked.map_or(step.precondition.clone(), |_| Precondition::None), ..step.clone() };
         {
             let mut live = self.live();
             let need = step.requires.iter().find(|need| self.checked && !live.world.holds(need)).cloned();
@@ -310,13 +353,13 @@ impl Perform for Watched {
 }
 
 /// Walks a plan until it ends or is killed.
-async fn walked(live: &Shared, plan: &Plan, checked: bool) -> Option<Outcome> {
+async fn walked(live: &Shared, plan: &Plan, checked: bool, without: Option<Without>) -> Option<Outcome> {
     let (actuator, ended) = {
         let mut live_now = live.lock().expect("no panic holds it");
         let ended = Arc::clone(&live_now.ended);
         (live_now.world.actuator(live), ended)
     };
-    let hands = Arc::new(Watched { actuator, live: Arc::clone(live), checked });
+    let hands = Arc::new(Watched { actuator, live: Arc::clone(live), checked, without });
     let (sink, stop): (Arc<dyn Sink>, _) = (Arc::new(Nobody), CancellationToken::new());
     tokio::select! {
         biased;

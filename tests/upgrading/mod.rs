@@ -372,7 +372,7 @@ fn an_upgrade_killed_after_any_effect_is_finished_by_the_next_run() {
         for crash in 0.. {
             let mut world = of(Shape::Stacked(3), OLD);
             world.kubernetes(NEXT);
-            let script = Script { order, crash_after: Some(crash), meanwhile: vec![] };
+            let script = Script { order, crash_after: Some(crash), ..Script::default() };
             let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
             assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
             assert!(all_of(&world, NEXT), "crash after {crash}, order {order}: {:?}", versions(&world));
@@ -399,7 +399,7 @@ proptest! {
         let mut world = of(shape, OLD);
         for (wanted, cut) in [(NEXT, first), (NEWEST, second)] {
             world.kubernetes(wanted);
-            let script = Script { order, crash_after: cut, meanwhile: vec![] };
+            let script = Script { order, crash_after: cut, ..Script::default() };
             let end = world.round(&script).map_err(|b| TestCaseError::fail(format!("{b:?}")))?;
             prop_assert!(!matches!(end, Ended::Failed(_)), "{end:?}");
             check(suffer(&mut world, &acts).map_err(|b| format!("{b:?}")))?;
@@ -421,7 +421,7 @@ proptest! {
     ) {
         let mut world = of(Shape::Stacked(3), OLD);
         world.kubernetes(NEXT);
-        let script = Script { order, crash_after: Some(cut), meanwhile: vec![] };
+        let script = Script { order, crash_after: Some(cut), ..Script::default() };
         world.round(&script).map_err(|b| TestCaseError::fail(format!("{b:?}")))?;
         world.release(|r| {
             let all = [&mut r.etcd, &mut r.balancer, &mut r.manifests, &mut r.runtime, &mut r.approver, &mut r.leaves];

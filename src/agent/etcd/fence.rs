@@ -186,8 +186,8 @@ fn rolled_back(own: &DiskFact, remembered: &[Position], answers: &[(&String, &Wi
     }
     let (seen, by) = all.into_iter().filter(|(position, _)| position.is_missing_from(own)).max()?;
     Some(format!(
-        "its disk went back in time: the member was seen at {seen} ({by} remembers it), and the data ends at term \
-         {}, entry {}",
+        "its disk went back in time: the member was seen at {seen} ({by} remembers it), and the data ends at raft \
+         term {}, index {}",
         own.term, own.index
     ))
 }
@@ -296,7 +296,7 @@ mod tests {
             assert!(line.contains("went back in time") && line.contains("this host remembers"), "{line}");
             let line = down(&data, &[], &[silent(), witness(2, 5, 901, &[seen(9, term, index)])]).unwrap();
             let wanted = format!(
-                "seen at term {term}, entry {index} (https://10.0.0.2:2379 remembers it), and the data ends at term 3, entry 100"
+                "seen at raft term {term}, index {index} (https://10.0.0.2:2379 remembers it), and the data ends at raft term 3, index 100"
             );
             assert!(line.contains(&wanted) && line.contains("hactl up"), "{line}");
         }

@@ -1,0 +1,55 @@
+//! A kill after any effect of a change that takes long: the next runs finish what it began.
+
+use crate::sim::{Ended, Script, World};
+use crate::{Shape, converged, ends_well};
+
+const OLD: &str = "1.35.4";
+const NEW: &str = "1.36.3";
+
+/// Runs the world's next round again and again, killed after each effect that it has. `least`: so many effects it has at least.
+fn killed_after_any_effect(start: &World, least: u16) {
+    for crash in 0.. {
+        let mut world = start.clone();
+        let script = Script { order: u64::from(crash % 5), crash_after: Some(crash), ..Script::default() };
+        let end = world.round(&script).unwrap_or_else(|broken| panic!("killed after {crash}: {broken:?}"));
+        assert_eq!(ends_well(&mut world, 7), Ok(()), "killed after {crash}");
+        for addon in world.record.clone().unwrap_or_default().keys() {
+            assert_eq!(world.stale(addon), Vec::<String>::new(), "killed after {crash}: objects of {addon} are left");
+        }
+        if end != Ended::Crashed {
+            assert!(crash > least, "it has more effects than {crash}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_upgrade_of_kubernetes_killed_after_any_effect_is_finished_by_the_next_runs() {
+    let mut world = World::bare(3, 2);
+    world.kubernetes(OLD);
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world.kubernetes(NEW);
+    killed_after_any_effect(&world, 60);
+}
+
+#[test]
+fn a_rotation_killed_after_any_effect_of_any_stage_is_finished_by_the_next_runs() {
+    // The next CA is spread; then it signs; then the previous one is no longer trusted.
+    let stages: [fn(&mut World); 3] =
+        [|w| w.release(|r| r.trust += 1), |w| w.release(|r| r.leaves += 1), |w| w.release(|r| r.trust += 1)];
+    let mut world = converged(Shape::Stacked(3));
+    for stage in stages {
+        stage(&mut world);
+        killed_after_any_effect(&world, 5);
+        assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    }
+}
+
+#[test]
+fn a_prune_of_objects_killed_after_any_effect_is_finished_by_the_next_runs() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.users = 1);
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    world.release(|r| r.users = 3);
+    killed_after_any_effect(&world, 3);
+}
