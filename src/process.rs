@@ -17,7 +17,7 @@ pub fn leave_no_core() {
 }
 
 /// Enough for every command that downloads nothing.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 /// How long to wait for killed processes to exit.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 /// How many lines of a failed command are shown.
@@ -85,7 +85,7 @@ impl Run {
     /// A command that was built elsewhere.
     pub fn from(mut command: Command) -> Self {
         command.env("LC_ALL", "C");
-        Self { command, input: None, timeout: PATIENCE }
+        Self { command, input: None, timeout: TIMEOUT }
     }
 
     /// More arguments.
@@ -102,7 +102,7 @@ impl Run {
         self
     }
 
-    /// Another deadline than [`PATIENCE`].
+    /// Another deadline than [`TIMEOUT`].
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -1,11 +1,11 @@
-//! The house rules, read from the sources: who may import whom, how long a file may be, what must not be in one.
+//! The house rules, checked in the sources: allowed imports, the length of a file, and forbidden text.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The floors of the house, highest first. A folder imports only from floors below its own; folders of one floor do not
-/// know one another. `agent` runs on hosts: it stands at the top, and nothing but `cli` reaches it.
+/// import one another. `agent` runs on hosts: it is at the top, and only `cli` imports it.
 const FLOORS: &[&[&str]] = &[
     &["cli"],
     &["workflow", "agent"],
@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["model", "process"],
 ];
 
-/// Narrower than the floors: folders that import these and nothing else.
+/// Stricter than the floors: folders that import only these.
 const ONLY: &[(&str, &[&str])] = &[
     ("agent", &["etcd", "issue", "snapshot", "protocol", "model"]),
     ("plan", &["model"]),
@@ -31,10 +31,10 @@ const ONLY: &[(&str, &[&str])] = &[
     ("model", &[]),
 ];
 
-/// Roots of the crate, not folders.
+/// Roots of the crate; they are not folders.
 const ROOTS: &[&str] = &["main", "lib"];
 
-/// Where the process may print.
+/// The files that may print.
 const MAY_PRINT: &[&str] = &["src/cli/", "src/report/", "src/main.rs"];
 
 const LONGEST: usize = 600;
@@ -145,9 +145,9 @@ fn a_folder_imports_only_from_the_folders_below_it() {
     assert_none("imports against the house table", &wrong);
 }
 
-/// The engine: what may run where there is no administrator.
+/// The engine: the folders that may run without an administrator.
 const ENGINE: &[&str] = &["reconcile", "execute", "observe", "plan", "render"];
-/// What only an administrator's machine has.
+/// Modules that only an administrator's machine has.
 const ADMINISTRATORS: &[&str] = &[
     "crate::statedir",
     "crate::inventory",
@@ -170,11 +170,11 @@ fn the_engine_reaches_neither_the_state_directory_nor_the_inventory_nor_ssh() {
             }
         }
     }
-    assert_none("what only an administrator's machine has", &wrong);
+    assert_none("modules that only an administrator's machine has", &wrong);
 }
 
 #[test]
-fn every_folder_has_its_place_in_the_house() {
+fn every_folder_belongs_to_a_floor() {
     let folders: BTreeSet<String> = sources(&["src"]).iter().map(|s| s.folder().to_owned()).collect();
     let homeless: Vec<String> =
         folders.into_iter().filter(|f| floor(f).is_none() && !ROOTS.contains(&f.as_str())).collect();
@@ -183,10 +183,10 @@ fn every_folder_has_its_place_in_the_house() {
 
 #[test]
 fn every_module_says_why_it_exists() {
-    // A `tests.rs` beside a module is explained by that module.
+    // The module beside a `tests.rs` explains it.
     let modules = sources(&["src", "tests"]).into_iter().filter(|s| !s.path.ends_with("/tests.rs"));
-    let unreachable = modules.filter(|s| !s.text.starts_with("//!")).map(|s| s.path);
-    assert_none("files that do not begin with //!", &unreachable.collect::<Vec<_>>());
+    let undocumented = modules.filter(|s| !s.text.starts_with("//!")).map(|s| s.path);
+    assert_none("files that do not begin with //!", &undocumented.collect::<Vec<_>>());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn no_file_is_longer_than_a_person_reads_at_once() {
 #[test]
 fn nothing_is_left_for_later() {
     let mut found = Vec::new();
-    // Put together here, so that this file does not find itself.
+    // Joined at run time, so that this file does not match.
     let words =
         [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"], ["(being ", "written)"]].map(|w| w.concat());
     for source in sources(&["src", "tests"]) {
@@ -233,27 +233,27 @@ fn only_readers_print() {
     assert_none("printing outside the readers", &found);
 }
 
-/// Who writes to standard output or standard error past `report/harmless.rs`, and why that is well: what people never read there, what is the
-/// whole of a file for others, and the readers, which have one writer of their own.
+/// Files that write to standard output or standard error without `report/harmless.rs`, and why they may: output that
+/// people do not read, output that is a whole file for other programs, and the readers, which have their own writer.
 const PAST_IT: &[(&str, &str)] = &[
-    ("src/cli/host.rs", "on hosts, for hactl and for the journal"),
-    ("src/cli/mod.rs", "a manual and completions, made of this program alone"),
+    ("src/cli/host.rs", "on hosts, for hactl and the journal"),
+    ("src/cli/mod.rs", "a manual and completions, made from this program alone"),
     ("src/cli/bundle/carry.rs", "a bundle's bytes"),
-    ("src/report/harmless.rs", "it is the way"),
-    ("src/report/reader.rs", "its `put` and the live lines go the way"),
+    ("src/report/harmless.rs", "it is the filter itself"),
+    ("src/report/reader.rs", "its `put` and the live lines use the filter"),
 ];
 
 #[test]
-fn whatever_is_printed_goes_out_where_it_is_made_harmless() {
-    let looks_only = ["is_terminal()", "columns(std::io::", "size(io::"];
+fn all_printed_text_passes_through_the_harmless_filter() {
+    let queries_only = ["is_terminal()", "columns(std::io::", "size(io::"];
     let mut found = Vec::new();
     for source in sources(&["src/cli", "src/report", "src/workflow"]) {
         if PAST_IT.iter().any(|(path, _)| source.path == *path) {
             continue;
         }
-        for (number, line) in source.code().filter(|(_, line)| !looks_only.iter().any(|look| line.contains(look))) {
-            let ways = ["io::stdout()", "io::stderr()", "println!(", "print!(", "dbg!("];
-            if ways.iter().any(|way| line.contains(way)) {
+        for (number, line) in source.code().filter(|(_, line)| !queries_only.iter().any(|query| line.contains(query))) {
+            let outputs = ["io::stdout()", "io::stderr()", "println!(", "print!(", "dbg!("];
+            if outputs.iter().any(|output| line.contains(output)) {
                 found.push(format!("{}:{number}: {}", source.path, line.trim()));
             }
         }
@@ -275,14 +275,14 @@ fn only_main_ends_the_process() {
 }
 
 #[test]
-fn the_table_itself_is_read_as_meant() {
+fn the_floor_table_is_interpreted_correctly() {
     assert!(may("workflow", "plan") && may("render", "plan") && may("observe", "plan") && may("execute", "observe"));
     assert!(
         !may("lab", "workflow") && !may("plan", "protocol") && !may("model", "protocol") && !may("transport", "plan")
     );
     assert!(may("agent", "etcd") && !may("agent", "transport") && !may("workflow", "agent") && may("cli", "agent"));
-    assert!(!may("kube", "etcd"), "folders of one floor do not know one another");
-    assert!(!may("cellar", "model"), "a folder without a floor may nothing");
+    assert!(!may("kube", "etcd"), "folders of one floor do not import one another");
+    assert!(!may("cellar", "model"), "a folder without a floor may import nothing");
     assert_eq!(imports("use crate::{model::names::HostName, plan};"), ["model", "plan"]);
     assert_eq!(imports("    let x = crate::protocol::Op::Observe(crate::model::y());"), ["protocol", "model"]);
 }

@@ -1,4 +1,4 @@
-//! The very binary as a host's own side: it finds and reads copies of recovery bundles in a process of its own.
+//! The built binary as `hactl host`: it finds and reads copies of snapshots in a process of its own.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const NAME: &str = "lab-20261122T060000000Z-cp1.hactl";
 
-fn bundle(at: &Path) {
+fn write_snapshot(at: &Path) {
     let to = Recipients::parse(&public_of(&new_identity()).expect("just made")).expect("a key");
     let mut writer = Writer::begin(File::create(at).expect("a file"), &to).expect("it can be written");
     writer.write_all(&vec![7; 70_000]).expect("it can be written");
@@ -27,7 +27,7 @@ fn bundle(at: &Path) {
         cluster: "lab".parse().expect("a name"),
         authority: digest,
         host: "cp1".parse().expect("a name"),
-        taken_ms: by_name(NAME).expect("a bundle's name").taken_ms,
+        taken_ms: by_name(NAME).expect("a snapshot's name").taken_ms,
         point: Point { cluster: "abc".into(), term: 2, index: 3, revision: 4, high_water: 5 },
         etcd: "3.6.16".into(),
         hactl: "0.1.0".into(),
@@ -40,10 +40,10 @@ fn bundle(at: &Path) {
 }
 
 #[tokio::test]
-async fn a_host_finds_a_copy_and_sends_it_as_it_lies_there() {
+async fn a_host_finds_a_copy_and_sends_it_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let directory = folder.path().to_str().expect("letters").to_owned();
-    bundle(&folder.path().join(NAME));
+    write_snapshot(&folder.path().join(NAME));
     let program = Path::new(env!("CARGO_BIN_EXE_hactl"));
     let machine = Machine::local(&"cp1".parse().expect("a name"), program, &[]).await.expect("it starts");
     let ask = async |ask| machine.call(Op::Copies(ask), Payload::None, Duration::from_secs(30), &|_| {}).await;

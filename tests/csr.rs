@@ -1,5 +1,5 @@
-//! The approver of kubelets' serving certificates and the signer are two programs with two parsers. No request, however it is written, may
-//! say one thing to the one and another to the other: hactl judges it here, and Go's own parser, which is the signer's, reads it beside.
+//! The approver of kubelets' serving certificates and the signer are two programs with two parsers. Both must read the
+//! same content in every request: hactl judges it here, and Go's parser, which the signer uses, reads it as well.
 
 #[path = "csr/craft.rs"]
 mod craft;
@@ -25,7 +25,7 @@ const USER: &str = "system:node:w1";
 const GOOD: [&str; 4] = ["DNS:w1", "DNS:w1.example", "IP:10.88.0.14", "IP:fd00::14"];
 const EVIL: [&str; 3] = ["DNS:kubernetes", "IP:10.88.0.100", "IP:10.96.0.1"];
 
-/// Go, as the control plane and kubelets use it.
+/// Go's parser, as the control plane and kubelets use it.
 struct Go {
     child: Child,
     questions: Option<ChildStdin>,
@@ -50,14 +50,14 @@ impl Go {
     }
 
     fn ask(&mut self, question: &Value) -> Value {
-        let pipe = self.questions.as_mut().expect("it was not ended");
+        let pipe = self.questions.as_mut().expect("it has not ended");
         writeln!(pipe, "{question}").expect("it listens");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("it answers");
         serde_json::from_str(&line).expect("an answer")
     }
 
-    /// What stands in the certificate that the signer would make; nothing where it makes none.
+    /// The content of the certificate that the signer would issue; `None` if it issues none.
     fn signs(&mut self, request: &[u8]) -> Option<Value> {
         self.ask(&json!({"Read": STANDARD.encode(request)})).get("names").cloned()
     }
@@ -72,7 +72,7 @@ impl Go {
 impl Drop for Go {
     fn drop(&mut self) {
         drop(self.questions.take());
-        // It ends with its input.
+        // The program ends with its input.
         let _ = self.child.wait();
     }
 }
@@ -87,7 +87,7 @@ fn object(request: &[u8]) -> Value {
     })
 }
 
-/// The same when it was approved, and this was issued.
+/// The same object, approved and with this certificate issued.
 fn approved(request: &[u8], certificate: &Value) -> Value {
     let mut object = object(request);
     let by = json!({"type": "Approved", "status": "True", "reason": issued::REASON});
@@ -99,7 +99,8 @@ fn judged(request: &[u8]) -> Decision {
     decide(&object(request), &Allowed::from([("w1".to_owned(), GOOD.map(str::to_owned).to_vec())]))
 }
 
-/// The law: what is approved is signed with the names, subject and key that were approved, and no others. Whether it was approved.
+/// The law: an approved request is signed with exactly the approved names, subject and key. Returns whether it was
+/// approved.
 fn same_to_both(go: &mut Go, request: &[u8]) -> bool {
     if judged(request) != Decision::Approve {
         return false;
@@ -118,7 +119,7 @@ fn same_to_both(go: &mut Go, request: &[u8]) -> bool {
 }
 
 #[test]
-fn what_kubelets_write_is_approved_and_signed_as_it_was_read() {
+fn requests_of_kubelets_are_approved_and_signed_as_they_were_read() {
     let mut go = Go::start("honest");
     let requests = [
         go.makes(USER, &["w1"], &["10.88.0.14"]),
@@ -136,7 +137,7 @@ fn what_kubelets_write_is_approved_and_signed_as_it_was_read() {
 }
 
 #[test]
-fn a_request_that_says_one_thing_to_us_and_another_to_the_signer_is_left() {
+fn a_request_that_hactl_and_the_signer_read_differently_is_not_approved() {
     let mut go = Go::start("attacks");
     let key = KeyPair::generate().expect("a key");
     for (name, request) in attacks(&key, USER, &GOOD, &EVIL) {
@@ -145,7 +146,7 @@ fn a_request_that_says_one_thing_to_us_and_another_to_the_signer_is_left() {
         assert!(matches!(judged(request.as_bytes()), Decision::Leave(_)), "{name}: {:?}", judged(request.as_bytes()));
     }
     let honest = pem(&signed(&key, &info(&key, USER, &[proper(&GOOD)])), LABEL);
-    assert_eq!(judged(honest.as_bytes()), Decision::Approve, "by the same hand, without a trick");
+    assert_eq!(judged(honest.as_bytes()), Decision::Approve, "the same author, without a trick");
     let around =
         [format!("\n{honest}"), format!("{honest}\n"), format!("{honest}{honest}"), honest.replace('\n', "\r\n")];
     for request in around {
@@ -154,7 +155,7 @@ fn a_request_that_says_one_thing_to_us_and_another_to_the_signer_is_left() {
 }
 
 #[test]
-fn a_request_that_another_key_signed_or_nobody_is_left() {
+fn a_request_without_a_signature_of_its_own_key_is_not_approved() {
     let (key, other) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
     let info = info(&key, USER, &[proper(&GOOD)]);
     let Decision::Leave(why) = judged(pem(&signed(&other, &info), LABEL).as_bytes()) else { panic!("approved") };
@@ -162,22 +163,22 @@ fn a_request_that_another_key_signed_or_nobody_is_left() {
 }
 
 #[test]
-fn a_certificate_that_is_not_the_one_that_was_approved_is_told() {
+fn a_certificate_that_differs_from_the_approved_request_is_reported() {
     let mut go = Go::start("issued");
     let request = go.makes(USER, &["w1"], &["10.88.0.14"]);
     let issued = |go: &mut Go, request: &[u8]| go.signs(request).expect("it signs")["certificate"].take();
     let right = issued(&mut go, &request);
     assert_eq!(issued::difference(&approved(&request, &right)), None);
-    let told = |certificate: &Value| issued::difference(&approved(&request, certificate)).expect("it differs");
+    let reported = |certificate: &Value| issued::difference(&approved(&request, certificate)).expect("it differs");
     let more = go.makes(USER, &["w1", "kubernetes"], &["10.88.0.14"]);
-    assert!(told(&issued(&mut go, &more)).contains("kubernetes"));
+    assert!(reported(&issued(&mut go, &more)).contains("kubernetes"));
     let of_another = go.makes("system:node:w2", &["w1"], &["10.88.0.14"]);
-    assert!(told(&issued(&mut go, &of_another)).contains("w2"));
+    assert!(reported(&issued(&mut go, &of_another)).contains("w2"));
     let key = KeyPair::generate().expect("a key");
     let with_another = pem(&signed(&key, &info(&key, USER, &[proper(&["DNS:w1", "IP:10.88.0.14"])])), LABEL);
-    assert_eq!(told(&issued(&mut go, with_another.as_bytes())), "it has another key");
-    assert!(told(&json!("bm90aGluZw==")).contains("PEM"));
-    // Not ours to tell: not issued yet, or approved by a person.
+    assert_eq!(reported(&issued(&mut go, with_another.as_bytes())), "it has another key");
+    assert!(reported(&json!("bm90aGluZw==")).contains("PEM"));
+    // Nothing to report: not issued yet, or approved by a person.
     assert_eq!(issued::difference(&approved(&request, &Value::Null)), None);
     let mut by_hand = approved(&request, &issued(&mut go, &more));
     by_hand["status"]["conditions"][0]["reason"] = json!("KubectlApprove");
@@ -193,7 +194,7 @@ struct Node {
 }
 
 impl Node {
-    /// What is in these bytes; nothing where they are not DER from the first to the last.
+    /// The nodes in these bytes; `None` if they are not DER from the first byte to the last.
     fn all(mut bytes: &[u8]) -> Option<Vec<Node>> {
         let mut nodes = Vec::new();
         while let [tag, length, rest @ ..] = bytes {
@@ -204,7 +205,7 @@ impl Node {
                 _ => return None,
             };
             let (body, after) = rest.split_at_checked(length)?;
-            // Names lie inside an octet string.
+            // Names are inside an octet string.
             let nested = tag & 0x20 != 0 || *tag == 4;
             let children = if nested { Self::all(body).unwrap_or_default() } else { Vec::new() };
             nodes.push(Node { tag: *tag, body: body.to_vec(), children });
@@ -238,7 +239,7 @@ impl Node {
     }
 }
 
-/// A request's inner part, changed in one to four places, with all lengths right or nearly.
+/// A request's inner part, changed in one to four places, with lengths that are correct or nearly so.
 fn rewritten(dice: &mut Dice, info: &[u8], pieces: &[Vec<u8>]) -> Vec<u8> {
     let Some(mut root) = Node::all(info).and_then(|mut all| all.pop()) else { panic!("it is DER") };
     for _ in 0..=dice.below(4) {
@@ -332,6 +333,6 @@ fn no_damaged_or_crafted_request_is_approved_that_the_signer_reads_otherwise() {
         approved += usize::from(same_to_both(&mut go, &request));
         signs += usize::from(case % 10 == 0 && go.signs(&request).is_some());
     }
-    // Both are reached, or nothing was compared.
+    // Both counts must be reached, otherwise nothing was compared.
     assert!(approved > 100 && signs > 100, "{approved} approved, {signs} of a tenth would be signed");
 }

@@ -1,4 +1,4 @@
-//! Bundles from servers that lay things out as the publishers do, with all that goes wrong on the way; and bundles as files.
+//! Bundles from servers that are laid out as the publishers', with faults on the network; and bundles as files.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,9 +1,10 @@
-//! Whatever hactl reads that somebody else wrote: it may be refused, but nothing panics, hangs, or reaches a terminal raw.
+//! Input that hactl did not write: it may be refused, but nothing panics, hangs, or reaches a terminal unescaped.
 //!
-//! Good inputs are damaged at random, with the same dice on every run. `HACTL_FUZZ_SECONDS=600 make fuzz` goes on for longer than the
-//! few thousand cases of a test run. What the client of a hostile host does is tried beside it: `src/transport/line/hostile.rs`.
+//! Good inputs are damaged at random, with the same dice on every run. `HACTL_FUZZ_SECONDS=600 make fuzz` runs longer
+//! than the few thousand cases of a test run. The client of a hostile host is tested next to its code:
+//! `src/transport/agent_session/hostile.rs`.
 
-#![allow(clippy::print_stdout, reason = "`make fuzz` tells how many cases there were")]
+#![allow(clippy::print_stdout, reason = "`make fuzz` prints the number of cases")]
 
 #[path = "fuzz/mutate.rs"]
 mod mutate;
@@ -21,10 +22,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// One input may take this long: what is slower could be made to hang. Generous, for the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The limit for one input: anything slower could be made to hang. It is generous because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs cases until there were enough, or for as long as `HACTL_FUZZ_SECONDS` says. A case that fails is kept and told.
+/// Runs this many cases, or for as long as `HACTL_FUZZ_SECONDS` says. The input of a failed case is kept and reported.
 fn fuzz(name: &str, cases: u64, mut case: impl FnMut(&mut Dice) -> (Vec<u8>, Box<dyn FnOnce()>)) {
     let seconds = std::env::var("HACTL_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).map(Duration::from_secs);
     let begun = Instant::now();
@@ -34,7 +35,7 @@ fn fuzz(name: &str, cases: u64, mut case: impl FnMut(&mut Dice) -> (Vec<u8>, Box
         let one = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(run));
         let took = one.elapsed();
-        if outcome.is_err() || took > PATIENCE {
+        if outcome.is_err() || took > TIMEOUT {
             let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
             let path = dir.join(format!("{name}-{number}"));
             std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&path, &input)).expect("the input can be kept");
@@ -107,23 +108,23 @@ fn no_inventory_makes_the_reader_panic_and_a_refusal_can_be_printed() {
         let text = damaged(dice, &good, &KEYS);
         let input = text.clone();
         let run = move || match hactl::inventory::parse(&String::from_utf8_lossy(&text), Path::new("/nowhere")) {
-            Ok(loaded) => assert!(!loaded.desired.hosts.is_empty(), "an inventory without hosts is none"),
-            Err(error) => plain("a refusal", &told(FailureKind::Inventory, Some(&error))),
+            Ok(loaded) => assert!(!loaded.desired.hosts.is_empty(), "an inventory has hosts"),
+            Err(error) => plain("a refusal", &failure_text(FailureKind::Inventory, Some(&error))),
         };
         (input, Box::new(run))
     });
 }
 
 /// A failure as a person reads it.
-fn told(kind: FailureKind, error: Option<&(dyn std::error::Error + 'static)>) -> String {
+fn failure_text(kind: FailureKind, error: Option<&(dyn std::error::Error + 'static)>) -> String {
     Verdict::of(&kind, error).text(&Style::plain())
 }
 
-/// What makes a terminal write from right to left, so that a name reads as another.
+/// Characters that make a terminal write from right to left, so that a name reads as another.
 const TURNS: [char; 9] =
     ['\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}'];
 
-/// A terminal obeys what comes after an escape; nobody but hactl may say such things there.
+/// A terminal obeys escape sequences; only hactl itself may write them.
 fn plain(what: &str, text: &str) {
     let raw = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t') || TURNS.contains(c));
     assert_eq!(raw, None, "{what} carries a control character to the terminal: {text:?}");
@@ -159,7 +160,7 @@ const SSH: [&str; 26] = [
 ];
 
 #[test]
-fn no_ssh_configuration_makes_the_reader_panic_or_go_round_in_circles() {
+fn no_ssh_configuration_makes_the_reader_panic_or_loop() {
     let good: Vec<Vec<u8>> = [
         "Host cp*\n  HostName %h.mgmt.example\n  User ops\n  Port 2222\n  IdentityFile ~/.ssh/id_ed25519\n  ProxyJump bastion\n\nHost bastion\n  HostName 192.0.2.1\n",
         "Include config.d/*\nMatch host cp1 user root\n  Port 22\nMatch final all\n  User nobody\nHost * !w1\n  ProxyJump a@b:22,c\n",
@@ -184,7 +185,7 @@ fn no_ssh_configuration_makes_the_reader_panic_or_go_round_in_circles() {
             let loaded =
                 hactl::inventory::parse_at_home(&inventory, Path::new("/nowhere"), Path::new("/home/me"), &files);
             if let Err(error) = loaded {
-                plain("a refusal", &told(FailureKind::Inventory, Some(&error)));
+                plain("a refusal", &failure_text(FailureKind::Inventory, Some(&error)));
             }
         };
         (input, Box::new(run))
@@ -192,7 +193,7 @@ fn no_ssh_configuration_makes_the_reader_panic_or_go_round_in_circles() {
 }
 
 #[test]
-fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
+fn no_bytes_make_the_frame_reader_panic_or_allocate_a_claimed_length() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let frame = |kind: u8, payload: &[u8]| {
         let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
@@ -222,7 +223,7 @@ fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
                 let mut from = &bytes[..];
                 while let Ok(Some(frame)) = hactl::protocol::frame::read_frame(&mut from).await {
                     if let hactl::protocol::frame::Frame::Json(text) = frame {
-                        // It may be refused; that is the point.
+                        // It may be refused: this is the purpose.
                         drop(serde_json::from_slice::<hactl::protocol::Response>(&text));
                     }
                 }
@@ -232,7 +233,7 @@ fn no_bytes_make_the_reader_of_frames_panic_or_take_memory_for_a_claim() {
     });
 }
 
-/// A recovery bundle, and what opens it.
+/// A snapshot, and the identities that decrypt it.
 fn bundle(at: &Path) -> hactl::snapshot::Identities {
     use hactl::model::blob::SnapshotBlob;
     use hactl::model::names::Digest;
@@ -267,14 +268,14 @@ fn bundle(at: &Path) -> hactl::snapshot::Identities {
 }
 
 #[test]
-fn no_recovery_bundle_gives_more_than_its_file_holds_or_takes_memory_for_a_claim() {
+fn no_snapshot_yields_more_than_its_file_holds_or_allocates_a_claimed_length() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("lab-1-cp1.hactl");
     let identities = std::sync::Arc::new(bundle(&path));
     let whole = std::fs::read(&path).expect("it was written");
     let good = [whole.clone(), whole[whole.len() - 2000..].to_vec()];
     fuzz("bundle", 600, |dice| {
-        // The end is what is parsed; the rest is opaque.
+        // Only the end is parsed; the rest is opaque.
         let mut bytes = if dice.below(4) == 0 { Vec::new() } else { whole[..whole.len() - 2000].to_vec() };
         let from = usize::from(!bytes.is_empty());
         bytes.extend(damaged(
@@ -294,7 +295,7 @@ fn no_recovery_bundle_gives_more_than_its_file_holds_or_takes_memory_for_a_claim
                     let mut out = Vec::new();
                     // Either may be refused.
                     drop((bundle.check(), bundle.state(&identities), bundle.snapshot(&identities, &mut out)));
-                    assert!(out.len() <= bytes.len(), "what is sealed here is not compressed");
+                    assert!(out.len() <= bytes.len(), "the encrypted content here is not compressed");
                 }
                 Err(error) => plain("a refusal", &error.to_string()),
             }
@@ -353,19 +354,19 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     }
 }
 
-/// Some text of the document, in another place than its own.
+/// A text from elsewhere in the document.
 fn texts(facts: &Value, all: &[String], dice: &mut Dice) -> String {
     let texts: Vec<&str> = all.iter().filter_map(|at| facts.pointer(at)?.as_str()).collect();
     if texts.is_empty() { String::new() } else { (*dice.pick(&texts)).to_owned() }
 }
 
-/// What a host might say instead.
+/// Changes the document as a lying host might.
 fn lie(dice: &mut Dice, facts: &mut Value) {
     let mut all = Vec::new();
     places(facts, "", &mut all);
     let (at, other) = (dice.pick(&all).clone(), dice.pick(&all).clone());
-    // Mostly of the same type, for anything else is refused at the door.
-    let instead = match (dice.below(5), facts.pointer(&at)) {
+    // Mostly of the same type, because other types are refused at once.
+    let replacement = match (dice.below(5), facts.pointer(&at)) {
         (0, _) => facts.pointer(&other).cloned().unwrap_or_default(),
         (_, Some(Value::String(_))) => match dice.below(5) {
             0 => Value::from("\u{1b}[2J\u{7}\u{202e}owned"),
@@ -390,13 +391,13 @@ fn lie(dice: &mut Dice, facts: &mut Value) {
                 let key = map.keys().nth(dice.below(map.len())).cloned();
                 key.and_then(|key| map.remove(&key));
             }
-            _ => *place = instead,
+            _ => *place = replacement,
         }
     }
 }
 
 #[test]
-fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
+fn no_false_report_of_a_host_makes_the_planner_or_the_readers_panic() {
     let mut worlds = vec![sim::World::bare(3, 1), sim::World::of(sim::make::apart())];
     for built in 0..2 {
         let mut world = worlds[built].clone();
@@ -425,7 +426,7 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
                 lie(dice, &mut value);
             }
             let _ = writeln!(input, "{name}: {value}");
-            // What is not of the form of facts is refused with the host's name, as a host that said nothing.
+            // A document without the form of facts is refused with the host's name, like no answer.
             if let Ok(lies) = serde_json::from_value::<HostFacts>(value) {
                 facts.hosts.insert(name, Ok(lies));
                 counted.set(counted.get() + 1);
@@ -443,9 +444,9 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
                     plain("a plan", &report::plan_text(&plan, &Style::plain()));
                     drop(report::plan_json(&plan));
                 }
-                Err(refusal) => plain("a refusal", &told(FailureKind::Refused(refusal), None)),
+                Err(refusal) => plain("a refusal", &failure_text(FailureKind::Refused(refusal), None)),
             }
-            let unknown = hactl::observe::HashCheck::Unknown("nobody was asked".to_owned());
+            let unknown = hactl::observe::HashCheck::Unknown("no member was asked".to_owned());
             let checks = hactl::observe::checks(&world.desired, &facts, &unknown);
             assert!(checks.iter().any(|c| c.outcome != Outcome::Pass), "the hash alone is not known");
             plain("the status", &report::status_text(&world.desired, &facts, &checks, &Style::plain()));
@@ -454,5 +455,5 @@ fn no_lie_of_a_host_makes_the_planner_or_the_readers_panic() {
         (input.into_bytes(), Box::new(run))
     });
     let understood = counted.get();
-    assert!(understood > 300, "only {understood} lies had the form of facts: the rest tried nothing");
+    assert!(understood > 300, "only {understood} false reports had the form of facts: the rest tested nothing");
 }

@@ -1,4 +1,4 @@
-//! What people read first: the help of every command, which ends with examples that the command itself understands.
+//! The text that people read first: the help of every command ends with examples that the command itself accepts.
 
 use snapbox::{assert_data_eq, file};
 use std::collections::BTreeSet;
@@ -40,14 +40,14 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_first_page_of_help_is_what_it_was_agreed_to_be() {
+fn the_first_page_of_help_matches_its_golden_file() {
     let (code, help) = hactl(&["--help"]);
     assert_eq!(code, 0);
     assert_data_eq!(help, file!["golden/help.txt"]);
 }
 
 #[test]
-fn every_command_shows_examples_that_begin_with_itself() {
+fn every_command_shows_examples_that_use_the_command() {
     let all = commands();
     assert!(all.len() > 20, "the walk over the commands found only {all:?}");
     for path in all {
@@ -61,7 +61,7 @@ fn every_command_shows_examples_that_begin_with_itself() {
 
 #[test]
 fn every_command_has_a_page_in_the_manual_and_is_completed_by_the_shell() {
-    // In its source a dash that is to stay one is written so.
+    // In a manual's source, a literal dash is escaped.
     let manual = hactl(&["man"]).1.replace("\\-", "-");
     let (_, completion) = hactl(&["completions", "bash"]);
     let verbs: BTreeSet<String> = commands().into_iter().filter(|p| p.len() == 1).flatten().collect();

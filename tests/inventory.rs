@@ -1,7 +1,7 @@
-//! The inventory seen from outside: what it takes, what it refuses and in which words.
+//! The inventory seen from outside: accepted input, refused input, and the wording of refusals.
 //!
-//! Golden files lie in `tests/inventory/`. After a change that is meant: `UPDATE=1 cargo test --release --test inventory`,
-//! then read the difference.
+//! Golden files are in `tests/inventory/`. After an intended change, run `UPDATE=1 cargo test --release --test
+//! inventory`, then read the difference.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ mod ways;
 use hactl::inventory::{InventoryError, Loaded};
 use std::path::Path;
 
-/// Where the repository lies.
+/// The directory of the repository.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -65,18 +65,18 @@ fn parse(text: &str) -> Result<Loaded, InventoryError> {
     hactl::inventory::parse(text, Path::new("/base"))
 }
 
-/// `BASE` with one thing written differently. Panics when the edit would change nothing.
+/// `BASE` with one edit. Panics if the edit changes nothing.
 fn edited(from: &str, to: &str) -> String {
     assert!(BASE.contains(from), "{from:?} is not in the base text");
     BASE.replacen(from, to, 1)
 }
 
-/// `BASE` with more at its end.
+/// `BASE` with this text appended.
 fn with(more: &str) -> String {
     format!("{BASE}{more}\n")
 }
 
-/// What the golden files hold: the errors and warnings as people see them.
+/// The content of the golden files: the errors and warnings as people see them.
 fn shown(text: &str) -> String {
     match parse(text) {
         Err(error) => format!("{error}\n"),

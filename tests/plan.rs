@@ -1,5 +1,5 @@
-//! Properties of the planner, judged in a simulated world: whatever fails between two effects, the same command run
-//! again converges, and no law is broken on the way.
+//! Properties of the planner, judged in a simulated world: after any failure between two effects, the same command run
+//! again converges, and no law is broken meanwhile.
 
 mod bundled;
 mod cases;
@@ -34,7 +34,7 @@ use sim::{Broken, Chaos, Ended, Release, Script, World};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What a cluster may look like.
+/// The shapes of clusters under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Shape {
     /// So many hosts with every control-plane role.
@@ -87,9 +87,9 @@ enum Act {
     Release(u8),
     Grow,
     Shrink(u8),
-    /// A host that stays gives up a role, or gets one back, both by number.
+    /// A host that stays gives up a role or gets one back, both by number.
     Reassign(u8, u8),
-    /// From now on only these hosts, by their bits, may be changed; none: all may.
+    /// From now on only these hosts, by their bits, may be changed; 0: all may.
     Limit(u8),
 }
 
@@ -105,18 +105,18 @@ fn chaos() -> impl Strategy<Value = Chaos> {
     ]
 }
 
-/// Also the inventory may come to name other hosts.
+/// Like `act`, and the inventory may name other hosts.
 fn act_and_rehost() -> impl Strategy<Value = Act> {
     prop_oneof![6 => act(), 1 => Just(Act::Grow), 1 => (0..7_u8).prop_map(Act::Shrink)]
 }
 
-/// Also hosts may get other roles.
+/// Like `act`, and hosts may get other roles.
 fn act_and_reassign() -> impl Strategy<Value = Act> {
     let reassign = (0..7_u8, 0..8_u8).prop_map(|(host, role)| Act::Reassign(host, role));
     prop_oneof![6 => act(), 4 => reassign]
 }
 
-/// Also runs may be limited to some of the hosts.
+/// Like `act`, and runs may be limited to some of the hosts.
 fn act_and_limit() -> impl Strategy<Value = Act> {
     prop_oneof![6 => act(), 3 => any::<u8>().prop_map(Act::Limit)]
 }
@@ -174,7 +174,7 @@ fn suffer(world: &mut World, acts: &[Act]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Everything is as the inventory asks, judged from the world.
+/// Everything matches the inventory, judged from the world.
 fn whole(world: &World) -> Result<(), String> {
     let living = world.living().ok_or("no etcd cluster lives")?;
     let cluster = &world.clusters[&living];
@@ -184,7 +184,7 @@ fn whole(world: &World) -> Result<(), String> {
             return Err(format!("{host} is no living voter"));
         }
         if world.host(&host).bootstrapped.as_ref() != Some(&living) {
-            return Err(format!("{host} is not sealed"));
+            return Err(format!("{host} is not marked as bootstrapped"));
         }
     }
     if cluster.members.len() != world.with(Role::Etcd).len() {
@@ -196,7 +196,7 @@ fn whole(world: &World) -> Result<(), String> {
     world.desired.hosts.iter().try_for_each(|host| roles::is_no_more_than(world, host))
 }
 
-/// Power and cables are back: either everything becomes whole, or what was lost cannot be made good by `up`.
+/// Power and cables are back: either the cluster becomes whole, or `up` cannot restore the lost data.
 fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
     world.mend_everything();
     let lost = world.lost_for_good();
@@ -216,7 +216,7 @@ fn ends_well(world: &mut World, order: u64) -> Result<(), String> {
             }
         }
         Ended::Refused(Refusal::NoQuorum { .. }) if lost => Ok(()),
-        // A member outside the inventory cannot be asked, so it is never counted on.
+        // A member outside the inventory cannot be asked, so it never counts as healthy.
         Ended::Refused(Refusal::WouldLoseQuorum { .. } | Refusal::NoQuorum { .. }) if !removed_hosts.is_empty() => {
             Ok(())
         }
@@ -243,7 +243,7 @@ fn bare_hosts_become_a_cluster_and_then_nothing_is_left_to_do() {
 }
 
 #[test]
-fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
+fn a_run_killed_after_any_effect_of_a_bootstrap_is_finished_by_the_next_one() {
     for order in 0..12 {
         for crash in 0.. {
             let mut world = World::bare(3, 0);
@@ -251,7 +251,7 @@ fn a_run_killed_after_any_effect_of_a_founding_is_finished_by_the_next_one() {
             let end = world.round(&script).unwrap_or_else(|b| panic!("crash after {crash}, order {order}: {b:?}"));
             assert_eq!(ends_well(&mut world, order), Ok(()), "crash after {crash}, order {order}");
             if end != Ended::Crashed {
-                assert!(crash > 100, "a founding has more effects than {crash}");
+                assert!(crash > 100, "a bootstrap has more effects than {crash}");
                 break;
             }
         }
@@ -273,7 +273,7 @@ fn keepalived_starts_only_once_its_package_is_back() {
     }
 }
 
-/// What is seen of a member in the moment between its start and its first word: a process, data, and no answer.
+/// The facts about a member between its start and its first answer: a process, data, and no answer.
 fn as_starting(facts: &Facts, host: &Host) -> Facts {
     let mut facts = facts.clone();
     if let Some(Ok(found)) = facts.hosts.get_mut(&host.name) {
@@ -293,8 +293,8 @@ fn as_starting(facts: &Facts, host: &Host) -> Facts {
 }
 
 #[test]
-fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
-    let (mut seen, mut unsealed) = (0, 0);
+fn a_member_that_is_starting_while_the_next_run_observes_it_blocks_nothing() {
+    let (mut seen, mut unmarked) = (0, 0);
     for crash in 0.. {
         let mut world = World::bare(3, 0);
         let script = Script { order: 5, crash_after: Some(crash), ..Script::default() };
@@ -304,7 +304,7 @@ fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
         let runs = |host: &&Host| world.host(&host.name).runs("etcd.service");
         for host in world.desired.with(Role::Etcd).filter(|_| matches!(facts.etcd, Etcd::HasQuorum(_))).filter(runs) {
             let asked = match plan(&as_starting(&facts, host)) {
-                // A founder without data cannot be taken out while another one is not counted on yet.
+                // An initial member without data cannot be removed while another one does not count as healthy yet.
                 Err(Refusal::WouldLoseQuorum { .. })
                     if world.with(Role::Etcd).iter().any(|h| world.host(h).disk.is_none()) =>
                 {
@@ -313,17 +313,17 @@ fn a_member_that_is_starting_while_the_next_run_looks_blocks_nothing_of_it() {
                 asked => asked.expect("a plan"),
             };
             assert_eq!(asked.blocked, Vec::<String>::new(), "crash after {crash}, {} is starting", host.name);
-            let sealed = world.host(&host.name).bootstrapped.is_some();
+            let marked = world.host(&host.name).bootstrapped.is_some();
             let waits = asked.steps.iter().any(|s| s.provides == Condition::Started(host.name.clone()));
-            assert_eq!(waits, !sealed, "crash after {crash}: it is waited for where a step needs it, and only there");
+            assert_eq!(waits, !marked, "crash after {crash}: the plan waits for it only where a step requires it");
             seen += 1;
-            unsealed += usize::from(!sealed);
+            unmarked += usize::from(!marked);
         }
         if end != Ended::Crashed {
             break;
         }
     }
-    assert!(seen > 50 && unsealed > 5, "{seen} moments, {unsealed} of them before the seal");
+    assert!(seen > 50 && unmarked > 5, "{seen} observations, {unmarked} of them before the marker");
 }
 
 #[test]
@@ -347,7 +347,7 @@ proptest! {
     #![proptest_config(sim::config(3000, 4000))]
 
     #[test]
-    fn a_cluster_in_the_making_survives_whatever_happens_between_the_effects(
+    fn a_cluster_during_bootstrap_survives_any_failure_between_the_effects(
         shape in shape(),
         acts in vec(act(), 1..8),
         order: u64,
@@ -358,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn a_living_cluster_survives_whatever_happens_between_the_effects(
+    fn a_living_cluster_survives_any_failure_between_the_effects(
         shape in shape(),
         acts in vec(act(), 1..8),
         order: u64,
@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn runs_that_are_limited_to_some_hosts_change_no_other_and_leave_nothing_that_a_full_run_cannot_mend(
+    fn limited_runs_change_no_other_host_and_leave_nothing_that_a_full_run_cannot_fix(
         control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),
         acts in vec(act_and_limit(), 2..9),
         order: u64,
@@ -390,7 +390,7 @@ proptest! {
     }
 
     #[test]
-    fn hosts_may_give_up_roles_and_get_them_back_whatever_else_happens(
+    fn hosts_give_up_roles_and_get_them_back_despite_any_failure(
         shape in shape(),
         acts in vec(act_and_reassign(), 2..9),
         order: u64,
@@ -401,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn hosts_may_come_and_go_in_the_inventory_whatever_else_happens(
+    fn hosts_join_and_leave_the_inventory_despite_any_failure(
         control in prop::sample::select(vec![0_u8, 1, 3, 3, 5]),
         acts in vec(act_and_rehost(), 2..9),
         order: u64,
@@ -413,7 +413,7 @@ proptest! {
 }
 
 #[test]
-fn a_learner_whose_host_left_the_inventory_keeps_nobody_from_joining() {
+fn a_learner_whose_host_left_the_inventory_keeps_no_host_from_joining() {
     for order in 0..3 {
         for crash in 0..120 {
             let mut world = converged(Shape::Stacked(3));
@@ -448,7 +448,7 @@ fn flannels_interfaces_are_taken_down_on_the_host_whose_node_has_another_range_a
             address: [10, 244, third, 1].into(),
             prefix: 24,
         };
-        // The last Node registered itself anew and got the next range.
+        // The last Node registered again and got the next range.
         let range = Cidr { base: [10, 244, if third == 2 { 3 } else { third }, 0].into(), prefix: 24 };
         for found in facts.hosts.values_mut().filter_map(|f| f.as_mut().ok()) {
             let nodes = found.api.iter_mut().flat_map(|api| &mut api.nodes);
@@ -465,6 +465,6 @@ fn flannels_interfaces_are_taken_down_on_the_host_whose_node_has_another_range_a
     world.desired.network.cni = Cni::None;
     assert!(
         !steps(&world).iter().any(|(action, _)| matches!(action, Action::RecreatePodNetwork { .. })),
-        "the network is another's to mend"
+        "another network add-on is not hactl's to repair"
     );
 }

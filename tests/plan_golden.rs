@@ -1,6 +1,6 @@
-//! Plans as text: what an inventory and a situation come to, step by step, with the reason, the guard and what every step
-//! waits for. A change of the planner shows here as a difference that a person can judge. `SNAPSHOTS=overwrite` writes
-//! the files anew.
+//! Plans as text for an inventory and a situation, step by step, with the reason, the precondition and the steps that
+//! each step waits for. A change of the planner shows here as a difference that a person can judge.
+//! `SNAPSHOTS=overwrite` writes the files again.
 
 mod sim;
 
@@ -127,7 +127,7 @@ fn every_example_is_planned_from_bare_hosts_and_comes_to_rest() {
         let plan = world.plan().expect("no law is broken").0;
         let plan = plan.unwrap_or_else(|refusal| panic!("{}: {refusal}", path.display()));
         let touched: std::collections::BTreeSet<_> = plan.steps.iter().filter_map(|step| step.action.host()).collect();
-        assert_eq!(touched.len(), hosts, "{}: every host gets its part", path.display());
+        assert_eq!(touched.len(), hosts, "{}: every host gets steps", path.display());
         assert_eq!(world.converge(1, 4), Ok(Ended::Converged), "{}", path.display());
         assert_eq!(answer(&mut world), "nothing to do\n", "{}", path.display());
         seen += 1;
@@ -191,7 +191,7 @@ fn the_registries_change_and_nothing_is_restarted() {
 }
 
 #[test]
-fn hosts_renew_their_own_certificates_until_the_inventory_asks_for_it_no_more() {
+fn hosts_renew_their_own_certificates_until_the_inventory_no_longer_asks_for_it() {
     let mut world = converged(1, 1);
     world.release(|r| r.renewal = 1);
     let wanted = answer(&mut world);
@@ -207,7 +207,7 @@ fn hosts_renew_their_own_certificates_until_the_inventory_asks_for_it_no_more() 
 }
 
 #[test]
-fn hosts_hold_drills_by_themselves_until_the_inventory_asks_for_it_no_more() {
+fn hosts_hold_restore_drills_until_the_inventory_no_longer_asks_for_it() {
     let mut world = converged(1, 1);
     world.release(|r| r.drills = 1);
     let wanted = answer(&mut world);
@@ -238,7 +238,7 @@ fn objects_of_the_users_come_and_go() {
 }
 
 #[test]
-fn an_object_that_holds_others_is_let_go() {
+fn an_object_that_holds_others_is_no_longer_managed_and_stays() {
     let mut world = converged(1, 0);
     let facts = world.observe();
     let stale = |key: &str, kept: Option<&str>| Stale { key: key.to_owned(), kept: kept.map(str::to_owned) };
@@ -252,7 +252,7 @@ fn an_object_that_holds_others_is_let_go() {
 }
 
 #[test]
-fn etcds_data_lies_elsewhere() {
+fn etcds_data_is_stored_elsewhere() {
     let mut world = converged(3, 0);
     let mut facts = world.observe();
     for answer in facts.hosts.values_mut() {
@@ -304,7 +304,7 @@ fn quorum_is_lost() {
 }
 
 #[test]
-fn all_members_lie_still_with_their_data() {
+fn all_members_are_stopped_with_their_data() {
     let mut world = converged(3, 0);
     for n in 1..=3 {
         world.unit_stopped(&cp(n), &make::unit("etcd.service"), false);
@@ -313,7 +313,7 @@ fn all_members_lie_still_with_their_data() {
 }
 
 #[test]
-fn a_founding_was_interrupted() {
+fn a_bootstrap_was_interrupted() {
     let mut world = World::bare(3, 0);
     let plan = world.plan().expect("sound").0.expect("a plan");
     let starts = |s: &hactl::model::plan::Step| matches!(s.action, hactl::model::plan::Action::StartMember { .. });
@@ -324,14 +324,14 @@ fn a_founding_was_interrupted() {
 }
 
 #[test]
-fn a_founding_is_not_begun_while_an_etcd_host_is_silent() {
+fn a_bootstrap_does_not_begin_while_an_etcd_host_is_unreachable() {
     let mut world = World::bare(3, 0);
     world.power_off(&cp(2));
     golden("fresh-host-off", answer(&mut world));
 }
 
 #[test]
-fn a_host_carries_the_stamp_of_another_cluster() {
+fn a_host_has_the_cluster_id_of_another_cluster() {
     let mut world = World::bare(3, 0);
     let mut theirs = world.intent.stamp.clone();
     theirs.ca = make::digest("another authority");
@@ -350,18 +350,18 @@ fn a_member_outside_the_inventory_stays_until_it_is_named() {
 }
 
 #[test]
-fn a_node_outside_the_inventory_leaves_when_it_is_named_and_its_kubelet_is_silent() {
+fn a_node_outside_the_inventory_is_deleted_when_it_is_named_and_its_kubelet_does_not_report() {
     let mut world = converged(3, 0);
     world.unknown_nodes = [(cp(8), (true, true)), (cp(9), (false, true))].into();
-    assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "nobody named one");
+    assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "none was named");
     world.intent.prune = vec![cp(8), cp(9)];
     golden("node-pruned", answer(&mut world));
     assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
-    assert_eq!(world.unknown_nodes.keys().collect::<Vec<_>>(), [&cp(9)], "whoever reports stays");
+    assert_eq!(world.unknown_nodes.keys().collect::<Vec<_>>(), [&cp(9)], "a Node that reports stays");
 }
 
 #[test]
-fn nodes_that_were_hactls_leave_after_a_recovery_from_a_bundle_and_those_of_others_stay() {
+fn former_nodes_of_hactl_are_deleted_after_a_recovery_from_a_snapshot_and_those_of_others_stay() {
     let mut world = converged(3, 0);
     world.unknown_nodes = [(cp(8), (false, true)), (cp(9), (true, false))].into();
     world.intent.abandons = true;
@@ -398,7 +398,7 @@ fn new_manifests_go_to_one_host_first_and_to_the_others_afterwards() {
 }
 
 #[test]
-fn a_host_that_lost_its_disks_is_left_to_a_run_that_may_change_it() {
+fn a_host_that_lost_its_disks_waits_for_a_run_that_may_change_it() {
     let mut world = converged(3, 0);
     world.wipe(&cp(2));
     limit(&mut world, &[1]);
@@ -409,16 +409,16 @@ fn a_host_that_lost_its_disks_is_left_to_a_run_that_may_change_it() {
 }
 
 #[test]
-fn a_cluster_is_not_founded_by_a_part_of_its_founders() {
+fn a_cluster_is_not_bootstrapped_by_some_of_its_initial_members() {
     let mut world = World::bare(3, 0);
     limit(&mut world, &[1, 2]);
     golden("limit-founding", answer(&mut world));
     limit(&mut world, &[1, 2, 3]);
-    assert!(world.plan().expect("no law is broken").0.is_ok(), "all founders may");
+    assert!(world.plan().expect("no law is broken").0.is_ok(), "all initial members together may");
 }
 
 #[test]
-fn a_certificate_is_wanted_anew_on_every_host() {
+fn a_certificate_is_renewed_on_every_host() {
     let mut world = converged(3, 1);
     let id = hactl::model::target::CertId::ApiserverEtcdClient;
     let leaves = [1, 2, 3].map(|n| (cp(n), [id].into())).into();

@@ -1,4 +1,5 @@
-//! What people and programs read, word for word. Golden files lie in `report/`; `SNAPSHOTS=overwrite` renews them.
+//! The output for people and programs, word for word. Golden files are in `report/`;
+//! `SNAPSHOTS=overwrite` updates them.
 
 #![allow(clippy::unwrap_used, clippy::format_push_string)]
 

@@ -1,5 +1,5 @@
-//! The very binary against a real sshd and a real sudo: connections where sshd forwards nothing, and the command line of those
-//! whose hosts are reached in roundabout ways.
+//! The built binary against a real sshd and a real sudo: connections where sshd forwards nothing, and the command line
+//! for hosts with unusual SSH access.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ async fn connect(target: &SshTarget) -> Result<Machine, HostError> {
     Machine::connect(&"cp1".parse().unwrap(), target, &access()).await
 }
 
-/// Echoes whatever comes, on a port of its own.
+/// Echoes all it receives, on a port of its own.
 async fn echo() -> u16 {
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -65,7 +65,7 @@ async fn there_and_back(machine: &Machine, port: u16, connections: usize) {
 }
 
 #[tokio::test]
-async fn where_sshd_forwards_nothing_the_hosts_own_side_carries_connections() {
+async fn hactl_host_carries_connections_where_sshd_forwards_nothing() {
     for config in ["AllowTcpForwarding no", "DisableForwarding yes", "PermitOpen none"] {
         let sshd = Sshd::start(Setup { config, ..Setup::default() });
         let machine = connect(&sshd.target("root")).await.unwrap();
@@ -75,7 +75,7 @@ async fn where_sshd_forwards_nothing_the_hosts_own_side_carries_connections() {
 }
 
 #[tokio::test]
-async fn connections_are_carried_as_root_by_a_sudo_that_asks() {
+async fn connections_are_carried_through_a_sudo_that_asks_for_a_password() {
     let sshd =
         Sshd::start(Setup { config: "AllowTcpForwarding no", sudoers: "ops ALL=(root) ALL", ..Setup::default() });
     let target = SshTarget { sudo_password: Some(sshd.password_file(PASSWORD)), ..sshd.target("ops") };
@@ -84,7 +84,7 @@ async fn connections_are_carried_as_root_by_a_sudo_that_asks() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_a_closed_connection_either_way() {
+async fn a_connection_to_a_closed_port_yields_no_data_with_and_without_forwarding() {
     let (_held, free) = sshd::closed_port();
     for config in ["AllowTcpForwarding no", ""] {
         let sshd = Sshd::start(Setup { config, ..Setup::default() });
@@ -93,7 +93,7 @@ async fn a_port_where_nobody_listens_is_a_closed_connection_either_way() {
         for _ in 0..2 {
             let mut stream = TcpStream::connect(forward.address()).await.unwrap();
             let mut rest = Vec::new();
-            // Closed or reset: nothing comes.
+            // Closed or reset: no data arrives.
             stream.read_to_end(&mut rest).await.ok();
             assert!(rest.is_empty());
         }
@@ -101,7 +101,7 @@ async fn a_port_where_nobody_listens_is_a_closed_connection_either_way() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_reading_a_carried_connection_does_not_hold_up_the_rest() {
+async fn a_carried_connection_that_is_not_read_does_not_block_the_others() {
     let sshd = Sshd::start(Setup { config: "AllowTcpForwarding no", ..Setup::default() });
     let machine = connect(&sshd.target("root")).await.unwrap();
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
@@ -110,12 +110,12 @@ async fn a_reader_that_stops_reading_a_carried_connection_does_not_hold_up_the_r
     let (mut flood, _) = listener.accept().await.unwrap();
     let pouring = tokio::spawn(async move { while flood.write_all(&[b'x'; 8192]).await.is_ok() {} });
     there_and_back(&machine, echo().await, 1).await;
-    // The flood is cut off in the end, rather than kept in memory.
-    tokio::time::timeout(std::time::Duration::from_secs(30), pouring).await.expect("it pours on").unwrap();
+    // The flood is cut off in the end instead of being kept in memory.
+    tokio::time::timeout(std::time::Duration::from_secs(30), pouring).await.expect("the flood ends").unwrap();
     drop(idle);
 }
 
-/// A person's home with an inventory, an OpenSSH configuration and the way to one sshd through another.
+/// A home directory with an inventory and an OpenSSH configuration that reaches one sshd through another.
 struct Home {
     dir: tempfile::TempDir,
     hosts: [Sshd; 2],
@@ -170,20 +170,20 @@ fn ended(output: Output) -> (i32, String) {
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The first verb that needs hosts and no bundle; it gets in, and then misses the state of a cluster.
+/// The first verb that needs hosts and no bundle; it connects, and then fails because there is no state.
 const GET_IN: [&str; 3] = ["kubectl", "--", "version"];
 const GOT_IN: &str = "there is no state";
 
 #[test]
-fn a_host_that_ssh_reaches_by_its_configuration_is_reached() {
+fn a_host_is_reached_through_the_openssh_configuration() {
     let home = Home::new("ops ALL=(root) NOPASSWD: ALL");
     let (code, text) = home.hactl(&["inventory", "check"]);
     assert_eq!(code, 0, "{text}");
-    let way = format!("ops@127.0.0.1:{} through root@127.0.0.1:{}", home.hosts[1].port, home.hosts[0].port);
-    assert!(text.contains(&way), "{text}");
+    let route = format!("ops@127.0.0.1:{} through root@127.0.0.1:{}", home.hosts[1].port, home.hosts[0].port);
+    assert!(text.contains(&route), "{text}");
     let (_, text) = home.hactl(&GET_IN);
     assert!(text.contains(GOT_IN), "{text}");
-    // And one that cannot be honoured stops before any host is touched, with its line.
+    // An option that hactl does not support stops it before it contacts a host, with its line.
     let cp1 =
         fs::read_to_string(home.path(".ssh/conf.d/cp1")).unwrap().replace("ProxyJump gate", "ProxyCommand nc %h %p");
     fs::write(home.path(".ssh/conf.d/cp1"), cp1).unwrap();
@@ -197,23 +197,23 @@ fn a_host_that_ssh_reaches_by_its_configuration_is_reached() {
 }
 
 #[test]
-fn a_password_for_sudo_is_asked_for_once_without_being_shown() {
+fn a_sudo_password_is_asked_for_and_not_shown() {
     let home = Home::new("Defaults logfile=/var/lib/sudo.log\nops ALL=(root) ALL");
     let (code, text) = home.hactl(&GET_IN);
     assert!(code == 1 && text.contains("--ask-sudo-password"), "{text}");
     let asking = [&["--ask-sudo-password"][..], &GET_IN].concat();
-    // Without a terminal nobody is asked, least of all standard input.
+    // Without a terminal, hactl does not ask, and does not read standard input.
     let mut setsid = vec!["-w", HACTL];
     setsid.extend(&asking);
     let (code, text) = ended(home.command("setsid".as_ref(), &setsid).output().unwrap());
     assert!(code == 2 && text.contains("passwordFile"), "{code} {text}");
-    for (typed, told) in [(PASSWORD, GOT_IN), ("not this one", "hactl tried it once")] {
+    for (typed, expected) in [(PASSWORD, GOT_IN), ("not this one", "hactl tried it once")] {
         let line = format!("{HACTL} {}", asking.join(" "));
         let mut terminal = home.command("script".as_ref(), &["-qec", &line, "/dev/null"]);
         let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut shown = Vec::new();
-        // What is typed before the question is thrown away, as everywhere.
+        // Input before the prompt is discarded, as in other programs.
         let mut typed = Some(typed);
         let mut piece = [0; 4096];
         while let Ok(read @ 1..) = stdout.read(&mut piece) {
@@ -225,7 +225,7 @@ fn a_password_for_sudo_is_asked_for_once_without_being_shown() {
         }
         child.wait().unwrap();
         let text = String::from_utf8_lossy(&shown);
-        assert!(text.contains(told) && !text.contains(PASSWORD) && !text.contains("not this one"), "{text}");
+        assert!(text.contains(expected) && !text.contains(PASSWORD) && !text.contains("not this one"), "{text}");
     }
     // From a file, named by the inventory.
     let inventory = fs::read_to_string(home.path("hactl.yaml")).unwrap();
@@ -238,7 +238,7 @@ fn a_password_for_sudo_is_asked_for_once_without_being_shown() {
 }
 
 #[test]
-fn names_that_the_inventory_does_not_know_are_refused_before_any_host_is_touched() {
+fn limits_with_unknown_hosts_and_invalid_flag_values_are_usage_errors() {
     let home = Home::new("");
     for verb in ["up", "plan"] {
         let (code, text) = home.hactl(&[verb, "--limit", "cp1,cp7", "--limit", "w9"]);

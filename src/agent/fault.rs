@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_said_before_it_fell_is_not_hidden_by_its_stack() {
+    fn the_error_of_a_crashed_program_is_not_hidden_by_its_stack_trace() {
         let plain = "could not open the disk\ngoroutine 1 [running]:\ngo.etcd.io/etcd.StartEtcd(0xc000)\n\tembed/etcd.go:262\nit failed";
         assert_eq!(telling(plain), "could not open the disk\nit failed");
         let loud = "{\"level\":\"panic\",\"error\":\"no space left on device\"}\npanic: failed to create WAL";

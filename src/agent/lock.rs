@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_epoch_grows_with_every_holder_and_the_second_is_told_who_was_first() {
+    fn the_epoch_grows_with_every_holder_and_the_second_learns_the_first_holder() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let first = take(&root, "alice@laptop pid 1 up").unwrap().unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_just_taken_lets_its_run_work_whoever_has_a_copy_of_the_open_file() {
+    fn a_lock_that_was_just_taken_works_while_other_processes_have_copies_of_the_open_file() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         // As a fork does until its exec, many times while the lock is taken.
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_waits_for_the_last_operation_of_a_run_that_is_gone() {
+    fn the_lock_waits_for_the_last_operation_of_an_ended_run() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let first = take(&root, "a").unwrap().unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_for_a_byte_keeps_nobody_from_locking_the_host_and_fences_as_well() {
+    fn a_full_disk_prevents_neither_locking_the_host_nor_fencing() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         // The directory has no space for new files, and its files are torn.

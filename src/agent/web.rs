@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unready_server_is_told_by_the_checks_that_failed() {
+    fn an_unready_server_is_reported_with_its_failed_checks() {
         let body = b"[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/x failed\nreadyz check failed";
         assert_eq!(unready(body), "not ready: etcd, poststarthook/x");
         assert_eq!(unready(b"no\nmore"), "no");

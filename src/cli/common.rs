@@ -502,7 +502,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patience_is_a_number_with_a_unit_and_seconds_without() {
+    fn a_timeout_is_a_number_with_a_unit_and_seconds_without() {
         for (text, seconds) in [("10", 10), ("30s", 30), ("2m", 120), ("1h", 3600)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }

@@ -135,7 +135,7 @@ pub enum LabVerb {
 }
 
 /// How long `start` and `wipe` wait for a host.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: &LabArgs) -> Exit {
@@ -220,7 +220,7 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
 
 fn start(lab: &Lab, host: &str) -> Result<(), LabError> {
     let begun = Instant::now();
-    lab.start(host, PATIENCE)?;
+    lab.start(host, TIMEOUT)?;
     tell!("{host}: up at {} in {:.1} s", lab.address(host)?, begun.elapsed().as_secs_f64());
     Ok(())
 }

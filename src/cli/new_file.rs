@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_as_it_is() {
+    fn an_existing_file_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hactl.yaml");
         std::fs::write(&path, "mine").unwrap();

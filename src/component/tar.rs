@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_says_what_was_written_and_other_readers_agree(name in "[a-z0-9/._-]{1,100}", size in 0..LARGEST) {
+        fn a_header_describes_the_written_file_and_other_readers_agree(name in "[a-z0-9/._-]{1,100}", size in 0..LARGEST) {
             let block = header(&name, Entry::File(size)).unwrap();
             prop_assert_eq!(read_header(&block), Some((name.clone(), Entry::File(size))));
             let theirs = ::tar::Header::from_byte_slice(&block);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_cannot_say_is_refused() {
+    fn values_that_do_not_fit_a_header_are_refused() {
         assert!(header(&"x".repeat(101), Entry::Folder).is_none());
         assert!(header("x", Entry::File(LARGEST)).is_none());
     }

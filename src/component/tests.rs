@@ -127,7 +127,7 @@ fn names(parts: &[Part]) -> Vec<&str> {
 }
 
 #[test]
-fn a_blob_unpacks_to_what_it_was_built_from_under_the_digest_of_its_content() {
+fn a_blob_unpacks_to_its_source_and_is_named_by_the_digest_of_its_content() {
     let w = world();
     quietly(&w);
     let bundle = Bundle::open(&w.store, "1.36.3").unwrap();
@@ -156,7 +156,7 @@ fn progress_ends_at_the_total_and_a_second_build_reads_nothing() {
 }
 
 #[test]
-fn what_has_changed_is_built_again_even_when_its_size_and_date_are_kept() {
+fn changed_files_are_built_again_even_with_the_same_size_and_date() {
     let w = world();
     quietly(&w);
     let path = w.from.join("bin/runc");
@@ -168,7 +168,7 @@ fn what_has_changed_is_built_again_even_when_its_size_and_date_are_kept() {
 }
 
 #[test]
-fn versions_of_kubernetes_lie_side_by_side_and_share_what_is_the_same() {
+fn versions_of_kubernetes_are_stored_side_by_side_and_share_equal_files() {
     let w = world();
     quietly(&w);
     let blobs = || fs::read_dir(w.store.join("blobs/sha256")).unwrap().count();
@@ -193,7 +193,7 @@ fn a_version_that_is_not_there_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn each_host_gets_what_its_roles_need_in_the_order_of_need() {
+fn each_host_gets_the_parts_of_its_roles_in_the_order_of_use() {
     let w = world();
     quietly(&w);
     let bundle = Bundle::open(&w.store, "1.36.3").unwrap();
@@ -228,7 +228,7 @@ fn each_host_gets_what_its_roles_need_in_the_order_of_need() {
 }
 
 #[test]
-fn what_the_inventory_does_without_is_not_sent() {
+fn parts_that_the_inventory_does_not_use_are_not_sent() {
     let w = world();
     quietly(&w);
     let bundle = Bundle::open(&w.store, "1.36.3").unwrap();
@@ -283,7 +283,7 @@ fn one_flipped_bit_anywhere_is_named_by_verify_and_never_handed_out() {
 }
 
 #[test]
-fn a_file_that_is_short_long_or_gone_is_named_and_the_next_build_mends_it() {
+fn a_file_that_is_too_short_too_long_or_missing_is_named_and_the_next_build_repairs_it() {
     let w = world();
     let lock = quietly(&w).locks.remove(0);
     let digest = lock.components[0].digest;
@@ -331,7 +331,7 @@ fn a_directory_that_cannot_be_a_bundle_is_refused() {
 }
 
 #[test]
-fn a_lock_that_names_what_no_host_uses_is_refused() {
+fn a_lock_file_with_unknown_content_is_refused() {
     let w = world();
     quietly(&w);
     let path = w.store.join("bundles/k8s-1.36.3.lock.json");
@@ -343,7 +343,7 @@ fn a_lock_that_names_what_no_host_uses_is_refused() {
 }
 
 #[test]
-fn a_lock_says_what_a_program_is_and_never_where_others_find_it() {
+fn a_lock_file_identifies_a_program_and_never_contains_its_address() {
     let w = world();
     quietly(&w);
     let path = w.store.join("bundles/k8s-1.36.3.lock.json");

@@ -180,7 +180,7 @@ mod tests {
         /// Of every burst of writes the last entry is reported within two rounds, and nothing is once only positions
         /// are written.
         #[test]
-        fn what_was_written_last_is_reported_and_then_there_is_silence(bursts in prop::collection::vec(0_u64..5, 1..30), others in 0_u64..4) {
+        fn the_last_write_is_reported_and_then_nothing_more(bursts in prop::collection::vec(0_u64..5, 1..30), others in 0_u64..4) {
             let (mut reporter, mut index, mut writes) = (Reporter::default(), 100_u64, 3_i64);
             let mut real = index;
             let quiet = std::iter::repeat_n(0, 4);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_tells_of_what_came_after_him_or_of_another_cluster() {
+    fn a_witness_reports_no_later_position_and_no_other_cluster() {
         let witness = Witness { cluster: "c1".to_owned(), term: 2, applied: 50, ..Witness::default() };
         assert!(witness.may_tell(&at(50)));
         assert!(!witness.may_tell(&at(51)));

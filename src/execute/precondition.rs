@@ -114,7 +114,7 @@ pub(super) async fn members_are(
         }
         let after = match action {
             Action::RemoveMember { peer } => now.without(peer),
-            // Until its etcd has started anew nobody finds it where the list says.
+            // Until its etcd has restarted, no member reaches it at the new URL.
             Action::MoveMember { from, to } => now.moved(from, to),
             _ => return Ok(()),
         };

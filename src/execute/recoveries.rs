@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_snapshot_lies_open_here_and_nothing_of_it_is_left_at_the_end() {
+    fn a_snapshot_is_never_stored_unencrypted_here_and_nothing_of_it_is_left_at_the_end() {
         let world = World::new();
         world.keep("one");
         world.recoveries().note("one", &world.blob).expect("it is noted");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_that_an_earlier_version_began_goes_on_from_what_it_left_open() {
+    fn a_recovery_begun_by_an_earlier_version_is_resumed_from_its_unencrypted_file() {
         let world = World::new();
         let recoveries = world.recoveries();
         fs::create_dir(recoveries.path()).expect("ours");

@@ -102,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_counts_once_the_kubelet_that_runs_has_reported_as_what_it_is() {
+    fn a_node_counts_once_the_running_kubelet_has_reported_its_version() {
         let node = |version: &str, ready: &str, heard: &str| {
             NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"nodeInfo": {"kubeletVersion": version},
                 "conditions": [{"type": "Ready", "status": ready, "message": "as it said", "lastHeartbeatTime": heard}]}}))

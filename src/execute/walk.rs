@@ -43,7 +43,7 @@ pub enum StepError {
 pub trait Perform: Send + Sync + 'static {
     /// Checks the guard, does the step and waits until what it gives holds.
     fn perform(&self, index: usize, step: &Step) -> impl Future<Output = Result<(), StepError>> + Send;
-    /// What follows once a step with a fallback has ended: what it replaced is let go of, or put back.
+    /// What follows once a step with a rollback has ended: the previous files are deleted, or restored.
     fn conclude(
         &self,
         _index: usize,

@@ -113,7 +113,7 @@ pub struct Versions {
 /// Where clients reach the API. Exactly one of vip and external.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{"required": ["vip"]}, {"required": ["external"]}]))]
+#[schemars(extend("oneOf" = [{"required": ["vip"]}, {"required": ["external"]}, {"required": ["local"]}]))]
 pub struct Endpoint {
     /// A free address of the hosts' network. keepalived moves it between the hosts with the role load-balancer.
     #[schemars(with = "String", extend("format" = "ipv4"))]

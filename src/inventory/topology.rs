@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_what_a_machine_is_for() {
+    fn a_name_determines_the_role_of_a_machine() {
         let cases = [
             ("cp1", Some(Role::ControlPlane)),
             ("etcd2", Some(Role::Etcd)),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_role_has_machines_that_are_told_by_their_own_names() {
+    fn every_role_has_machines_recognized_by_their_names() {
         for kind in &topology().machines {
             for called in &kind.names {
                 assert_eq!(topology().role_of(&format!("{called}1")), Some(kind.role), "{called}");

@@ -19,7 +19,7 @@ use crate::model::secret::Secret;
 /// Time between two polls.
 const EVERY: Duration = Duration::from_secs(3);
 /// Time limit of one poll, including its approvals.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// After this many polls the files are read again, because certificates are renewed while the unit runs.
 const LOOKS_PER_READING: u32 = 100;
 
@@ -82,7 +82,7 @@ async fn look(
     told: &mut BTreeSet<String>,
     say: &mut impl FnMut(&str),
 ) -> Result<(), KubeError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let query = format!("resourceVersion=0&fieldSelector=spec.signerName%3D{}", SIGNER.replace('/', "%2F"));
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let mut present = BTreeSet::new();
@@ -135,14 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_what_nodes_may_have_is_read_strictly() {
+    fn the_file_of_allowed_node_names_is_read_strictly() {
         let good: AllowFile = serde_json::from_str(r#"{"nodes": {"cp1": ["DNS:cp1", "IP:10.0.0.1"]}}"#).unwrap();
         assert_eq!(good.nodes["cp1"], ["DNS:cp1", "IP:10.0.0.1"]);
         assert!(serde_json::from_str::<AllowFile>(r#"{"nodes": {}, "more": 1}"#).is_err());
     }
 
     #[test]
-    fn an_approval_says_what_it_is_and_keeps_the_request() {
+    fn an_approval_has_a_reason_and_keeps_the_request() {
         let csr = approved(json!({"metadata": {"name": "csr-1", "resourceVersion": "5"}, "spec": {"x": 1}}));
         assert_eq!(csr["kind"], "CertificateSigningRequest");
         assert_eq!(csr["metadata"]["resourceVersion"], "5");

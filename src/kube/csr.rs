@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_or_another_subject_or_usage_is_left() {
+    fn an_unknown_host_or_another_subject_or_usage_is_not_approved() {
         assert!(left(&csr(&Ask { user: "system:node:evil", ..ask() })).contains("not a host"));
         assert!(left(&csr(&Ask { user: "kubernetes-admin", ..ask() })).contains("not a kubelet"));
         assert!(left(&csr(&Ask { organization: "system:masters", ..ask() })).contains("subject"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_signer_or_somebody_else_decided_is_left_alone() {
+    fn requests_of_another_signer_and_decided_requests_are_left_alone() {
         let mut other = csr(&ask());
         other["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client-kubelet");
         assert_eq!(decide(&other, &allowed()), Decision::Settled);

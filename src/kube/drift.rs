@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_fills_in_or_spells_differently_is_no_drift() {
+    fn defaults_and_other_notations_of_the_server_are_no_drift() {
         assert_eq!(drift(&daemon_set(), &live_daemon_set()), None);
     }
 
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn somebody_added_to_a_binding_of_rights_is_drift() {
+    fn a_subject_added_to_a_role_binding_is_drift() {
         let binding = |names: &[&str]| json!({"subjects": names.iter().map(|n| json!({"kind": "Group", "name": n})).collect::<Vec<_>>()});
         assert_eq!(drift(&binding(&["a"]), &binding(&["a", "b"])), Some("/subjects".to_owned()));
         assert_eq!(drift(&binding(&["a"]), &binding(&["a"])), None);
     }
 
     #[test]
-    fn a_secret_is_compared_by_what_the_server_keeps() {
+    fn a_secret_is_compared_by_its_stored_data() {
         let desired = json!({"kind": "Secret", "stringData": {"a": "hello"}});
         assert_eq!(drift(&desired, &json!({"kind": "Secret", "data": {"a": "aGVsbG8="}})), None);
         assert_eq!(drift(&desired, &json!({"kind": "Secret", "data": {"a": "b3RoZXI="}})), Some("/data/a".to_owned()));

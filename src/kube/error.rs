@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_etcd_will_do_in_a_moment_is_asked_again_and_a_full_disk_is_not() {
+    fn transient_errors_of_etcd_are_retried_and_a_full_disk_is_not() {
         let refused = |message: &str| KubeError::Refused {
             what: "apply".to_owned(),
             status: 500,

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_up_elsewhere_leaves_and_who_belongs_to_the_node_stays() {
+    fn pods_of_controllers_leave_and_pods_of_the_node_stay() {
         assert_eq!(Leaving::of(&owned_by("ReplicaSet")), Leaving::Leaves);
         assert_eq!(Leaving::of(&owned_by("StatefulSet")), Leaving::Leaves);
         assert_eq!(Leaving::of(&owned_by("DaemonSet")), Leaving::Stays);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_nobody_would_make_again_is_told_apart_unless_it_ends_anyhow() {
+    fn a_pod_without_a_controller_would_be_lost_unless_it_is_terminating() {
         let mut bare = json!({"metadata": {"name": "x"}, "status": {"phase": "Running"}});
         assert_eq!(Leaving::of(&bare), Leaving::Lost);
         bare["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

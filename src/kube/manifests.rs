@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_of_the_content_and_changes_with_it() {
+    fn the_content_annotation_changes_with_the_content() {
         let object = |data: &str| json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": data}});
         let mark = |object: Value| marked(object).pointer(MARK_PATH).unwrap().clone();
         assert_eq!(mark(object("1")), mark(object("1")));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_and_kinds_come_first_judges_last_and_the_rest_as_listed() {
+    fn namespaces_and_crds_come_first_webhooks_last_and_the_rest_as_listed() {
         let of = |kind: &str, name: &str| json!({"kind": kind, "metadata": {"name": name}});
         let mut objects = vec![
             of("ValidatingWebhookConfiguration", "a"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_has_and_what_goes_along_keeps_no_namespace() {
+    fn cluster_scoped_objects_keep_no_namespace() {
         let going = BTreeSet::from([identity("v1|ConfigMap|shop|settings")]);
         let of = |name: &str| json!({"metadata": {"name": name, "namespace": "shop"}});
         assert_eq!(missed(&of("settings"), "v1", "ConfigMap", &going), None);

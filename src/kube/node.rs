@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_inventory_gave_up_goes_and_what_others_set_stays() {
+    fn values_dropped_from_the_inventory_are_removed_and_values_of_others_stay() {
         let owns = json!({"labels": ["disk", "old"], "taints": ["gpu:NoSchedule"]});
         let live = node(
             &[("disk", "hdd"), ("old", "x"), ("theirs", "y")],

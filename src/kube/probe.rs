@@ -29,7 +29,7 @@ pub struct Ask {
 
 const NAMESPACE: &str = "kube-system";
 /// How long the cluster's DNS may take to answer: it may still be starting.
-const PATIENCE_S: u32 = 60;
+const TIMEOUT_S: u32 = 60;
 /// Long enough to kill a container, short enough to notice when that fails.
 const GRACE_S: u32 = 1;
 
@@ -154,7 +154,7 @@ fn deletion(ask: &Ask, running: bool, removed: &Result<(), KubeError>) -> Check 
 fn pod(ask: &Ask) -> Value {
     let (folder, program) = ask.hactl_path.rsplit_once('/').unwrap_or(("/", &ask.hactl_path));
     let mut command =
-        vec![format!("/hactl/{program}"), "host-dns".to_owned(), format!("--within={PATIENCE_S}"), ask.dns.to_string()];
+        vec![format!("/hactl/{program}"), "host-dns".to_owned(), format!("--within={TIMEOUT_S}"), ask.dns.to_string()];
     command.push(ask.name.clone());
     let locked = json!({
         "allowPrivilegeEscalation": false,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_waits_says_for_what() {
+    fn a_waiting_pod_reports_its_reason() {
         let live = json!({"status": {"phase": "Pending", "initContainerStatuses": [
             {"state": {"waiting": {"reason": "ErrImageNeverPull", "message": "not present"}}}]}});
         assert_eq!(settled(Some(&live)).unwrap_err(), "Pending: ErrImageNeverPull not present");

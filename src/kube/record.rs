@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_reads_back_what_was_written() {
+    fn the_list_is_read_back_as_written() {
         let keys: BTreeSet<String> = ["v1|ConfigMap|a|b", "apps/v1|Deployment|a|c"].map(str::to_owned).into();
         let live = json!({"data": {"manifests": lines(&keys)}});
         assert_eq!(read(&live), BTreeMap::from([("manifests".to_owned(), keys)]));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_where_the_hosts_look_for_it() {
+    fn the_list_has_the_path_that_hosts_read() {
         assert_eq!(reference().to_string(), "ConfigMap kube-system/hactl-objects");
     }
 }

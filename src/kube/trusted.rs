@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_is_found_however_its_lines_are_broken_and_the_rest_stays() {
+    fn a_removed_certificate_is_found_with_any_line_breaks_and_the_rest_stays() {
         let all = [pem("b2xk"), pem("bmV3"), pem("b3RoZXI=")].concat();
         let old = certificates(&pem("b2\nxk"));
         assert_eq!(without(&all, &old), Some([pem("bmV3"), pem("b3RoZXI=")].concat()));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const PACKAGES: &str = include_str!("../../templates/lab/packages");
 const SUITE: &str = "bookworm";
 /// Timeout for a slow mirror.
-const PATIENCE: Duration = Duration::from_mins(20);
+const TIMEOUT: Duration = Duration::from_mins(20);
 
 /// Files beside the hook that finishes the base.
 const PARTS: &[(&str, &str)] = &[
@@ -81,7 +81,7 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     let sources = sources(mirror);
     arguments.push(&target);
     arguments.extend(sources.iter().map(String::as_str));
-    Run::new("unshare", &arguments).timeout(PATIENCE).ok()?;
+    Run::new("unshare", &arguments).timeout(TIMEOUT).ok()?;
     files::chmod(&root, 0o755)?;
     Ok(root)
 }

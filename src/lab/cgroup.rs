@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 /// Time for the kernel to remove namespaces and file systems of killed processes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whether this machine has only the unified hierarchy.
 pub(crate) fn unified() -> bool {
@@ -18,7 +18,7 @@ pub(crate) fn unified() -> bool {
 
 /// Ends every process below `cgroup` in all hierarchies, then removes the folders.
 pub(crate) fn clear(cgroup: &str) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found: Vec<PathBuf> = hierarchies().iter().flat_map(|top| below(&top.join(cgroup))).collect();
         let pids: BTreeSet<u32> = found.iter().flat_map(|folder| pids(folder)).collect();

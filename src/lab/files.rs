@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Longer than another run needs to create a base.
-const LOCK_PATIENCE: Duration = Duration::from_mins(10);
+const LOCK_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Creates a folder and those above it, each 0755, regardless of the umask.
 pub(crate) fn folder(path: &Path) -> Result<()> {
@@ -137,7 +137,7 @@ impl Lock {
         if let Some(above) = path.parent() {
             folder(above)?;
         }
-        let deadline = Instant::now() + LOCK_PATIENCE;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             let file = File::options()
                 .create(true)
@@ -153,7 +153,7 @@ impl Lock {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(LabError::Locked { path: path.to_owned(), timeout: LOCK_PATIENCE });
+                    return Err(LabError::Locked { path: path.to_owned(), timeout: LOCK_TIMEOUT });
                 }
                 Err(TryLockError::Error(e)) => return Err(LabError::io("lock", path)(e)),
             }
@@ -180,12 +180,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fill_replaces_every_mark() {
+    fn fill_replaces_every_placeholder() {
         assert_eq!(fill("{{a}}-{{b}}-{{a}}", &[("a", "1"), ("b", "2")]), "1-2-1");
     }
 
     #[test]
-    fn prune_stops_at_what_is_not_empty() {
+    fn prune_stops_at_a_directory_that_is_not_empty() {
         let top = std::env::temp_dir().join(format!("hactl-prune-{}", std::process::id()));
         folder(&top.join("a/b/c")).expect("folders");
         write(&top.join("a/kept"), 0o644, "").expect("file");

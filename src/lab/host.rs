@@ -104,14 +104,14 @@ impl Host<'_> {
 
     /// Waits for a start by another run that was killed: LXC does not support two at once.
     pub(crate) fn settle(&self) -> Result<()> {
-        const PATIENCE: &str = "30";
+        const TIMEOUT: &str = "30";
         let lock = self.home().join("starting");
         if !lock.exists() {
             return Ok(());
         }
         let lock = lock.display().to_string();
         // A start that takes longer hangs; LXC's own error is more useful then.
-        Run::new("flock", &["--wait", PATIENCE, &lock, "true"]).output()?;
+        Run::new("flock", &["--wait", TIMEOUT, &lock, "true"]).output()?;
         Ok(())
     }
 
@@ -218,12 +218,12 @@ impl Host<'_> {
 
 /// Whether sshd sends its greeting.
 fn greets(address: Ipv4Addr) -> bool {
-    const PATIENCE: Duration = Duration::from_millis(500);
-    let Ok(mut stream) = TcpStream::connect_timeout(&SocketAddr::from((address, 22)), PATIENCE) else {
+    const TIMEOUT: Duration = Duration::from_millis(500);
+    let Ok(mut stream) = TcpStream::connect_timeout(&SocketAddr::from((address, 22)), TIMEOUT) else {
         return false;
     };
     let mut greeting = [0; 4];
-    stream.set_read_timeout(Some(PATIENCE)).is_ok() && stream.read_exact(&mut greeting).is_ok() && greeting == *b"SSH-"
+    stream.set_read_timeout(Some(TIMEOUT)).is_ok() && stream.read_exact(&mut greeting).is_ok() && greeting == *b"SSH-"
 }
 
 /// The machine's name servers, as far as hosts can reach them.
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_has_no_mark_left() {
+    fn the_configuration_has_no_placeholder_left() {
         let host = Host {
             lab: "lab",
             dir: Path::new("/labs/lab"),

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn the_inventory_reads_as_designed() {
         let text = text(&record(), Path::new("/labs/lab"));
-        let expected = r#"# Made by `hactl lab up --name lab`. Bring it to life: hactl up -i /labs/lab/hactl.yaml
+        let expected = r#"# Made by `hactl lab up --name lab`. To bring up the cluster: hactl up -i /labs/lab/hactl.yaml
 schema: 1
 cluster: lab
 versions: {kubernetes: "1.36.3"}

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_its_packages_each_once() {
+    fn missing_programs_are_named_with_their_packages_each_once() {
         assert!(demand(&["kill"]).is_ok());
         assert!(!installed("hactl-no-such-command"));
         let commands = vec!["lxc-start", "lxc-stop", "ip"];

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_tell_which_octets_are_used() {
+    fn used_octets_are_read_from_routes() {
         let routes = "default via 192.0.2.1 dev eth0\n10.88.3.0/24 dev hlb3 proto kernel src 10.88.3.1\n\
                       local 10.88.7.1 dev x table local\n10.8.9.0/24 dev y\n";
         assert_eq!(octets(routes), [3, 3, 7]);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_versions_wrote_is_read_and_what_names_another_place_is_not() {
+    fn records_of_earlier_versions_are_read_and_those_with_another_place_are_not() {
         let read = |more: &[(&str, Value)]| serde_json::from_str::<SnapshotBlob>(&text(more));
         let digest = Digest::of(b"x");
         let blob = SnapshotBlob { digest, size: 9, sent_digest: digest, sent_size: 7 };

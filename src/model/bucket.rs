@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_has_one_address() {
+    fn a_snapshot_has_one_address() {
         let at: BucketUrl = "s3://backup/dr".parse().unwrap();
         let name = "lab-20261122T060000Z-cp1.hactl";
         let whole = format!("{SCHEME}{}/{}", at.bucket, at.key(name));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_host_gives_back_what_was_put_into_it() {
+    fn the_file_of_a_host_is_read_back_as_written() {
         let storage = Storage {
             endpoint: Some("https://minio.example:9000".to_owned()),
             region: REGION.to_owned(),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_hosts_see_of_one_share_is_one_copy_and_what_only_bears_its_name_is_another() {
+    fn a_copy_seen_by_two_hosts_counts_once_and_another_file_of_the_same_name_separately() {
         let (newer, older) = (copy("lab-20261122T140000000Z-cp2.hactl", 9), copy(NAME, 5));
         let changed = CopyFact { bundle: BundleFact { bytes: 2, ..older.bundle.clone() }, ..older.clone() };
         let listed: CopiesListed = [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_host_that_lies_nothing_is_taken_that_was_not_asked_for_or_cannot_be() {
+    fn unrequested_or_implausible_copies_reported_by_a_lying_host_are_ignored() {
         let cluster: ClusterName = "lab".parse().expect("a name");
         let ours = Some(Digest::of(b"ours"));
         let good = copy(NAME, 5);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_flows_by_has_the_digest_of_the_same_bytes_in_memory() {
+    fn streamed_bytes_have_the_same_digest_as_bytes_in_memory() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::of(b"").hex(), empty);
         let (mut to, mut from) = (Digester::new(Vec::new()), Digester::new(b"abcdef".as_slice()));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_not_read_for_ever() {
+    fn an_endless_input_is_not_read_for_ever() {
         let (_, read) = Digest::of_all(io::repeat(7), 1_000_000).unwrap();
         assert!(read > 1_000_000 && read <= 1_000_000 + PIECE as u64, "{read}");
     }

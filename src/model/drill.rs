@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_is_read_as_it_was() {
+    fn a_record_is_read_back_as_written() {
         let proof = Proof { keys: 14_233, hash: 7, restored_ms: 6_100 };
         let failed = Showed::Failed { what: "x".to_owned(), damaged: true };
         for (showed, text) in [

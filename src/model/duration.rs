@@ -22,7 +22,7 @@ mod tests {
     use super::human_duration;
 
     #[test]
-    fn a_span_is_told_in_its_two_largest_units() {
+    fn a_duration_is_shown_in_its_two_largest_units() {
         for (s, words) in [
             (-5, "0 s"),
             (59, "59 s"),

@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn stars_and_question_marks_cover_what_they_cover_in_openssh() {
+    fn stars_and_question_marks_match_as_in_openssh() {
         for (pattern, name, is) in [
             ("*", "", true),
             ("cp?", "cp1", true),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_of_an_issuer_that_its_authority_vouches_for_is_the_authoritys() {
+    fn a_certificate_of_an_issuer_signed_by_a_ca_counts_as_signed_by_the_ca() {
         let by_issuer = LeafFact { authority: "issuer".into(), through: Some("aa".into()), ..fact() };
         assert_eq!(why(&leaf(), &by_issuer, 1), "");
         let strange = LeafFact { through: Some("bb".into()), ..by_issuer.clone() };
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_issued_anew_when_a_tenth_of_its_life_is_gone() {
+    fn an_issuer_is_renewed_after_a_tenth_of_its_lifetime() {
         let issuer = CertSpec { id: CertId::ClusterIssuer, ..leaf() };
         assert_eq!(why(&issuer, &fact(), 30), "");
         assert_eq!(why(&issuer, &fact(), 31), "it expires in 269 d");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_renews_what_is_near_its_end_or_past_it_and_leaves_the_rest_to_up() {
+    fn a_host_renews_certificates_near_or_past_their_end_and_leaves_the_rest_to_up() {
         let renews =
             |leaf: &CertSpec, fact: &LeafFact, day: i64| renews_by_itself(leaf, fact, day * DAY * 1000).is_some();
         assert!(!renews(&leaf(), &fact(), 200) && renews(&leaf(), &fact(), 201) && renews(&leaf(), &fact(), 900));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_renewed_by_its_component_is_replaced_only_when_gone_expired_or_of_another_authority() {
+    fn a_certificate_renewed_by_its_component_is_replaced_only_if_missing_expired_or_of_another_ca() {
         let kubelet = CertSpec { self_renewing: true, ..leaf() };
         assert_eq!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 299), "");
         assert!(why(&kubelet, &fact(), 300).contains("expired"));

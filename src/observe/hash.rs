@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Timeout of hashing, which takes about a second per GiB of database; the default quota is 8 GiB.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ async fn once(facts: &Facts, machines: &Agents, queries: &Queries) -> HashCheck 
     let one = async |host: &HostName| {
         let machine = machines.get(host).ok_or_else(|| format!("{host} is not connected"))?;
         let etcd = queries.etcd(host).ok_or_else(|| format!("{host} is no etcd host"))?;
-        match machine.call(Op::EtcdHash { etcd, revision }, Payload::None, PATIENCE, &|_| {}).await {
+        match machine.call(Op::EtcdHash { etcd, revision }, Payload::None, TIMEOUT, &|_| {}).await {
             Ok(Reply::Hash { hash, compacted, .. }) => Ok((host.clone(), Hashed { hash, compacted })),
             Ok(_) => Err(format!("{host} sent an unexpected reply")),
             Err(error) => Err(format!("{host}: {error}")),

@@ -37,7 +37,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Timeout of an observation. The worst case is hashing every component again on a slow disk.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The answers of the hosts.
 pub type Answers = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
@@ -61,7 +61,7 @@ pub async fn round(
         };
         let ask = queries.of(host);
         let asks_api = ask.api.is_some();
-        let answer = match machine.call(Op::Observe(Box::new(ask)), Payload::None, PATIENCE, &|_| {}).await {
+        let answer = match machine.call(Op::Observe(Box::new(ask)), Payload::None, TIMEOUT, &|_| {}).await {
             Ok(Reply::Facts(mut facts)) => {
                 // A host reports on the API only if it was asked about it.
                 facts.api = facts.api.filter(|_| asks_api);

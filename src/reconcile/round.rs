@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// After a cold start members elect a leader within seconds; until then a missing quorum is not a loss.
-const ELECTION_PATIENCE: Duration = Duration::from_secs(20);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Contents of files by host and set.
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
@@ -75,7 +75,7 @@ impl Round {
             for host in crate::observe::without_members(desired, &mut answers) {
                 queries.forget_etcd(&host);
             }
-            if !electing || begun.elapsed() > ELECTION_PATIENCE || fleet.stop.is_cancelled() {
+            if !electing || begun.elapsed() > ELECTION_TIMEOUT || fleet.stop.is_cancelled() {
                 break (answers, hurried);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;

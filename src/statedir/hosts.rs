@@ -88,10 +88,10 @@ impl StateDir {
         self.write(&before, &form)
     }
 
-    /// Records the cluster's CIDRs unless some are recorded; `anew` overwrites them.
-    pub fn note_ranges(&self, ranges: Ranges, anew: bool) -> Result<(), StateDirError> {
+    /// Records the cluster's CIDRs unless some are recorded; `replace` overwrites them.
+    pub fn note_ranges(&self, ranges: Ranges, replace: bool) -> Result<(), StateDirError> {
         let before = self.form()?;
-        let kept = before.ranges.filter(|_| !anew);
+        let kept = before.ranges.filter(|_| !replace);
         self.write(&before, &Form { ranges: kept.or(Some(ranges)), ..before.clone() })
     }
 

@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 /// Timeout of a host, which reads its certificates and makes a TLS handshake with each of its components.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The certificates of these hosts, or of all if none is named, and those on this machine.
 ///
@@ -52,7 +52,7 @@ async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<Of
     let mut leaves = pki::leaves(&session.desired, host, publics);
     let certificates = pki::certificates_ask(&session.desired, host, &leaves);
     let ask = ObserveAsk { leaves: leaves.clone(), certificates, ..ObserveAsk::default() };
-    match machine.call(Op::Observe(Box::new(ask)), Payload::None, PATIENCE, &|_| {}).await {
+    match machine.call(Op::Observe(Box::new(ask)), Payload::None, TIMEOUT, &|_| {}).await {
         Ok(Reply::Facts(facts)) => {
             pki::keep_addresses(&mut leaves, &facts);
             Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::reconcile::Round;
 
 /// Timeout of a host that reads files.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Sets that are shown by name only: logins, keys, the encrypted state.
 const SECRET: [FileSet; 3] = [FileSet::Registries, FileSet::State, FileSet::Trust];
 /// Files of other sets that contain only a secret.
@@ -81,7 +81,7 @@ fn written(look: &Round, plan: &Plan) -> BTreeMap<HostName, Vec<(String, FileSet
 
 async fn read(session: &Session, host: &HostName, paths: Vec<String>) -> BTreeMap<String, String> {
     let Some(machine) = session.machines.get(host).filter(|_| !paths.is_empty()) else { return BTreeMap::new() };
-    match machine.call(Op::ReadFiles { paths }, Payload::None, PATIENCE, &|_| {}).await {
+    match machine.call(Op::ReadFiles { paths }, Payload::None, TIMEOUT, &|_| {}).await {
         Ok(Reply::Texts(texts)) => texts,
         // The plan still names the files; only their differences are missing.
         Ok(_) | Err(_) => BTreeMap::new(),

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// Timeout of rewriting all Secrets: a hundred thousand take a quarter of it.
 const REWRITTEN_WITHIN: Duration = Duration::from_secs(3600);
 /// Timeout of an API request for tokens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout until API servers have reloaded a file and published it: they check it once a minute.
 const TOLD_WITHIN: Duration = Duration::from_secs(150);
 /// How long a pod may hold a token that the old key signed, seconds: the kubelet replaces a token after a day, whatever
@@ -297,7 +297,7 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
     let Some(kid) = key_id(&turn.other.public) else { return Ok(()) };
     let access = state.api_access()?;
     let client = crate::reconcile::api_client(session, &access).await?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     for secret in rewrite::tokens(&client, &kid, until).await? {
         rewrite::renew_token(&client, &secret, until).await?;
         let text = format!("{secret} gets another token: copies of the previous one are invalid now");

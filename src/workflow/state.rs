@@ -267,10 +267,10 @@ impl State {
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
         Ok(self.vault().map(StateDir::ranges).transpose()?.flatten())
     }
-    /// Records the Pod and Service CIDRs of the cluster, unless some are on record; `anew`: replaces those.
-    pub fn note_ranges(&self, network: &Network, anew: bool) -> Result<(), Failure> {
+    /// Records the Pod and Service CIDRs of the cluster, unless some are on record; `replace`: replaces those.
+    pub fn note_ranges(&self, network: &Network, replace: bool) -> Result<(), Failure> {
         let ranges = Ranges { pods: network.pods, services: network.services };
-        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges, anew)?))
+        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges, replace)?))
     }
     /// Records that the cluster was taken down on purpose: from now on empty disks are no loss, and it has no hosts.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {

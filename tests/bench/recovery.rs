@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(300);
 /// How long a client waits for one answer: one that waited for longer would be what is measured.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// So many sequential writes tell a p99: with a tenth as many, two slow ones would be all of it.
 const WRITES: usize = 2000;
 /// So many times as many are written while bundles are taken, and as many while none is.
@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn api(&self) -> Api {
-        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), PATIENCE)
+        Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), TIMEOUT)
     }
 
     /// Random values under keys that no API server knows.

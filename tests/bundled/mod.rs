@@ -1,4 +1,4 @@
-//! Recovery bundles as sources of a recovery: which is taken, and which never by itself.
+//! Snapshots as sources of a recovery: which one is chosen, and which one only when it is named.
 
 use super::recovering::{diagnosed, two_sources};
 use super::*;
@@ -8,12 +8,12 @@ use hactl::model::snapshot::{BundleFact, BundlesFact, Point, Proof};
 use hactl::model::target::FileSet;
 use hactl::plan::Away;
 
-/// The etcd that bundles are of.
+/// The etcd version of the snapshots.
 const ETCD: &str = "3.6.16";
 
-/// Puts a recovery bundle onto a host's disk.
-fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
-    let authority = world.intent.stamp.ca;
+/// Puts a snapshot onto a host's disk.
+fn with_snapshot(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
+    let ca = world.intent.stamp.ca;
     let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
     let name = format!("lab-1-{host}.hactl");
     let taken_ms = found.now_ms - 60_000;
@@ -23,7 +23,7 @@ fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) 
         name: name.clone(),
         bytes: 1,
         taken_ms,
-        authority,
+        authority: ca,
         point,
         etcd,
         proof,
@@ -34,7 +34,7 @@ fn with_bundle(world: &World, facts: &mut Facts, host: &HostName, point: Point) 
     name
 }
 
-/// What members had on their disks is gone.
+/// The members lose the data on their disks.
 fn lose_disks(facts: &mut Facts, hosts: &[HostName]) {
     for host in hosts {
         let etcd = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
@@ -47,62 +47,69 @@ fn point(cluster: &str, (term, index): (u64, u64), revision: i64) -> Point {
 }
 
 #[test]
-fn a_bundle_is_taken_only_where_no_newer_data_is_left() {
+fn a_snapshot_is_restored_only_when_no_newer_data_is_left() {
     let (world, mut facts, hosts) = two_sources(|_, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
     });
-    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let name = with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
     let listed: Vec<Origin> = proposal.sources.iter().map(hactl::model::recovery::Source::origin).collect();
     assert_eq!(listed.last(), Some(&Origin::Bundle(name.clone())), "and all sources are shown, the newest first");
     lose_disks(&mut facts, &hosts);
-    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
+    let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a snapshot is there") };
     assert_eq!(proposal.recovery.source, Origin::Bundle(name));
     assert_eq!(proposal.loss, Loss::Since { ms: 60_000, revisions: 0 });
     assert_eq!(proposal.recovery.base, 1_000_000_600);
 }
 
 #[test]
-fn what_is_lost_with_a_bundle_is_counted_as_far_as_anybody_knows_and_never_across_a_recovery() {
+fn the_loss_with_a_snapshot_is_counted_from_known_revisions_and_never_across_a_recovery() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     let loss = |cluster: &str, high_water: i64| {
         let mut facts = facts.clone();
         let older = Point { high_water, ..point(cluster, (4, 600), 500) };
-        with_bundle(&world, &mut facts, &hosts[4], older);
-        let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a bundle is there") };
+        with_snapshot(&world, &mut facts, &hosts[4], older);
+        let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a snapshot is there") };
         assert_eq!(proposal.recovery.source, Origin::Bundle(format!("lab-1-{}.hactl", hosts[3])));
         proposal.loss
     };
     assert_eq!(loss("c", 720), Loss::Since { ms: 60_000, revisions: 120 });
     assert_eq!(loss("c", 1_000_000_600), Loss::Since { ms: 60_000, revisions: 0 });
-    assert_eq!(loss("other", 720), Loss::Since { ms: 60_000, revisions: 0 }, "of another cluster nothing follows");
+    assert_eq!(
+        loss("other", 720),
+        Loss::Since { ms: 60_000, revisions: 0 },
+        "another cluster says nothing about the loss"
+    );
 }
 
 #[test]
-fn a_bundle_that_was_recovered_from_before_leaps_above_that_though_no_host_remembers() {
+fn a_snapshot_that_was_restored_before_gets_a_base_above_that_recovery_although_no_host_records_it() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let name = with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     (world.intent.recovered, world.intent.leapt) = (Some(1_000_000_600), 1_000_000_600);
-    let wish =
+    let request =
         RecoveryRequest { id: "recovery2".to_owned(), from: Some(Origin::Bundle(name)), ..RecoveryRequest::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person asked for it: {found:?}") };
-    assert_eq!(proposal.recovery.base, 2_000_000_600, "or what the first one gave out would come twice");
+    assert_eq!(
+        proposal.recovery.base, 2_000_000_600,
+        "otherwise the revisions of the first recovery would occur twice"
+    );
 }
 
 #[test]
-fn a_bundle_of_a_newer_etcd_is_refused_with_both_versions_and_one_of_another_patch_is_not() {
+fn a_snapshot_of_a_newer_etcd_is_refused_with_both_versions_and_one_of_another_patch_is_not() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let name = with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     let answer = |version: &str| {
         let target = super::upgrading::with_parts(&world, "etcd", version);
-        let wish = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
-        diagnose(&world.desired, &target, &facts, &world.intent, &wish)
+        let request = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
+        diagnose(&world.desired, &target, &facts, &world.intent, &request)
     };
     for fine in ["3.6.0", "3.6.16", "3.7.1"] {
         assert!(matches!(answer(fine), Ok(Diagnosis::Lost(_))), "{fine}: {:?}", answer(fine));
@@ -113,22 +120,22 @@ fn a_bundle_of_a_newer_etcd_is_refused_with_both_versions_and_one_of_another_pat
 }
 
 #[test]
-fn a_bundle_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its_entries_say() {
+fn a_snapshot_from_before_a_recovery_is_older_than_data_from_after_it_whatever_its_entries_say() {
     let (world, mut facts, hosts) = two_sources(|_, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) = ("new".to_owned(), 2, 30, Some(1_000_000_900));
     });
-    let old = with_bundle(&world, &mut facts, &hosts[3], point("old", (9, 5_000), 800));
+    let old = with_snapshot(&world, &mut facts, &hosts[3], point("old", (9, 5_000), 800));
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
-    let wish =
+    let request =
         RecoveryRequest { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..RecoveryRequest::default() };
-    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
     assert_eq!(proposal.loss, Loss::Abandoned);
-    assert_eq!(proposal.recovery.base, 2_000_000_900, "above what the newer one gave out");
+    assert_eq!(proposal.recovery.base, 2_000_000_900, "above the revisions of the newer one");
 }
 
-/// A bundle in object storage that some host took.
+/// A snapshot in object storage, taken by this host.
 fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away {
     let proof = Proof { keys: 1, hash: 1, restored_ms: 1 };
     let bundle = BundleFact {
@@ -146,12 +153,12 @@ fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away 
 }
 
 fn with_storage(world: &World, facts: &Facts, away: Vec<Away>, from: Option<Origin>) -> Result<Diagnosis, Refusal> {
-    let wish = RecoveryRequest { id: "recovery1".to_owned(), away, from, ..RecoveryRequest::default() };
-    diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+    let request = RecoveryRequest { id: "recovery1".to_owned(), away, from, ..RecoveryRequest::default() };
+    diagnose(&world.desired, &world.target, facts, &world.intent, &request)
 }
 
 #[test]
-fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_what_is_in_it() {
+fn snapshots_in_object_storage_are_sources_like_those_on_hosts_and_are_ranked_by_their_content() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
     let older = in_storage(&world, &hosts[1], "lab-2-b.hactl", point("c", (4, 600), 500));
@@ -162,14 +169,19 @@ fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_wh
     let with_foreign = [away.as_slice(), &[foreign]].concat();
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, with_foreign, None) else { panic!("a source") };
     assert_eq!(proposal.recovery.source, Origin::Bundle("lab-1-a.hactl".to_owned()));
-    assert_eq!(proposal.sources.len(), 1, "the newest of the place, and nobody else's: {:?}", proposal.sources);
+    assert_eq!(
+        proposal.sources.len(),
+        1,
+        "the newest of this place, and none of another cluster: {:?}",
+        proposal.sources
+    );
     assert_eq!(proposal.sources[0].away.as_deref(), Some("s3://backup/lab-1"));
     let named = Some(Origin::Bundle("lab-2-b.hactl".to_owned()));
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, away, named.clone()) else { panic!("a source") };
     assert_eq!(Some(proposal.recovery.source), named);
-    assert_eq!(proposal.recovery.base, 1_000_000_600, "above what a newer one had given out");
-    // What a host has is not fetched from afar, and what only storage has counts where it is newer.
-    let on_host = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    assert_eq!(proposal.recovery.base, 1_000_000_600, "above the revisions of a newer one");
+    // A snapshot on a host is not fetched from storage; one that only storage has is chosen if it is newer.
+    let on_host = with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     let same = Away { bundle: BundleFact { name: on_host.clone(), ..newest.bundle }, ..newest };
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![same], None) else { panic!("a source") };
     let from: Vec<_> = proposal.sources.iter().map(|s| (s.bundle.clone(), s.away.clone())).collect();
@@ -183,20 +195,20 @@ fn what_object_storage_has_is_a_source_like_a_hosts_own_bundles_and_counts_by_wh
 fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_next_best() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    let newest = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
-    let next = with_bundle(&world, &mut facts, &hosts[1], point("c", (4, 600), 500));
+    let newest = with_snapshot(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    let next = with_snapshot(&world, &mut facts, &hosts[1], point("c", (4, 600), 500));
     let copy = in_storage(&world, &hosts[0], &newest, point("c", (4, 700), 600));
     let taken = |damaged: &[(&String, Option<&str>)]| {
         let damaged = damaged.iter().map(|(name, place)| ((*name).clone(), place.map(str::to_owned))).collect();
-        let wish = RecoveryRequest {
+        let request = RecoveryRequest {
             id: "recovery1".to_owned(),
             away: vec![copy.clone()],
             damaged,
             ..RecoveryRequest::default()
         };
-        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
         let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
-        assert_eq!(proposal.recovery.base, 1_000_000_600, "what a damaged one had given out counts all the same");
+        assert_eq!(proposal.recovery.base, 1_000_000_600, "the revisions of a damaged one still count");
         (proposal.sources[0].bundle.clone(), proposal.sources[0].away.clone())
     };
     let place = "s3://backup/lab-1";
@@ -205,13 +217,13 @@ fn a_damaged_copy_on_a_host_leaves_the_one_in_object_storage_and_both_leave_the_
     assert_eq!(taken(&[(&newest, None), (&newest, Some(place))]), (Some(next), None));
 }
 
-/// The same, as a copy in a directory that a host sees.
+/// The same, as a copy in a directory that a host has mounted.
 fn in_directory(world: &World, on: &HostName, taker: &HostName, name: &str, point: Point) -> Away {
     Away { place: format!("{on}:/mnt/backup"), ..in_storage(world, taker, name, point) }
 }
 
 #[test]
-fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bundle_is_one_source_wherever_it_lies() {
+fn a_copy_in_a_directory_is_a_source_when_hosts_have_nothing_better_and_all_copies_of_a_snapshot_are_one_source() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
     let at = |term, index, revision| point("c", (term, index), revision);
@@ -223,12 +235,12 @@ fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bun
     let shown: Vec<_> = proposal.sources.iter().map(|s| (s.origin(), s.host.clone(), s.away.clone())).collect();
     let place = format!("{}:/mnt/backup", hosts[1]);
     assert_eq!(shown, [(Origin::Bundle("lab-2-a.hactl".to_owned()), hosts[0].clone(), Some(place.clone()))]);
-    // A copy that is damaged leaves the one in object storage, and both leave the next best.
+    // If the copy is damaged, the one in object storage is used; if both are damaged, the next best snapshot is.
     let taken = |damaged: &[(&str, &str)]| {
         let damaged = damaged.iter().map(|(name, place)| ((*name).to_owned(), Some((*place).to_owned()))).collect();
-        let wish =
+        let request =
             RecoveryRequest { id: "recovery1".to_owned(), away: all.clone(), damaged, ..RecoveryRequest::default() };
-        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+        let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
         let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a source is left: {found:?}") };
         (proposal.sources[0].bundle.clone().unwrap(), proposal.sources[0].away.clone().unwrap())
     };
@@ -236,11 +248,11 @@ fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bun
     let storage = "s3://backup/lab-1";
     assert_eq!(taken(&[one]), ("lab-2-a.hactl".to_owned(), storage.to_owned()));
     assert_eq!(taken(&[one, ("lab-2-a.hactl", storage)]), ("lab-1-c.hactl".to_owned(), place.clone()));
-    // A person may name an older one; what a host has itself comes from there.
+    // A person may name an older one; a snapshot that is on a host is read from that host.
     let named = Some(Origin::Bundle("lab-1-c.hactl".to_owned()));
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, all, named.clone()) else { panic!("a source") };
     assert_eq!((Some(proposal.recovery.source), proposal.recovery.base), (named, 1_000_000_600));
-    let own = with_bundle(&world, &mut facts, &hosts[3], at(4, 700, 600));
+    let own = with_snapshot(&world, &mut facts, &hosts[3], at(4, 700, 600));
     let same = Away { bundle: BundleFact { name: own.clone(), ..newest.bundle }, ..newest };
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![same, older], None) else {
         panic!("a source")
@@ -249,7 +261,7 @@ fn a_copy_in_a_directory_is_a_source_where_hosts_have_nothing_better_and_one_bun
 }
 
 #[test]
-fn a_copy_of_another_cluster_that_had_this_authority_is_no_source_beside_data_that_is_there() {
+fn a_copy_of_another_cluster_with_the_same_ca_is_no_source_while_data_is_there() {
     let (world, mut facts, hosts) = two_sources(|_, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
     });
@@ -265,7 +277,7 @@ fn a_copy_of_another_cluster_that_had_this_authority_is_no_source_beside_data_th
 }
 
 #[test]
-fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
+fn a_snapshot_in_object_storage_from_before_a_recovery_is_restored_only_when_it_is_named() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
     world.intent.recovered = Some(1_000_000_800);
@@ -276,9 +288,9 @@ fn what_object_storage_has_of_before_a_recovery_is_taken_only_when_a_person_name
 }
 
 #[test]
-fn a_bundle_of_another_cluster_is_no_source() {
+fn a_snapshot_of_another_cluster_is_no_source() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
-    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     for host in &hosts {
         let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
         found.etcd.as_mut().expect("an etcd host").disk = None;
@@ -290,22 +302,22 @@ fn a_bundle_of_another_cluster_is_no_source() {
 }
 
 #[test]
-fn a_bundle_of_before_a_recovery_is_taken_only_when_a_person_names_it() {
+fn a_snapshot_from_before_a_recovery_is_restored_only_when_it_is_named() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
-    let old = with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    let old = with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     lose_disks(&mut facts, &hosts);
     world.intent.recovered = Some(1_000_000_800);
     assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::NoSource { .. })));
-    let wish =
+    let request =
         RecoveryRequest { id: "recovery1".to_owned(), from: Some(Origin::Bundle(old)), ..RecoveryRequest::default() };
-    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     assert!(matches!(asked, Ok(Diagnosis::Lost(_))), "{asked:?}");
 }
 
 #[test]
-fn a_bundle_is_not_restored_while_a_single_host_that_does_not_answer_may_be_a_cluster_of_its_own() {
+fn a_snapshot_is_not_restored_while_a_single_unreachable_host_may_be_a_cluster_of_its_own() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
-    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     lose_disks(&mut facts, &hosts);
     let unreachable = hactl::model::facts::Unreachable { why: "it does not answer".to_owned(), hint: None };
     facts.hosts.insert(hosts[0].clone(), Err(unreachable));
@@ -314,10 +326,10 @@ fn a_bundle_is_not_restored_while_a_single_host_that_does_not_answer_may_be_a_cl
 }
 
 #[test]
-fn a_sealed_state_that_merely_differs_is_replaced_along_with_something_else_and_a_missing_one_by_itself() {
+fn an_encrypted_state_that_merely_differs_is_replaced_with_other_changes_and_a_missing_one_on_its_own() {
     let mut world = converged(Shape::Stacked(3));
     let hosts = world.with(Role::Etcd);
-    let sealed = "/var/lib/hactl/state.age";
+    let encrypted = "/var/lib/hactl/state.age";
     let written = |world: &World, facts: &Facts| {
         let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("nothing is refused");
         let state = |s: &&Step| matches!(s.action, Action::Configure { set: FileSet::State, .. });
@@ -327,7 +339,7 @@ fn a_sealed_state_that_merely_differs_is_replaced_along_with_something_else_and_
         let mut facts = world.observe();
         for host in &hosts {
             let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
-            found.files.get_mut(sealed).expect("it is there").digest = hactl::model::names::Digest::of(b"older");
+            found.files.get_mut(encrypted).expect("it is there").digest = hactl::model::names::Digest::of(b"older");
         }
         facts
     };
@@ -335,7 +347,7 @@ fn a_sealed_state_that_merely_differs_is_replaced_along_with_something_else_and_
     assert_eq!(written(&world, &older), (0, 0));
     let mut missing = world.observe();
     let found = missing.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).expect("it answers");
-    found.files.remove(sealed);
+    found.files.remove(encrypted);
     assert_eq!(written(&world, &missing), (1, 1));
     world.release(|r| r.approver += 1);
     let older = differing(&mut world);
@@ -344,7 +356,7 @@ fn a_sealed_state_that_merely_differs_is_replaced_along_with_something_else_and_
 }
 
 #[test]
-fn a_store_that_has_reached_its_quota_is_no_loss_and_whoever_leads_stands_still_last() {
+fn a_store_at_its_quota_is_no_loss_and_the_leader_is_stopped_last() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let Ok(Diagnosis::Serves { .. }) = diagnosed(&world, &facts, None) else { panic!("all is well") };
@@ -362,7 +374,7 @@ fn a_store_that_has_reached_its_quota_is_no_loss_and_whoever_leads_stands_still_
 }
 
 #[test]
-fn bare_hosts_where_members_were_do_not_make_a_minority_that_sleeps_a_majority() {
+fn bare_hosts_of_former_members_do_not_make_a_stopped_minority_a_majority() {
     let mut world = converged(Shape::Stacked(5));
     let hosts = world.with(Role::Etcd);
     for host in &hosts[2..] {
@@ -373,24 +385,24 @@ fn bare_hosts_where_members_were_do_not_make_a_minority_that_sleeps_a_majority()
     world.settle();
     let facts = world.observe();
     let found = diagnosed(&world, &facts, None);
-    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "two of five are no majority, asleep or not: {found:?}");
+    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "two of five are no majority, stopped or not: {found:?}");
 }
 
 #[test]
-fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_none_without_its_name() {
+fn a_cluster_that_is_gone_is_restored_only_from_a_snapshot_that_is_named() {
     let mut world = Shape::Stacked(3).bare();
     let mut facts = world.observe();
     let hosts = world.with(Role::Etcd);
     assert_eq!(facts.etcd, Etcd::Uninitialized);
-    let name = with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
-    // As `down` leaves it: what lies there is of a life that ended.
+    let name = with_snapshot(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    // As `down` leaves it: the data on the disks is from a cluster that was taken down.
     world.intent.taken_down_ms = Some(i64::MAX);
-    let wish = |from: Option<&str>| RecoveryRequest {
+    let request = |from: Option<&str>| RecoveryRequest {
         id: "recovery1".to_owned(),
         from: from.map(|name| Origin::Bundle(name.to_owned())),
         ..RecoveryRequest::default()
     };
-    let diagnosed = |facts: &Facts, from| diagnose(&world.desired, &world.target, facts, &world.intent, &wish(from));
+    let diagnosed = |facts: &Facts, from| diagnose(&world.desired, &world.target, facts, &world.intent, &request(from));
     assert_eq!(diagnosed(&facts, None), Ok(Diagnosis::Uninitialized));
     let found = diagnosed(&facts, Some(&name));
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("a person named it: {found:?}") };
@@ -398,11 +410,11 @@ fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_non
     assert_eq!(proposal.recovery.members.len(), 3, "all of them are bare, and all of them are members");
     let refused = diagnosed(&facts, Some("lab-9-cp1.hactl"));
     assert!(matches!(refused, Err(Refusal::NoSource { asked: Some(_), .. })), "{refused:?}");
-    // A run that was cut off before any host had anything of it goes on.
-    let wish = RecoveryRequest { begun: Some(proposal.recovery.clone()), ..wish(None) };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    // A run that was interrupted before it changed any host is resumed.
+    let request = RecoveryRequest { begun: Some(proposal.recovery.clone()), ..request(None) };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     assert!(matches!(&found, Ok(Diagnosis::Lost(again)) if again.begun), "{found:?}");
-    // A host that did not hear of the end may go on as the old cluster.
+    // A host that was not taken down may still run as the old cluster.
     facts
         .hosts
         .insert(hosts[2].clone(), Err(hactl::model::facts::Unreachable { why: "no answer".to_owned(), hint: None }));
@@ -410,21 +422,21 @@ fn where_there_is_no_cluster_any_more_a_bundle_that_is_named_is_restored_and_non
     assert!(matches!(refused, Err(Refusal::MayLive { .. })), "{refused:?}");
 }
 
-/// Changes what is thought of who signed the bundles on a host.
+/// Changes the verdict on the signatures of the snapshots on a host.
 fn judge(facts: &mut Facts, host: &HostName, authenticity: &Authenticity) {
     let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).and_then(|f| f.bundles.as_mut());
     found.into_iter().flat_map(|b| &mut b.bundles).for_each(|b| b.authenticity = authenticity.clone());
 }
 
 #[test]
-fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_go_is_told() {
+fn live_data_is_never_passed_over_for_a_snapshot_and_the_claimed_position_of_the_snapshot_is_reported() {
     let (world, mut facts, hosts) = two_sources(|_, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) = ("c".to_owned(), 4, 900, Some(800));
     });
-    let name = with_bundle(&world, &mut facts, &hosts[3], point("c", (50, 200_000), 90_000));
+    let name = with_snapshot(&world, &mut facts, &hosts[3], point("c", (50, 200_000), 90_000));
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[0].clone()));
-    let further = proposal.passed_over.as_ref().expect("a person is to know it");
+    let further = proposal.passed_over.as_ref().expect("a person must be able to see it");
     assert_eq!((further.bundle.as_ref(), further.reach, further.revision), (Some(&name), (50, 200_000), 90_000));
     assert_eq!(proposal.loss, Loss::CannotBeKnown);
     let style = hactl::report::Style { colour: false, unicode: true, width: 4000, verbosity: 0 };
@@ -434,16 +446,16 @@ fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(!text.contains("There is no newer readable data"), "{text}");
-    // A person's word is enough.
-    let wish = RecoveryRequest {
+    // Naming it is enough.
+    let request = RecoveryRequest {
         id: "recovery1".to_owned(),
         from: Some(Origin::Bundle(name.clone())),
         ..RecoveryRequest::default()
     };
-    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = asked else { panic!("a person asked for it: {asked:?}") };
     assert_eq!((&proposal.recovery.source, &proposal.passed_over), (&Origin::Bundle(name), &None));
-    // So is the same in object storage, and a file that goes no further is no news.
+    // The same holds in object storage; a snapshot that goes no further is not reported.
     let away = in_storage(&world, &hosts[3], "lab-9-z.hactl", point("c", (60, 1), 1));
     facts.hosts.get_mut(&hosts[3]).and_then(|f| f.as_mut().ok()).expect("it answers").bundles = None;
     let Ok(Diagnosis::Lost(proposal)) = with_storage(&world, &facts, vec![away], None) else { panic!("a source") };
@@ -454,33 +466,33 @@ fn data_that_lives_is_never_passed_over_for_a_file_and_how_far_the_file_says_to_
 }
 
 #[test]
-fn a_bundle_that_nobody_signed_or_that_is_forged_changes_nothing_of_a_recovery_wherever_it_lies() {
+fn an_unsigned_or_forged_snapshot_changes_nothing_in_a_recovery_wherever_it_is_stored() {
     let (world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    with_bundle(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
+    with_snapshot(&world, &mut facts, &hosts[0], point("c", (4, 700), 600));
     let Ok(Diagnosis::Lost(honest)) = diagnosed(&world, &facts, None) else { panic!("a source") };
     let far = || point("c", (99, 1_000_000), 1 << 50);
     for bad in [Authenticity::Forged("x".to_owned()), Authenticity::Unsigned, Authenticity::Unchecked] {
         let mut lied = facts.clone();
-        with_bundle(&world, &mut lied, &hosts[3], far());
+        with_snapshot(&world, &mut lied, &hosts[3], far());
         judge(&mut lied, &hosts[3], &bad);
         let mut away = in_storage(&world, &hosts[1], "lab-2-b.hactl", far());
         away.bundle.authenticity = bad.clone();
         let found = with_storage(&world, &lied, vec![away.clone()], None);
         assert_eq!(found, Ok(Diagnosis::Lost(honest.clone())), "{bad:?}: neither taken, nor counted, nor shown");
-        // Alone it is a reason, and named.
+        // If it is the only one, it is named as the reason for the refusal.
         let only = |accept_unsigned, from: Option<&str>| {
             let mut lied = lied.clone();
             lied.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).expect("it answers").bundles = None;
             let from = from.map(|name| Origin::Bundle(name.to_owned()));
-            let wish = RecoveryRequest {
+            let request = RecoveryRequest {
                 accept_unsigned,
                 away: vec![away.clone()],
                 from,
                 id: "r".to_owned(),
                 ..RecoveryRequest::default()
             };
-            diagnose(&world.desired, &world.target, &lied, &world.intent, &wish)
+            diagnose(&world.desired, &world.target, &lied, &world.intent, &request)
         };
         for from in [None, Some("lab-2-b.hactl")] {
             match &bad {
@@ -489,7 +501,7 @@ fn a_bundle_that_nobody_signed_or_that_is_forged_changes_nothing_of_a_recovery_w
                 }
                 Authenticity::Unsigned => {
                     assert!(matches!(only(false, from), Err(Refusal::Unsigned { .. })));
-                    let Ok(Diagnosis::Lost(taken)) = only(true, from) else { panic!("a person said so") };
+                    let Ok(Diagnosis::Lost(taken)) = only(true, from) else { panic!("a person accepted it") };
                     assert!(taken.sources.iter().all(|source| source.flaws == ["it is not signed"]), "{taken:?}");
                 }
                 _ => assert!(matches!(only(true, from), Err(Refusal::NoSource { .. }))),
@@ -499,13 +511,13 @@ fn a_bundle_that_nobody_signed_or_that_is_forged_changes_nothing_of_a_recovery_w
 }
 
 #[test]
-fn what_hosts_that_take_no_snapshots_say_of_theirs_is_not_heard() {
+fn snapshots_on_hosts_that_take_no_snapshots_are_ignored() {
     let (mut world, mut facts, hosts) = two_sources(|_, _| {});
     lose_disks(&mut facts, &hosts);
-    with_bundle(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
+    with_snapshot(&world, &mut facts, &hosts[3], point("c", (4, 700), 600));
     assert!(matches!(diagnosed(&world, &facts, None), Ok(Diagnosis::Lost(_))));
     let host = world.desired.hosts.iter_mut().find(|host| host.name == hosts[3]).expect("it is there");
     host.roles.retain(|role| *role != Role::Etcd);
     let found = diagnosed(&world, &facts, None);
-    assert!(matches!(found, Err(Refusal::NoSource { .. })), "it is no etcd host any more: {found:?}");
+    assert!(matches!(found, Err(Refusal::NoSource { .. })), "it is no longer an etcd host: {found:?}");
 }

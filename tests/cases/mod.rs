@@ -1,4 +1,4 @@
-//! Single situations that an operator of etcd would ask about, each with the answer that is safe.
+//! Single situations that an etcd operator would ask about, each with the safe answer.
 
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, whole};
@@ -27,11 +27,11 @@ fn changes_members(plan: &Plan) -> bool {
 }
 
 fn starts(plan: &Plan, wanted: impl Fn(&InitialClusterState) -> bool) -> usize {
-    let births = plan.steps.iter().filter_map(|s| match &s.action {
+    let states = plan.steps.iter().filter_map(|s| match &s.action {
         Action::StartMember { state, .. } => Some(state),
         _ => None,
     });
-    births.filter(|b| wanted(b)).count()
+    states.filter(|state| wanted(state)).count()
 }
 
 fn up(world: &World, facts: &Facts) -> Result<Plan, Refusal> {
@@ -39,7 +39,7 @@ fn up(world: &World, facts: &Facts) -> Result<Plan, Refusal> {
 }
 
 #[test]
-fn silence_is_never_read_as_no_cluster_yet() {
+fn unreachable_hosts_are_never_taken_for_an_uninitialized_cluster() {
     let mut world = converged(Shape::Stacked(3));
     for n in [1, 2] {
         world.wipe(&cp(n));
@@ -47,7 +47,7 @@ fn silence_is_never_read_as_no_cluster_yet() {
     world.power_off(&cp(3));
     let (answer, _) = world.plan().expect("no law is broken");
     assert!(matches!(answer, Err(Refusal::NoQuorum { .. })), "{answer:?}");
-    // Even an observation that gets it wrong founds nothing, and neither does one without the journal.
+    // A wrong observation bootstraps nothing either, with or without the journal.
     let mut lie = world.observe();
     lie.etcd = Etcd::Uninitialized;
     assert!(matches!(up(&world, &lie), Err(Refusal::NoQuorum { .. })));
@@ -68,13 +68,18 @@ fn empty_etcd_disks_under_a_control_plane_are_a_loss_even_without_a_journal() {
 }
 
 #[test]
-fn a_founding_of_a_cluster_that_was_born_is_only_woken_never_founded_again() {
+fn a_bootstrapped_cluster_is_only_started_and_never_bootstrapped_again() {
     let mut world = World::bare(3, 0);
     let plan = world.plan().expect("sound").0.expect("a plan");
-    let seal = plan.steps.iter().position(|s| matches!(s.action, Action::Seal { .. })).expect("it seals");
-    let before = Plan { steps: plan.steps[..seal].to_vec(), after: plan.after[..seal].to_vec(), ..Plan::default() };
+    let marking = plan
+        .steps
+        .iter()
+        .position(|s| matches!(s.action, Action::Seal { .. }))
+        .expect("it marks members as bootstrapped");
+    let before =
+        Plan { steps: plan.steps[..marking].to_vec(), after: plan.after[..marking].to_vec(), ..Plan::default() };
     assert!(matches!(world.run(&before, &Script::default()), Ok(Ended::Done(_))));
-    assert!(world.intent.bootstrapped, "the birth is in the journal before any disk is sealed");
+    assert!(world.intent.bootstrapped, "the journal records the bootstrap before any disk is marked as bootstrapped");
     for n in 1..=3 {
         world.unit_stopped(&cp(n), &make::unit("etcd.service"), false);
     }
@@ -106,7 +111,7 @@ fn a_host_that_says_nothing_about_etcd_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_birth_that_the_journal_missed_is_recorded_before_any_api_server_writes() {
+fn a_bootstrap_that_the_journal_missed_is_recorded_before_any_api_server_writes() {
     let mut world = converged(Shape::Stacked(3));
     world.intent.bootstrapped = false;
     world.release(|r| r.manifests += 1);
@@ -127,7 +132,7 @@ fn a_learner_in_flight_is_finished_before_another_host_joins() {
     for n in [1, 4] {
         world.wipe(&cp(n));
     }
-    // cp4 had come as far as being listed when hactl was killed.
+    // cp4 was already in the member list when hactl was killed.
     let peer = make::control_host(4).peer_url();
     assert_eq!(world.force(&Action::RemoveMember { peer: peer.clone() }), Ok(()));
     assert_eq!(world.force(&Action::AddLearner { peer }), Ok(()));
@@ -136,14 +141,14 @@ fn a_learner_in_flight_is_finished_before_another_host_joins() {
 }
 
 #[test]
-fn a_learner_whose_host_is_away_gives_way_to_a_host_that_is_there() {
+fn a_learner_on_an_unreachable_host_is_removed_when_another_host_has_to_join() {
     let mut world = converged(Shape::Stacked(5));
     world.wipe(&cp(4));
     let peer = make::control_host(4).peer_url();
     assert_eq!(world.force(&Action::RemoveMember { peer: peer.clone() }), Ok(()));
     assert_eq!(world.force(&Action::AddLearner { peer }), Ok(()));
     world.power_off(&cp(4));
-    assert!(!changes_members(&world.plan().expect("sound").0.expect("a plan")), "nobody waits behind it");
+    assert!(!changes_members(&world.plan().expect("sound").0.expect("a plan")), "no other host has to join");
     world.wipe(&cp(1));
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
     world.power_on(&cp(4));
@@ -179,7 +184,7 @@ fn two_clusters_that_both_answer_are_refused() {
 }
 
 #[test]
-fn new_addresses_of_living_members_are_taken_up_one_after_the_other_and_no_data_is_touched() {
+fn new_addresses_of_living_members_are_applied_one_after_the_other_and_no_data_is_touched() {
     let mut world = converged(Shape::Stacked(3));
     world.rehost(|d| {
         for host in &mut d.hosts {
@@ -200,7 +205,7 @@ fn new_addresses_of_living_members_are_taken_up_one_after_the_other_and_no_data_
 }
 
 #[test]
-fn members_silenced_by_their_certificates_get_new_ones() {
+fn members_with_expired_certificates_get_new_ones() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let evidence = Vec::new();
@@ -216,14 +221,14 @@ fn members_silenced_by_their_certificates_get_new_ones() {
     assert_eq!(certified, 4, "three members and a worker");
     let proof = plan.steps.last().expect("steps");
     assert_eq!(proof.action, Action::ProveQuorum);
-    assert!(plan.horizon.is_some(), "the rest shows afterwards");
+    assert!(plan.horizon.is_some(), "the rest is planned afterwards");
     assert_eq!(starts(&plan, |_| true), 0, "a member that runs is not restarted without a quorum");
 }
 
 #[test]
-fn a_new_data_directory_moves_one_member_after_the_other() {
+fn a_changed_data_directory_moves_one_member_after_the_other() {
     let mut world = converged(Shape::Stacked(3));
-    // What a changed dataDir looks like: every member runs and is healthy, and the new directory is empty.
+    // With a changed dataDir, every member runs and is healthy, and the new directory is empty.
     let mut facts = world.observe();
     for host in facts.hosts.values_mut().flatten() {
         if let Some(etcd) = &mut host.etcd {
@@ -233,11 +238,11 @@ fn a_new_data_directory_moves_one_member_after_the_other() {
     let plan = up(&world, &facts).expect("a plan");
     let healthy: Vec<usize> = plan.forecast.iter().flatten().map(|m| m.voters() - m.healthy()).collect();
     assert!(healthy.iter().all(|missing| *missing == 0));
-    assert!(plan.forecast.iter().flatten().all(|m| m.voters() >= 2), "never more than one member is out");
+    assert!(plan.forecast.iter().flatten().all(|m| m.voters() >= 2), "never more than one member is removed");
 }
 
 #[test]
-fn a_firewall_that_lets_in_too_little_or_too_much_is_mended_on_its_host_and_disturbs_nothing() {
+fn a_firewall_with_missing_or_excess_rules_is_fixed_on_its_host_and_disturbs_nothing() {
     let mut world = converged(Shape::Stacked(3));
     let opening = |last: u8| Opening::from_address([10, 88, 0, last].into(), Way::Tcp(2380));
     let target = world.target.hosts.get_mut(&cp(1)).expect("a host");
@@ -252,14 +257,14 @@ fn a_firewall_that_lets_in_too_little_or_too_much_is_mended_on_its_host_and_dist
     assert_eq!(planned(&[12, 13]), []);
     let steps = planned(&[13, 14]);
     let [step] = steps.as_slice() else { panic!("one step: {steps:?}") };
-    let told = step.action.to_string();
-    assert!(told.contains("open in ufw: 2380/tcp from 10.88.0.12"), "{told}");
-    assert!(told.contains("close in ufw: 2380/tcp from 10.88.0.14"), "{told}");
+    let text = step.action.to_string();
+    assert!(text.contains("open in ufw: 2380/tcp from 10.88.0.12"), "{text}");
+    assert!(text.contains("close in ufw: 2380/tcp from 10.88.0.14"), "{text}");
     assert_eq!(step.impact(), Impact::None);
 }
 
 #[test]
-fn a_member_is_not_restarted_while_the_others_cannot_carry_the_cluster() {
+fn a_member_is_not_restarted_while_the_others_have_no_quorum() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(3));
     world.release(|r| r.etcd += 1);
@@ -288,7 +293,7 @@ fn a_rolling_restart_ends_with_the_leader() {
 }
 
 #[test]
-fn down_leaves_data_aside_and_bare_hosts_behind_and_then_nothing_to_do() {
+fn down_archives_data_leaves_bare_hosts_and_then_has_nothing_to_do() {
     for delete in [false, true] {
         let mut world = converged(Shape::Stacked(3));
         world.down_wipe = true;

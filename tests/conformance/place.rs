@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// Nothing here takes long; what does not come by then never comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two looks at a condition.
 const AGAIN: Duration = Duration::from_millis(1);
 /// etcd's data.
@@ -53,7 +53,7 @@ impl Session {
     /// The answer to the request sent last.
     async fn answer(&mut self) -> Result<Reply, Fault> {
         loop {
-            let frame = timeout(PATIENCE, read_frame(&mut self.from)).await.expect("an answer in time");
+            let frame = timeout(TIMEOUT, read_frame(&mut self.from)).await.expect("an answer in time");
             let Some(Frame::Json(text)) = frame.expect("whole frames") else { panic!("the session ended") };
             match serde_json::from_slice(&text).expect("a response") {
                 Response::Heartbeat { .. } => {}
@@ -69,7 +69,7 @@ impl Session {
         let Self { mut from, mut to, serving, .. } = self;
         to.shutdown().await.expect("the stream can be closed");
         let draining = tokio::spawn(async move { while let Ok(Some(_)) = read_frame(&mut from).await {} });
-        let ended = timeout(PATIENCE, serving).await.expect("a session ends with its stream");
+        let ended = timeout(TIMEOUT, serving).await.expect("a session ends with its stream");
         assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
         draining.abort();
     }
@@ -159,7 +159,7 @@ impl Place {
                 }
             }
         };
-        timeout(PATIENCE, offering).await.expect("a delivery that was cut off ends")
+        timeout(TIMEOUT, offering).await.expect("a delivery that was cut off ends")
     }
 
     /// Sends all that was wanted and waits for what becomes of it.
@@ -182,7 +182,7 @@ impl Place {
                 sleep(AGAIN).await;
             }
         };
-        timeout(PATIENCE, arrived).await.expect("the pieces reach the disk");
+        timeout(TIMEOUT, arrived).await.expect("the pieces reach the disk");
         self.next_run().await;
     }
 
@@ -222,7 +222,7 @@ impl Place {
                 sleep(AGAIN).await;
             }
         };
-        timeout(PATIENCE, passing).await.expect("time passes");
+        timeout(TIMEOUT, passing).await.expect("time passes");
     }
 }
 

@@ -82,7 +82,7 @@ impl Both {
                 same(&sim, &real, FaultKind::BadRequest)
             }
             Act::MoveAsideUnderEtcd => {
-                let sim = self.happen(&[Effect::DataAside(host())]);
+                let sim = self.happen(&[Effect::DataArchived(host())]);
                 let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }

@@ -1,4 +1,4 @@
-//! Bundles as one file: whole, cut, tampered with, twice, side by side.
+//! Bundles as one file: whole, truncated, tampered with, imported twice, beside another one.
 
 use crate::shelf::{VERSION, World, noise};
 use hactl::component::{Bundle, BundleError, Carried, CarryError, export, import, list, verify};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// One bundle for all tests of this file, as a file.
+/// One exported bundle for all tests of this module.
 fn exported() -> &'static (Vec<u8>, String) {
     static FILE: OnceLock<(Vec<u8>, String)> = OnceLock::new();
     FILE.get_or_init(|| {
@@ -32,7 +32,7 @@ fn refused(store: &Path, file: &[u8]) -> CarryError {
 }
 
 #[test]
-fn a_bundle_arrives_as_it_left_and_a_second_time_takes_nothing() {
+fn a_bundle_is_imported_as_it_was_exported_and_a_second_import_takes_nothing() {
     let (file, identity) = exported();
     let dir = tempfile::tempdir().unwrap();
     let first = take(dir.path(), file).unwrap();
@@ -43,11 +43,11 @@ fn a_bundle_arrives_as_it_left_and_a_second_time_takes_nothing() {
     assert_eq!((second.taken, second.there), (0, 22));
     let mut again = Vec::new();
     export(&Bundle::open(dir.path(), VERSION).unwrap(), &mut again, &|_, _| {}).unwrap();
-    assert!(again == *file, "what is exported there is the same file");
+    assert!(again == *file, "its export is the same file");
 }
 
 #[test]
-fn other_programs_can_look_into_the_file() {
+fn the_file_is_a_tar_with_its_format_first_and_a_checksum_last() {
     let (file, _) = exported();
     let mut tar = tar::Archive::new(file.as_slice());
     let names: Vec<String> =
@@ -57,26 +57,26 @@ fn other_programs_can_look_into_the_file() {
 }
 
 #[test]
-fn a_file_that_is_cut_is_refused_wherever_it_ends_and_the_next_one_goes_on() {
+fn a_truncated_file_is_refused_wherever_it_ends_and_the_next_import_keeps_whole_blobs() {
     let (file, _) = exported();
     let dir = tempfile::tempdir().unwrap();
     for end in [1, 511, 512, 700, 5000, file.len() / 2, file.len() - 1500, file.len() - 1] {
         let error = refused(dir.path(), &file[..end]);
         assert!(matches!(error, CarryError::CutShort { at, .. } if at == end as u64), "{end}: {error}");
-        assert!(list(dir.path()).unwrap().is_empty(), "nothing is visible of a bundle that did not end");
+        assert!(list(dir.path()).unwrap().is_empty(), "a truncated bundle is not listed");
     }
     let last = take(dir.path(), file).unwrap();
-    assert!(last.there > 10, "what was whole is not taken twice: {last:?}");
+    assert!(last.there > 10, "whole blobs are not taken twice: {last:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn one_changed_bit_anywhere_is_refused_and_nothing_of_it_is_visible(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+    fn a_file_with_one_flipped_bit_is_refused_and_not_listed(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let (file, _) = exported();
         let dir = tempfile::tempdir().unwrap();
-        // The zeros that end a tar carry nothing.
+        // The zeros at the end of a tar are not significant.
         let at = at.index(file.len() - 1024);
         let mut bad = file.clone();
         bad[at] ^= 1 << bit;
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_else_is_no_bundle(content in prop::collection::vec(any::<u8>(), 0..4000)) {
+    fn arbitrary_content_is_refused(content in prop::collection::vec(any::<u8>(), 0..4000)) {
         let dir = tempfile::tempdir().unwrap();
         let error = refused(dir.path(), &content);
         prop_assert!(matches!(error, CarryError::NotABundle { .. } | CarryError::CutShort { .. }), "{error}");
@@ -98,7 +98,7 @@ proptest! {
 }
 
 #[test]
-fn a_blob_that_is_damaged_in_the_store_is_taken_from_the_file() {
+fn an_import_replaces_a_damaged_blob_in_the_store() {
     let (file, _) = exported();
     let dir = tempfile::tempdir().unwrap();
     let first = take(dir.path(), file).unwrap();
@@ -109,7 +109,7 @@ fn a_blob_that_is_damaged_in_the_store_is_taken_from_the_file() {
 }
 
 #[test]
-fn content_that_lies_there_compressed_otherwise_stays_as_it_is() {
+fn an_import_keeps_a_blob_that_is_compressed_differently() {
     let (file, identity) = exported();
     let dir = tempfile::tempdir().unwrap();
     let first = take(dir.path(), file).unwrap();
@@ -141,7 +141,7 @@ fn another_bundle_of_the_same_version_is_replaced_only_on_request() {
 }
 
 #[test]
-fn an_identity_that_was_expected_is_checked_before_anything_is_taken() {
+fn an_expected_identity_is_checked_before_any_blob_is_stored() {
     let (file, identity) = exported();
     let dir = tempfile::tempdir().unwrap();
     let wrong =

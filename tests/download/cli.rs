@@ -1,4 +1,4 @@
-//! The commands as a person or a script uses them: words, exit codes, proxies, certificates, pipes, interrupts.
+//! The commands as a person or a script uses them: output, exit codes, proxies, certificates, pipes, interrupts.
 
 use crate::server::{Quirk, Server};
 use crate::shelf::{VERSION, World, noise};
@@ -45,7 +45,7 @@ fn objects(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn a_build_says_what_came_from_where_and_verify_finds_all_of_it() {
+fn build_reports_its_sources_and_verify_finds_all_files() {
     let world = World::new();
     let done = hactl(&world.store(), &strs(&fetch(&world, &[]))).output().unwrap();
     assert_eq!(done.status.code(), Some(0), "{}", all(&done));
@@ -57,7 +57,7 @@ fn a_build_says_what_came_from_where_and_verify_finds_all_of_it() {
 }
 
 #[test]
-fn for_programs_there_is_one_object_a_line_and_nothing_else() {
+fn json_output_is_one_object_a_line_and_nothing_else() {
     let world = World::new();
     let done = hactl(&world.store(), &strs(&fetch(&world, &["-o", "json"]))).output().unwrap();
     let objects = objects(&done);
@@ -67,7 +67,7 @@ fn for_programs_there_is_one_object_a_line_and_nothing_else() {
 }
 
 #[test]
-fn a_dry_run_lists_every_place_and_asks_none() {
+fn a_dry_run_lists_every_source_and_sends_no_request() {
     let world = World::new();
     let done = hactl(&world.store(), &strs(&fetch(&world, &["--dry-run"]))).output().unwrap();
     let text = out(&done);
@@ -92,11 +92,11 @@ fn a_dry_run_lists_every_place_and_asks_none() {
     assert!(!world.store().exists());
 }
 
-/// A code, what breaks, the exit code, what is said.
+/// A code, the fault, the exit code, and words of the error.
 type Case = (&'static str, fn(&World), i32, &'static [&'static str]);
 
 #[test]
-fn every_failure_has_its_exit_code_its_place_and_a_way_on() {
+fn each_failure_has_its_exit_code_its_url_and_a_hint() {
     let cases: [Case; 4] = [
         (
             "checksum",
@@ -131,7 +131,7 @@ fn every_failure_has_its_exit_code_its_place_and_a_way_on() {
 }
 
 #[test]
-fn a_moved_digest_is_refused_with_exit_3() {
+fn a_changed_digest_is_refused_with_exit_3() {
     let world = World::new();
     hactl(&world.store(), &strs(&fetch(&world, &[]))).output().unwrap();
     std::fs::remove_dir_all(world.store().join("blobs")).unwrap();
@@ -158,7 +158,7 @@ fn wrong_flags_are_usage_errors() {
 }
 
 #[test]
-fn without_anything_built_or_named_both_ways_to_a_bundle_are_told() {
+fn build_without_components_names_both_flags_for_a_source() {
     let home = tempfile::tempdir().unwrap();
     let done = hactl(home.path(), &["build"]).env("XDG_CACHE_HOME", home.path()).output().unwrap();
     let text = all(&done);
@@ -178,7 +178,7 @@ fn wait(child: &mut Child, what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_interrupt_keeps_what_came_and_the_next_run_goes_on_there() {
+fn an_interrupted_download_is_kept_and_the_next_run_resumes_it() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Stall(70_000, 1));
     let mut child = hactl(&world.store(), &strs(&fetch(&world, &[]))).spawn().unwrap();
@@ -196,9 +196,9 @@ fn an_interrupt_keeps_what_came_and_the_next_run_goes_on_there() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_asked_and_its_exceptions_are_not() {
+fn requests_use_the_proxy_of_the_environment_except_for_no_proxy() {
     let world = World::new();
-    // Names that only the proxy knows.
+    // A name that only the proxy knows.
     let through: Vec<String> = world
         .mirrors()
         .iter()
@@ -220,7 +220,7 @@ fn a_proxy_of_the_environment_is_asked_and_its_exceptions_are_not() {
     assert!(done.status.success(), "{}", all(&done));
 }
 
-/// A server with a certificate that nobody vouches for, and the certificate.
+/// A server with a self-signed certificate, and the certificate.
 fn secure() -> (Server, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let cert = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -236,7 +236,7 @@ fn secure() -> (Server, String) {
 }
 
 #[test]
-fn a_certificate_is_trusted_only_when_this_machine_does_and_tls_is_never_left() {
+fn an_untrusted_certificate_and_a_redirect_from_https_to_http_are_refused() {
     let world = World::new();
     let (secure, pem) = secure();
     for end in [KUBELET.to_owned(), format!("{KUBELET}.sha256")] {
@@ -252,8 +252,8 @@ fn a_certificate_is_trusted_only_when_this_machine_does_and_tls_is_never_left() 
         "{text}"
     );
 
-    // Trusted, all of kubelet comes; what is missing on the secure server then ends the run.
-    let file = world.root().join("authority.pem");
+    // With trust, kubelet is downloaded; the run ends at the first file that the secure server lacks.
+    let file = world.root().join("ca.pem");
     std::fs::write(&file, pem).unwrap();
     let trusted = hactl(&world.store(), &strs(&arguments)).env("SSL_CERT_FILE", &file).output().unwrap();
     let text = all(&trusted);
@@ -277,7 +277,7 @@ fn a_certificate_is_trusted_only_when_this_machine_does_and_tls_is_never_left() 
 }
 
 #[test]
-fn a_bundle_goes_through_a_pipe_from_one_store_to_another() {
+fn a_bundle_is_piped_from_one_store_into_another() {
     let world = World::new();
     assert!(hactl(&world.store(), &strs(&fetch(&world, &[]))).output().unwrap().status.success());
     let other = world.root().join("other");
@@ -291,11 +291,11 @@ fn a_bundle_goes_through_a_pipe_from_one_store_to_another() {
         objects(&listed)[0]["identity"].as_str().unwrap().to_owned()
     };
     assert_eq!(identity(&other), identity(&world.store()));
-    assert!(all(&sends).contains(&identity(&other)), "both sides say the same: {}", all(&sends));
+    assert!(all(&sends).contains(&identity(&other)), "both sides report the same identity: {}", all(&sends));
 }
 
 #[test]
-fn a_file_is_written_whole_and_a_cut_one_is_refused_in_words() {
+fn an_export_is_written_whole_and_a_truncated_or_changed_file_is_refused() {
     let world = World::new();
     assert!(hactl(&world.store(), &strs(&fetch(&world, &[]))).output().unwrap().status.success());
     let file = world.root().join("k8s.hactl");

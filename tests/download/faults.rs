@@ -1,4 +1,4 @@
-//! What can go wrong between a publisher and the store, and what becomes of it.
+//! Faults between a publisher and the store, and how a download handles them.
 
 use crate::server::{Quirk, Server};
 use crate::shelf::{World, build, download, noise, sha256};
@@ -15,7 +15,7 @@ fn fetch(error: BundleError) -> FetchError {
 }
 
 #[test]
-fn a_connection_that_is_cut_goes_on_at_that_byte_of_the_same_file() {
+fn a_download_that_is_cut_off_resumes_at_that_byte() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Cut(50_000, 2));
     let got = world.build();
@@ -27,7 +27,7 @@ fn a_connection_that_is_cut_goes_on_at_that_byte_of_the_same_file() {
 }
 
 #[test]
-fn cut_again_and_again_it_ends_as_long_as_something_new_comes_each_time() {
+fn a_download_that_is_cut_off_repeatedly_completes_while_it_makes_progress() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Cut(10_000, 14));
     world.build();
@@ -35,7 +35,7 @@ fn cut_again_and_again_it_ends_as_long_as_something_new_comes_each_time() {
 }
 
 #[test]
-fn a_server_that_knows_no_ranges_is_asked_for_the_whole_and_only_so_often() {
+fn a_server_without_ranges_is_asked_for_the_whole_file_a_limited_number_of_times() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::NoRanges);
     world.server.quirk(KUBELET, Quirk::Cut(50_000, 1));
@@ -46,11 +46,11 @@ fn a_server_that_knows_no_ranges_is_asked_for_the_whole_and_only_so_often() {
     let error = fetch(world.refusal());
     assert!(matches!(error, FetchError::Cut { attempts: 3, have: 50_000, of: Some(150_000), .. }), "{error}");
     assert_eq!(world.server.asked_for(KUBELET).len(), 3);
-    assert!(world.parts().contains(&50_000), "what came is kept");
+    assert!(world.parts().contains(&50_000), "received data is kept");
 }
 
 #[test]
-fn a_server_that_stops_sending_is_left_after_a_while_and_the_next_run_goes_on() {
+fn a_stalled_download_times_out_and_the_next_run_resumes_it() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::NoRanges);
     world.server.quirk(KUBELET, Quirk::Stall(60_000, 100));
@@ -65,7 +65,7 @@ fn a_server_that_stops_sending_is_left_after_a_while_and_the_next_run_goes_on() 
 }
 
 #[test]
-fn wrong_bytes_are_refused_by_both_names_and_nothing_of_them_is_kept() {
+fn a_wrong_checksum_is_refused_with_both_urls_and_nothing_is_locked() {
     let world = World::new();
     world.server.put(KUBELET, noise("something else", 150_000));
     let error = fetch(world.refusal());
@@ -86,7 +86,7 @@ fn wrong_bytes_are_refused_by_both_names_and_nothing_of_them_is_kept() {
 }
 
 #[test]
-fn a_part_of_another_file_is_noticed_at_the_end_and_fetched_again_in_one_piece() {
+fn a_corrupt_partial_file_is_found_at_the_end_and_fetched_again_whole() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Cut(50_000, 100));
     world.server.quirk(KUBELET, Quirk::NoRanges);
@@ -118,14 +118,11 @@ fn a_file_that_changed_between_two_attempts_is_fetched_from_its_beginning() {
     world.server.asked();
     world.build();
     let asked = world.server.asked_for(KUBELET);
-    assert!(
-        asked.len() == 1 && asked[0].if_range.is_some(),
-        "the tag is another one, so the whole was sent: {asked:?}"
-    );
+    assert!(asked.len() == 1 && asked[0].if_range.is_some(), "the ETag differs, so the whole file is sent: {asked:?}");
 }
 
 #[test]
-fn a_server_that_is_not_well_is_asked_again_and_its_status_told_if_it_stays_so() {
+fn a_server_error_is_retried_and_reported_if_it_persists() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Status(503, 2));
     assert!(world.build().again.iter().any(|a| a.contains("503")));
@@ -136,7 +133,7 @@ fn a_server_that_is_not_well_is_asked_again_and_its_status_told_if_it_stays_so()
 }
 
 #[test]
-fn what_is_not_there_is_named_with_its_version_and_asked_for_once() {
+fn a_missing_file_is_named_with_its_version_and_requested_once() {
     let world = World::new();
     world.server.state().files.remove(KUBELET);
     let error = fetch(world.refusal());
@@ -148,7 +145,7 @@ fn what_is_not_there_is_named_with_its_version_and_asked_for_once() {
 }
 
 #[test]
-fn a_server_that_asks_who_we_are_is_told_as_such() {
+fn a_server_that_denies_access_is_reported_as_such() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Status(403, 100));
     let error = fetch(world.refusal());
@@ -156,7 +153,7 @@ fn a_server_that_asks_who_we_are_is_told_as_such() {
 }
 
 #[test]
-fn a_checksum_that_is_not_one_is_shown_for_what_it_is() {
+fn an_invalid_checksum_file_is_reported_as_such() {
     let world = World::new();
     world.server.put(&format!("{KUBELET}.sha256"), "<html>please log in</html>");
     let error = fetch(world.refusal());
@@ -179,7 +176,7 @@ fn an_archive_without_its_program_is_refused() {
 }
 
 #[test]
-fn a_file_that_announces_more_than_can_be_is_not_begun() {
+fn a_file_with_an_excessive_content_length_is_refused() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Claims(1 << 40));
     let error = fetch(world.refusal());
@@ -187,19 +184,19 @@ fn a_file_that_announces_more_than_can_be_is_not_begun() {
 }
 
 #[test]
-fn a_publisher_that_says_something_else_later_is_refused_with_both_digests_and_the_file_that_knows() {
+fn a_digest_that_a_publisher_changes_is_refused_with_both_digests_and_the_lock_file() {
     let world = World::new();
     let first = world.build();
     let (old, other) = (sha256(&crate::shelf::program("kubelet amd64")), noise("a second release", 150_000));
     world.server.put(&format!("{KUBELET}.sha256"), sha256(&other));
     world.server.put(KUBELET, other.clone());
-    assert_eq!(world.build().lock, first.lock, "what is in the store needs nobody's word");
+    assert_eq!(world.build().lock, first.lock, "content in the store is not checked with the publisher again");
     std::fs::remove_dir_all(world.store().join("blobs")).unwrap();
     let error = fetch(world.refusal());
     let FetchError::Moved { locked, published, lock, .. } = &error else { panic!("{error}") };
     assert_eq!((locked, published), (&old, &sha256(&other)));
     assert_eq!(*lock, world.store().join("sources.lock.json"));
-    // Whoever knows that the new one is right takes the source out.
+    // A person who knows that the new digest is right removes the source from the lock file.
     let text = std::fs::read_to_string(lock).unwrap();
     let mut content: serde_json::Value = serde_json::from_str(&text).unwrap();
     content["sources"].as_object_mut().unwrap().retain(|source, _| !source.ends_with("/kubelet"));
@@ -209,7 +206,7 @@ fn a_publisher_that_says_something_else_later_is_refused_with_both_digests_and_t
 }
 
 #[test]
-fn a_lock_file_that_is_kept_elsewhere_holds_another_store_to_the_same_digests() {
+fn a_lock_file_outside_the_store_binds_another_store_to_the_same_digests() {
     let world = World::new();
     let kept = world.root().join("sources.lock.json");
     let order = Order { lock: Some(kept.clone()), ..world.order() };
@@ -221,7 +218,7 @@ fn a_lock_file_that_is_kept_elsewhere_holds_another_store_to_the_same_digests() 
 }
 
 #[test]
-fn a_run_that_is_dropped_leaves_its_parts_to_the_next() {
+fn a_dropped_download_is_resumed_by_the_next_run() {
     let world = World::new();
     world.server.quirk(KUBELET, Quirk::Stall(70_000, 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -248,7 +245,7 @@ fn a_run_that_is_dropped_leaves_its_parts_to_the_next() {
 }
 
 #[test]
-fn a_redirect_is_followed_as_publishers_send_on_to_their_stores() {
+fn a_redirect_to_another_server_is_followed() {
     let world = World::new();
     let content = world.server.state().files.remove(KUBELET).unwrap();
     let elsewhere = Server::start();
@@ -258,7 +255,7 @@ fn a_redirect_is_followed_as_publishers_send_on_to_their_stores() {
 }
 
 #[test]
-fn nobody_there_and_a_name_that_nobody_knows_are_two_things() {
+fn a_refused_connection_and_an_unknown_name_are_different_errors() {
     let world = World::new();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let order = |place: &str| {
@@ -269,14 +266,14 @@ fn nobody_there_and_a_name_that_nobody_knows_are_two_things() {
     let error = fetch(build(&world.store(), &order(&free.to_string())).map(|_| ()).unwrap_err());
     assert!(matches!(error, FetchError::Unreachable { attempts: 3, .. }), "{error}");
     let mut unknown = order("no-such-host.invalid");
-    // A resolver may take its time to say that it does not know.
+    // A resolver may take long to report an unknown name.
     unknown.timeout.silence = Duration::from_secs(30);
     let error = fetch(build(&world.store(), &unknown).map(|_| ()).unwrap_err());
     assert!(matches!(error, FetchError::Name { .. }), "{error}");
 }
 
 #[test]
-fn a_part_is_shown_in_the_prospect_once_its_digest_is_locked() {
+fn a_partial_download_is_shown_in_the_prospect_once_its_digest_is_locked() {
     let world = World::new();
     world.build();
     std::fs::remove_dir_all(world.store().join("blobs")).unwrap();

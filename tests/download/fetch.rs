@@ -1,4 +1,4 @@
-//! What a download comes to when all goes well, and when it is done again.
+//! Downloads that succeed, and downloads that are repeated.
 
 use crate::shelf::{VERSION, World, archive, build, download, program, sha256};
 use hactl::component::{self, Arch, Bundle, Kind, Lock, Order, Standing, prospect, verify};
@@ -12,7 +12,7 @@ fn content(world: &World, lock: &Lock, name: &str, kind: Kind) -> Vec<u8> {
 }
 
 #[test]
-fn a_bundle_is_made_of_what_the_publishers_have_and_verifies() {
+fn a_bundle_from_the_publishers_has_all_components_and_verifies() {
     let world = World::new();
     let got = world.build();
     assert_eq!(got.lock.components.len(), 22);
@@ -47,12 +47,12 @@ fn a_bundle_is_made_of_what_the_publishers_have_and_verifies() {
     );
     assert!(
         fs::read_dir(world.store().join("downloads")).unwrap().next().is_none(),
-        "what is in the store is not kept twice"
+        "content in the store is not kept twice"
     );
 }
 
 #[test]
-fn the_same_programs_from_a_directory_make_the_same_blobs() {
+fn the_same_components_from_a_directory_make_the_same_lock() {
     let world = World::new();
     let got = world.build();
     let dist = world.root().join("dist");
@@ -76,7 +76,7 @@ fn the_same_programs_from_a_directory_make_the_same_blobs() {
 }
 
 #[test]
-fn done_again_it_asks_nobody_and_changes_nothing() {
+fn a_second_build_sends_no_request_and_changes_nothing() {
     let world = World::new();
     let first = world.build();
     assert!(first.sources.iter().all(|s| s.fetched) && first.sources.len() == 14, "{:?}", first.sources);
@@ -88,7 +88,7 @@ fn done_again_it_asks_nobody_and_changes_nothing() {
 }
 
 #[test]
-fn a_blob_that_was_lost_is_fetched_again_and_nothing_else() {
+fn only_a_lost_blob_is_fetched_again() {
     let world = World::new();
     let first = world.build();
     let runc = first.lock.components.iter().find(|c| c.name == "runc").unwrap();
@@ -112,7 +112,7 @@ fn layers_that_images_share_are_fetched_once() {
 }
 
 #[test]
-fn a_bundle_may_hold_both_architectures_and_says_which_file_is_for_which() {
+fn a_bundle_can_contain_both_architectures() {
     let world = World::new();
     let order = Order { architectures: vec![Arch::Amd64, Arch::Arm64], ..world.order() };
     let lock = build(&world.store(), &order).unwrap().lock;
@@ -125,7 +125,7 @@ fn a_bundle_may_hold_both_architectures_and_says_which_file_is_for_which() {
 }
 
 #[test]
-fn another_version_of_a_component_can_be_chosen_and_unknown_ones_are_refused_before_anybody_is_asked() {
+fn another_component_version_can_be_chosen_and_invalid_ones_are_refused_without_a_request() {
     let world = World::new();
     let release = "/github/etcd-io/etcd/releases/download/v3.6.15";
     let content = archive(
@@ -157,7 +157,7 @@ fn another_version_of_a_component_can_be_chosen_and_unknown_ones_are_refused_bef
 }
 
 #[test]
-fn the_prospect_names_every_source_and_how_much_of_it_is_here() {
+fn the_prospect_names_every_source_and_its_state() {
     let world = World::new();
     let before = prospect(&world.store(), &world.order()).unwrap();
     assert_eq!(before.len(), 14);
@@ -165,14 +165,14 @@ fn the_prospect_names_every_source_and_how_much_of_it_is_here() {
     let etcd = before.iter().find(|p| p.source.contains("etcd-io")).unwrap();
     assert_eq!(etcd.components, ["etcd 3.6.16", "etcdctl 3.6.16", "etcdutl 3.6.16"]);
     assert!(etcd.asked.starts_with(&world.server.url()) && etcd.source.starts_with("https://github.com/"));
-    assert_eq!(world.server.asked(), [], "nobody is asked");
+    assert_eq!(world.server.asked(), [], "no request is sent");
     world.build();
     let after = prospect(&world.store(), &world.order()).unwrap();
     assert!(after.iter().all(|p| p.standing == Standing::Packed && p.size.is_some() && p.locked.is_some()));
 }
 
 #[test]
-fn two_downloads_into_one_store_do_not_write_the_same_parts() {
+fn a_second_download_into_the_same_store_is_refused_while_the_first_one_runs() {
     let world = World::new();
     let (first, _) = download(&world.store(), &world.order());
     let first = first.unwrap();
@@ -183,7 +183,7 @@ fn two_downloads_into_one_store_do_not_write_the_same_parts() {
 }
 
 #[test]
-fn the_versions_are_the_pins_that_components_are_built_from() {
+fn the_default_versions_are_those_that_the_components_are_built_from() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("components");
     let pinned = |folder: &str, module: &str| {
         let text = fs::read_to_string(root.join(folder).join("go.mod")).unwrap();

@@ -1,4 +1,4 @@
-//! Images: tokens, architectures, tags that move, archives that containerd takes.
+//! Images: tokens, architectures, tags that move, archives that containerd imports.
 
 use crate::server::Quirk;
 use crate::shelf::{VERSION, World, build, noise, sha256};
@@ -15,7 +15,7 @@ fn fetch(error: BundleError) -> FetchError {
     }
 }
 
-/// The entries of an image as it lies in the store.
+/// The entries of an image's archive in the store.
 fn entries(world: &World, name: &str) -> Vec<(String, Vec<u8>)> {
     let bundle = Bundle::open(&world.store(), VERSION).unwrap();
     let component = bundle.lock().components.iter().find(|c| c.name == name && c.kind == Kind::Image).unwrap();
@@ -32,7 +32,7 @@ fn entries(world: &World, name: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn an_image_lies_in_the_store_as_an_archive_with_the_publishers_own_manifest_and_layers() {
+fn an_image_is_stored_as_an_archive_with_the_publishers_manifest_and_layers() {
     let world = World::new();
     world.build();
     let all = entries(&world, "pause");
@@ -58,7 +58,7 @@ fn an_image_lies_in_the_store_as_an_archive_with_the_publishers_own_manifest_and
 }
 
 #[test]
-fn a_registry_that_wants_a_token_of_everybody_gets_one() {
+fn a_registry_that_requires_a_token_gets_one() {
     let world = World::new();
     world.server.state().token = Some("for-everybody".into());
     world.build();
@@ -70,7 +70,7 @@ fn a_registry_that_wants_a_token_of_everybody_gets_one() {
 }
 
 #[test]
-fn a_registry_that_gives_no_token_is_told_as_such() {
+fn a_registry_that_denies_a_token_is_reported_as_such() {
     let world = World::new();
     {
         let mut state = world.server.state();
@@ -85,7 +85,7 @@ fn a_registry_that_gives_no_token_is_told_as_such() {
 }
 
 #[test]
-fn a_tag_that_is_not_there_is_named() {
+fn a_missing_tag_is_named() {
     let world = World::new();
     world.server.state().files.remove(PAUSE);
     let error = fetch(world.refusal());
@@ -106,7 +106,7 @@ fn a_tag_that_moved_is_refused_with_both_digests() {
 }
 
 #[test]
-fn an_architecture_that_is_not_published_is_refused_with_those_that_are() {
+fn an_unpublished_architecture_is_refused_with_the_published_ones() {
     let world = World::new();
     world.publish_image("pause", "3.10.1", &["arm64"]);
     let error = fetch(world.refusal());
@@ -116,10 +116,10 @@ fn an_architecture_that_is_not_published_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn a_tag_that_names_one_manifest_is_taken_only_for_its_own_architecture() {
+fn a_tag_without_an_index_is_accepted_only_for_its_own_architecture() {
     let world = World::new();
     world.publish_image("pause", "3.10.1", &["arm64"]);
-    // The tag leads to the manifest itself, without an index.
+    // The tag points to the manifest itself, without an index.
     let index: Value = serde_json::from_slice(&world.server.state().files[PAUSE].clone()).unwrap();
     let digest = index["manifests"][1]["digest"].as_str().unwrap().to_owned();
     let manifest = world.server.state().files[&format!("/v2/pause/manifests/{digest}")].clone();
@@ -131,7 +131,7 @@ fn a_tag_that_names_one_manifest_is_taken_only_for_its_own_architecture() {
 }
 
 #[test]
-fn a_manifest_or_a_layer_that_is_not_what_its_digest_says_is_refused() {
+fn a_manifest_or_layer_with_a_wrong_digest_is_refused() {
     let world = World::new();
     let index: Value = serde_json::from_slice(&world.server.state().files[PAUSE].clone()).unwrap();
     let path = format!("/v2/pause/manifests/{}", index["manifests"][1]["digest"].as_str().unwrap());
@@ -150,7 +150,7 @@ fn a_manifest_or_a_layer_that_is_not_what_its_digest_says_is_refused() {
 }
 
 #[test]
-fn a_layer_that_is_cut_or_longer_than_its_manifest_says_is_dealt_with() {
+fn a_layer_that_is_cut_off_is_resumed_and_one_that_is_too_long_is_refused() {
     let world = World::new();
     let index: Value = serde_json::from_slice(&world.server.state().files[PAUSE].clone()).unwrap();
     let path = format!("/v2/pause/manifests/{}", index["manifests"][1]["digest"].as_str().unwrap());
@@ -169,7 +169,7 @@ fn a_layer_that_is_cut_or_longer_than_its_manifest_says_is_dealt_with() {
 }
 
 #[test]
-fn a_registry_that_speaks_something_else_is_shown_for_what_it_is() {
+fn an_invalid_answer_of_a_registry_is_reported_with_its_reason() {
     for (content, says) in [
         ("<html>please log in</html>", "manifest"),
         ("{\"schemaVersion\":1}", "config"),

@@ -1,4 +1,4 @@
-//! A web server for tests: one thread a connection, a shelf of files, and whatever can go wrong with each.
+//! A web server for tests: one thread per connection, a set of files, and faults for each of them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -8,30 +8,30 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What goes wrong with a file.
+/// A fault of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Quirk {
-    /// The connection ends after so many bytes of the body, so often.
+    /// The connection ends after this many bytes of the body, this many times.
     Cut(usize, u32),
-    /// Nothing more comes after so many bytes of the body, so often.
+    /// Nothing more comes after this many bytes of the body, this many times.
     Stall(usize, u32),
-    /// Ranges are not known.
+    /// Ranges are ignored.
     NoRanges,
-    /// An answer with this status and no file, so often.
+    /// An answer with this status and no file, this many times.
     Status(u16, u32),
-    /// The answer is elsewhere.
+    /// A redirect to this URL.
     Redirect(String),
-    /// The length that is announced.
+    /// The content length that is announced instead of the real one.
     Claims(u64),
 }
 
-/// What somebody asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub path: String,
     pub range: Option<String>,
     pub if_range: Option<String>,
-    /// What the request line named, where a proxy is asked.
+    /// The host that the request line names, if the server is used as a proxy.
     pub through: Option<String>,
 }
 
@@ -40,13 +40,13 @@ pub struct State {
     pub files: BTreeMap<String, Vec<u8>>,
     pub quirks: BTreeMap<String, Vec<Quirk>>,
     pub asked: Vec<Asked>,
-    /// Registries ask for this token, and `/token` gives it to everybody.
+    /// Registries require this token, and `/token` issues it to every client.
     pub token: Option<String>,
-    /// Whether `/token` says no.
+    /// Whether `/token` denies it.
     pub deny: bool,
 }
 
-/// A server, gone with this value.
+/// A server, stopped when this value is dropped.
 pub struct Server {
     pub address: SocketAddr,
     tls: bool,
@@ -62,7 +62,7 @@ impl Server {
     pub fn start() -> Self {
         Self::serve(None)
     }
-    /// With a certificate: its PEM, that of its key.
+    /// With TLS.
     pub fn with_tls(config: Arc<rustls::ServerConfig>) -> Self {
         Self::serve(Some(config))
     }
@@ -76,13 +76,13 @@ impl Server {
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                // The last one is our own, to wake the loop up.
+                // The last connection is our own, to wake the loop.
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let (shared, tls) = (Arc::clone(&shared), tls.clone());
                 std::thread::spawn(move || {
-                    // A client that is gone, or cuts off, is what these tests are about.
+                    // Clients that disconnect are expected in these tests.
                     stream.set_read_timeout(Some(Duration::from_secs(20))).ok();
                     let line: Box<dyn Line> = match tls {
                         None => Box::new(stream),
@@ -112,7 +112,7 @@ impl Server {
     pub fn well_again(&self) {
         self.state().quirks.clear();
     }
-    /// What was asked since the last look.
+    /// The requests since the last call.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.state().asked)
     }
@@ -120,7 +120,7 @@ impl Server {
     pub fn asked_for(&self, path: &str) -> Vec<Asked> {
         self.asked().into_iter().filter(|a| a.path == path).collect()
     }
-    /// The path that ends so.
+    /// The path that ends like this.
     pub fn path(&self, end: &str) -> String {
         self.state().files.keys().find(|path| path.ends_with(end)).unwrap_or_else(|| panic!("no {end}")).clone()
     }
@@ -240,8 +240,8 @@ fn answer_file(state: &State, asked: &Asked, quirks: &mut [Quirk]) -> (String, V
     let Some(content) = state.files.get(&asked.path) else {
         return plain(404, "", "not found");
     };
-    let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
-    let tag = format!("\"{:?}\"", &sum.as_ref()[..8]).replace(' ', "");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, content);
+    let tag = format!("\"{:?}\"", &digest.as_ref()[..8]).replace(' ', "");
     let ranges = !quirks.contains(&Quirk::NoRanges);
     let same = asked.if_range.as_ref().is_none_or(|t| *t == tag);
     let start = asked.range.as_ref().and_then(|r| r.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());

@@ -1,4 +1,4 @@
-//! A shelf with everything of a Kubernetes version, as the publishers lay it out; small, and different in every byte.
+//! All components of a Kubernetes version, laid out as the publishers do: small, and different in every byte.
 
 use crate::server::Server;
 use flate2::{Compression, write::GzEncoder};
@@ -12,13 +12,13 @@ pub const VERSION: &str = "1.36.3";
 /// Large enough to be cut in the middle.
 const SIZE: usize = 150_000;
 
-/// Bytes that nothing else has, and that do not compress.
+/// Bytes that are unique to this name and do not compress.
 pub fn noise(name: &str, size: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(size + 32);
     let mut n = 0_u64;
     while all.len() < size {
-        let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, format!("{name} {n}").as_bytes());
-        all.extend_from_slice(sum.as_ref());
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, format!("{name} {n}").as_bytes());
+        all.extend_from_slice(digest.as_ref());
         n += 1;
     }
     all.truncate(size);
@@ -67,7 +67,7 @@ impl World {
     pub fn root(&self) -> &Path {
         self.root.path()
     }
-    /// Where the mirrors are, as flags.
+    /// The mirrors, as values of the flag.
     pub fn mirrors(&self) -> Vec<String> {
         let url = self.server.url();
         vec![
@@ -107,9 +107,9 @@ impl World {
                 ["README.md", "etcd", "etcdctl", "etcdutl"].iter().map(|n| (format!("{etcd}/{n}"), of(n))).collect();
             let content = archive(&members.iter().map(|(p, c)| (p.as_str(), c.clone())).collect::<Vec<_>>());
             let release = format!("{GITHUB}/etcd-io/etcd/releases/download/v3.6.16");
-            let sums = self.server.state().files.get(&format!("{release}/SHA256SUMS")).cloned().unwrap_or_default();
+            let digests = self.server.state().files.get(&format!("{release}/SHA256SUMS")).cloned().unwrap_or_default();
             let line = format!("{}  {etcd}.tar.gz\n", sha256(&content));
-            self.server.put(&format!("{release}/SHA256SUMS"), [sums, line.into_bytes()].concat());
+            self.server.put(&format!("{release}/SHA256SUMS"), [digests, line.into_bytes()].concat());
             self.server.put(&format!("{release}/{etcd}.tar.gz"), content);
 
             let programs = ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
@@ -139,7 +139,7 @@ impl World {
             self.publish_image(repository, tag, &["amd64", "arm64"]);
         }
     }
-    /// An index of several architectures, and what it leads to. Gives the digest of the index.
+    /// Publishes an index of several architectures with its manifests and blobs. Returns the digest of the index.
     pub fn publish_image(&self, repository: &str, tag: &str, architectures: &[&str]) -> String {
         let mut listed = vec![json!({"mediaType": "application/vnd.docker.distribution.manifest.v2+json",
             "digest": format!("sha256:{}", sha256(b"windows")), "size": 7,
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-/// Repositories as the one server has them, with their tags.
+/// The repositories of the server, with their tags.
 pub const IMAGES: [(&str, &str); 7] = [
     ("pause", "3.10.1"),
     ("kube-apiserver", "v1.36.3"),
@@ -190,7 +190,7 @@ pub const IMAGES: [(&str, &str); 7] = [
     ("ghcr/flannel-io/flannel", "v0.28.4"),
 ];
 
-/// What a build came to.
+/// The result of a build.
 #[derive(Debug)]
 pub struct Got {
     pub lock: Lock,
@@ -201,12 +201,12 @@ pub struct Got {
 pub fn download(store: &Path, order: &Order) -> (Result<Downloaded, BundleError>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let again = std::sync::Mutex::new(Vec::new());
-    let tell = |moment: Moment<'_>| {
+    let report = |moment: Moment<'_>| {
         if let Moment::Again { url, why, .. } = moment {
             again.lock().unwrap().push(format!("{url}: {why}"));
         }
     };
-    let result = runtime.block_on(component::download(store, order, &tell));
+    let result = runtime.block_on(component::download(store, order, &report));
     (result, again.into_inner().unwrap())
 }
 
@@ -225,11 +225,11 @@ impl World {
     pub fn refusal(&self) -> BundleError {
         build(&self.store(), &self.order()).map(|_| ()).unwrap_err()
     }
-    /// Files that are only begun, with their sizes.
+    /// The sizes of partial files.
     pub fn parts(&self) -> Vec<u64> {
         let Ok(entries) = std::fs::read_dir(self.store().join("downloads")) else { return Vec::new() };
         let parts = entries.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "part"));
-        // One may become whole, under another name, between the two looks.
+        // A file that is complete may be renamed between the two calls.
         parts.filter_map(|p| p.metadata().ok()).map(|of| of.len()).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Exit codes, end to end without a host: the engine works on the simulated world, and its end becomes a code where hactl chooses them.
+//! Exit codes, end to end without a host: the engine works on the simulated world, and hactl's own table turns the end
+//! of a command into a code.
 
 use crate::sim::agent::SimNetwork;
 use crate::sim::api::SimApi;
@@ -67,7 +68,7 @@ impl Authority for SimAuthority {
     }
     fn record(&self, _: &str, _: i64) -> Result<(), String> {
         let mut live = self.live.lock().expect("no panic holds it");
-        live.happen(&Effect::BirthRecorded).map_err(|why| why.unwrap_or_default())
+        live.happen(&Effect::BootstrapRecorded).map_err(|why| why.unwrap_or_default())
     }
     fn recoveries(&self) -> Recoveries {
         Recoveries::of(Path::new("/nowhere"), Path::new("/nowhere/identity.txt"))
@@ -77,7 +78,7 @@ impl Authority for SimAuthority {
     }
 }
 
-/// What a command does: with the lock, a round, and what is planned by it.
+/// The common part of commands: the lock, a round, and the plan of that round.
 async fn planned(fleet: &mut Fleet, authority: &Arc<dyn Authority>) -> Result<(Round, Plan), Failure> {
     fleet.lock("up").await?;
     let round = Round::take(fleet, &**authority, Wait::ForAll).await?;
@@ -85,7 +86,7 @@ async fn planned(fleet: &mut Fleet, authority: &Arc<dyn Authority>) -> Result<(R
     Ok((round, plan))
 }
 
-/// Runs a command on a world. A failure ends as it does in the program.
+/// Runs a command on a world. A failure gets the same exit code as in the program.
 fn exit<F>(world: World, command: impl FnOnce(Fleet, Arc<dyn Authority>) -> F) -> u8
 where
     F: Future<Output = Result<Exit, Failure>>,
@@ -136,7 +137,7 @@ fn cp(n: u8) -> HostName {
 }
 
 #[test]
-fn nothing_to_do_and_everything_done_are_0_and_pending_changes_5() {
+fn nothing_to_do_and_everything_done_exit_with_0_and_pending_changes_with_5() {
     assert_eq!(plan(converged(Shape::Stacked(3))), 0);
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
@@ -145,10 +146,10 @@ fn nothing_to_do_and_everything_done_are_0_and_pending_changes_5() {
 }
 
 #[test]
-fn a_step_that_fails_is_1() {
+fn a_failed_step_exits_with_1() {
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.addons += 1);
-    // What is applied needs an API server, and none comes back: the balancers in front of etcd are gone after the plan.
+    // Applying objects requires an API server, and none comes back: the balancers for etcd are lost after planning.
     let failed = exit(world, async |mut fleet: Fleet, authority: Arc<dyn Authority>| {
         let (round, plan) = planned(&mut fleet, &authority).await?;
         fleet.machines.clear();
@@ -159,13 +160,13 @@ fn a_step_that_fails_is_1() {
 }
 
 #[test]
-fn an_inventory_that_asks_for_the_impossible_is_2() {
+fn an_invalid_inventory_exits_with_2() {
     let error = hactl::inventory::parse("schema: 1\nhosts: []\n", Path::new(".")).expect_err("no host");
     assert_eq!(Verdict::of(&FailureKind::Inventory, Some(&error)).exit.code(), 2);
 }
 
 #[test]
-fn what_is_not_safe_is_3() {
+fn a_refusal_exits_with_3() {
     let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(1));
     world.wipe(&cp(2));
@@ -174,7 +175,7 @@ fn what_is_not_safe_is_3() {
 }
 
 #[test]
-fn a_cluster_that_serves_with_a_host_off_is_4_and_one_without_quorum_7() {
+fn a_cluster_that_serves_with_a_host_off_exits_with_4_and_one_without_quorum_with_7() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(3));
     assert_eq!(status(world.clone()), 4);
@@ -183,7 +184,7 @@ fn a_cluster_that_serves_with_a_host_off_is_4_and_one_without_quorum_7() {
 }
 
 #[test]
-fn another_run_that_holds_the_lock_is_6() {
+fn a_lock_held_by_another_run_exits_with_6() {
     let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(2)).lock = Some("somebody else".to_owned());
     assert_eq!(plan(world), 6);

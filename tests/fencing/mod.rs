@@ -1,5 +1,5 @@
-//! After a recovery the past stays the past: hosts that were given up as powered off come back, in any number and order, with
-//! the data of the old cluster on their disks.
+//! After a recovery the old cluster never answers again, although hosts that were powered off come back, in any number
+//! and order, with the data of the old cluster on their disks.
 
 use crate::recovering::recovers;
 use crate::sim::{self, Broken, Ended, Script, World, config, make};
@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// A cluster that lost the power of this many members and was recovered from the others, and those it lost.
+/// A cluster with this many members powered off that was recovered from the others, and the hosts powered off.
 fn recovered(voters: u8, lost: usize, order: u64) -> (World, Vec<HostName>) {
     let mut world = converged(Shape::Stacked(voters));
     let mut hosts = world.with(Role::Etcd);
@@ -28,8 +28,8 @@ fn recovered(voters: u8, lost: usize, order: u64) -> (World, Vec<HostName>) {
     (world, hosts)
 }
 
-/// The past answers while a member of what came after it does.
-fn haunted(world: &World) -> Option<&String> {
+/// The old cluster that has a quorum again, if any.
+fn revived(world: &World) -> Option<&String> {
     world.clusters.iter().find(|(id, c)| c.superseded && world.has_quorum(id)).map(|(id, _)| id)
 }
 
@@ -37,7 +37,7 @@ fn haunted(world: &World) -> Option<&String> {
 enum Back {
     On(u8),
     Off(u8),
-    /// Somebody starts etcd by hand.
+    /// A person starts etcd by hand.
     Start(u8),
     Up {
         order: u64,
@@ -58,7 +58,7 @@ fn happens(world: &mut World, old: &[HostName], act: &Back) -> Result<(), Broken
     let pick = |n: u8| &old[usize::from(n) % old.len()];
     match act {
         Back::On(n) => world.power_on(pick(*n)),
-        // Only who has not been taken in again: a member of the new cluster that fails is another story.
+        // Only hosts that have not rejoined yet: failures of the new cluster's members are tested elsewhere.
         Back::Off(n) => {
             let host = pick(*n);
             let old = world.host(host).disk.as_ref().is_some_and(|d| world.clusters[&d.cluster].superseded);
@@ -69,7 +69,7 @@ fn happens(world: &mut World, old: &[HostName], act: &Back) -> Result<(), Broken
         Back::Start(n) => {
             let host = pick(*n);
             if world.host(host).on && world.host(host).disk.is_some() && !world.host(host).runs("etcd.service") {
-                // It may be refused; that is what is on trial.
+                // It may be refused: this is the behaviour under test.
                 let _ = world.etcd_process_starts(host);
             }
         }
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(config(1500, 4000))]
 
     #[test]
-    fn old_members_that_come_back_together_never_answer_beside_what_was_recovered(
+    fn old_members_that_come_back_together_never_answer_beside_the_recovered_cluster(
         (voters, lost) in prop::sample::select(vec![(3, 2), (5, 3), (5, 4), (7, 4)]),
         acts in vec(back(), 1..14),
         order: u64,
@@ -92,26 +92,26 @@ proptest! {
         let (mut world, old) = recovered(voters, lost, order);
         for act in &acts {
             check(happens(&mut world, &old, act).map_err(|b| format!("{act:?}: {b:?}")))?;
-            prop_assert_eq!(haunted(&world), None, "after {:?}", act);
-            prop_assert!(world.living().is_some_and(|id| world.clusters[&id].restored), "what was recovered lives");
+            prop_assert_eq!(revived(&world), None, "after {:?}", act);
+            prop_assert!(world.living().is_some_and(|id| world.clusters[&id].restored), "the recovered cluster has a quorum");
         }
         check(ends_well(&mut world, order))?;
-        prop_assert_eq!(haunted(&world), None);
+        prop_assert_eq!(revived(&world), None);
     }
 }
 
 #[test]
-fn without_the_fence_two_old_members_of_three_are_the_old_cluster_again() {
+fn two_old_members_of_three_without_the_fence_are_the_old_cluster_again() {
     let (mut world, old) = recovered(3, 2, 1);
     for host in &old {
         assert!(world.host_mut(host).files.remove(make::FENCE).is_some());
         world.power_on(host);
     }
-    assert!(haunted(&world).is_some(), "or the property above would prove nothing");
+    assert!(revived(&world).is_some(), "otherwise the property above proves nothing");
 }
 
 #[test]
-fn with_it_both_stay_down_and_up_takes_them_in_with_their_data_aside() {
+fn old_members_with_the_fence_stay_stopped_and_up_archives_their_data_and_lets_them_join() {
     let (mut world, old) = recovered(3, 2, 1);
     for host in &old {
         world.power_on(host);
@@ -139,7 +139,7 @@ fn a_member_of_the_recovered_cluster_is_not_kept_down_by_an_old_one_that_never_s
 }
 
 #[test]
-fn up_does_not_wake_the_past_while_nobody_of_what_was_recovered_answers() {
+fn up_does_not_start_old_members_while_no_member_of_the_recovered_cluster_answers() {
     let (mut world, old) = recovered(3, 2, 1);
     for host in &old {
         world.power_on(host);
@@ -150,12 +150,12 @@ fn up_does_not_wake_the_past_while_nobody_of_what_was_recovered_answers() {
     let asked = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
     let Err(Refusal::NoQuorum { evidence }) = asked else { panic!("{asked:?}") };
     for host in &old {
-        let found = evidence.iter().find(|e| &e.host == host).expect("every host is told of");
+        let found = evidence.iter().find(|e| &e.host == host).expect("every host is listed");
         assert!(found.what.contains("older than the recovery"), "{found:?}");
     }
     world.intent.recovered = None;
     let asked = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
-    assert!(asked.is_ok_and(|plan| !plan.is_empty()), "a journal that knows of no recovery cannot tell");
+    assert!(asked.is_ok_and(|plan| !plan.is_empty()), "without the recovery in the journal, it cannot be detected");
 }
 
 fn planned(world: &World, facts: &hactl::model::facts::Facts) -> Plan {
@@ -163,7 +163,7 @@ fn planned(world: &World, facts: &hactl::model::facts::Facts) -> Plan {
 }
 
 #[test]
-fn data_of_another_cluster_without_a_seal_is_told_by_its_log_and_is_no_members_disk() {
+fn data_of_another_cluster_without_a_bootstrapped_marker_is_recognized_by_its_log_and_is_no_members_disk() {
     let mut world = converged(Shape::Stacked(3));
     let host = make::host_name("cp2");
     world.unit_stopped(&host, &make::unit("etcd.service"), false);
@@ -178,7 +178,7 @@ fn data_of_another_cluster_without_a_seal_is_told_by_its_log_and_is_no_members_d
     let plan = planned(&world, &facts);
     let has = |action: &Action| plan.steps.iter().any(|s| &s.action == action);
     let peer: PeerUrl = world.peer(&host);
-    assert!(matches!(&facts.etcd, Etcd::HasQuorum(m) if m.0.contains_key(&peer)), "it is listed still");
+    assert!(matches!(&facts.etcd, Etcd::HasQuorum(m) if m.0.contains_key(&peer)), "it is still listed");
     assert!(has(&Action::RemoveMember { peer: peer.clone() }) && has(&Action::ArchiveData { host }), "{plan:?}");
     assert!(has(&Action::AddLearner { peer }), "{plan:?}");
 }

@@ -1,7 +1,7 @@
-//! Inputs that nobody wrote: good ones, damaged the way files and streams are damaged, and the way an attacker would.
+//! Damaged inputs: good ones, damaged as files and streams get damaged, and as an attacker would damage them.
 //!
-//! In: dice (those of whoever includes this), good inputs, words that mean something to the reader. Out: bytes; the same dice give the same bytes. It knows nothing of
-//! coverage: the words and the good inputs bring it past the first check.
+//! In: dice (from the including module), good inputs, words with a meaning for the reader. Out: bytes; the same dice
+//! give the same bytes. It is not guided by coverage: the words and the good inputs bring it past the first check.
 
 use super::Dice;
 
@@ -12,7 +12,7 @@ fn range(dice: &mut Dice, length: usize) -> std::ops::Range<usize> {
     from..length.min(from + dice.below(longest + 1))
 }
 
-/// Where numbers go wrong, what ends strings early, what terminals obey, what is not UTF-8.
+/// Numbers at their limits, ends of strings, terminal sequences, and bytes that are not UTF-8.
 const ODD: [&[u8]; 22] = [
     b"",
     b"0",
@@ -68,7 +68,7 @@ pub fn damaged(dice: &mut Dice, good: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
                 text.splice(range, dice.pick(words).bytes());
             }
             9 => lines(dice, &mut text),
-            // Depth, and length.
+            // Deep nesting, and length.
             10 => {
                 let open = *dice.pick(&["[", "{", "{a: ", "- ", "(", "&a [*a, ", "\""]);
                 let often = 1 << dice.below(11);

@@ -1,4 +1,4 @@
-//! Hosts that are not what the inventory calls them: a name or an address that was mistyped moves nothing.
+//! Hosts that differ from the inventory: a mistyped name or address changes nothing.
 
 use crate::sim::{World, make};
 use crate::{Shape, converged};
@@ -19,7 +19,7 @@ fn host<'a>(facts: &'a mut Facts, name: &HostName) -> &'a mut HostFacts {
     facts.hosts.get_mut(name).and_then(|f| f.as_mut().ok()).expect("it answers")
 }
 
-/// Whom the refusal names, each as which host.
+/// The hosts that the refusal names, each with the host that it really is.
 fn refused(asked: Result<Plan, Refusal>) -> Vec<(HostName, Option<HostName>)> {
     let Err(Refusal::OtherHost { hosts }) = asked else { panic!("{asked:?}") };
     hosts.into_iter().map(|Misnamed { host, is, .. }| (host, is)).collect()
@@ -35,7 +35,7 @@ fn exchanged(world: &mut World, one: &HostName, other: &HostName) -> Facts {
 }
 
 #[test]
-fn addresses_of_two_hosts_that_are_exchanged_are_refused_with_both_names() {
+fn exchanged_addresses_of_two_hosts_are_refused_with_both_names() {
     for other in [cp(3), make::worker(1).name] {
         let mut world = converged(Shape::Stacked(3));
         let facts = exchanged(&mut world, &cp(1), &other);
@@ -44,44 +44,44 @@ fn addresses_of_two_hosts_that_are_exchanged_are_refused_with_both_names() {
         let Err(refusal) = up(&world, &facts) else { panic!() };
         let words = refusal.to_string();
         assert!(words.contains(&format!("is {other}, but the inventory calls it cp1")), "{words}");
-        // Half of what was mistyped is not enough to mean it.
+        // Confirming one of the two hosts is not enough.
         world.intent.reassign = [cp(1)].into();
         assert_eq!(refused(up(&world, &facts)), [(other.clone(), Some(cp(1)))]);
         world.intent.reassign.insert(other);
-        assert!(!matches!(up(&world, &facts), Err(Refusal::OtherHost { .. })), "it is meant");
+        assert!(!matches!(up(&world, &facts), Err(Refusal::OtherHost { .. })), "it is confirmed");
     }
 }
 
 #[test]
-fn a_host_that_has_what_another_machine_was_given_is_refused() {
+fn a_host_with_the_cluster_id_of_another_machine_is_refused() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     for n in 1..=3 {
         let found = host(&mut facts, &cp(n));
         found.machine_id = format!("machine-{n}");
-        found.stamp.as_mut().expect("it carries one").machine = Some(format!("machine-{n}"));
+        found.stamp.as_mut().expect("it has one").machine = Some(format!("machine-{n}"));
     }
     assert!(up(&world, &facts).is_ok_and(|plan| plan.is_empty()));
     host(&mut facts, &cp(2)).machine_id = "another".to_owned();
     assert_eq!(refused(up(&world, &facts)), [(cp(2), None)]);
     world.intent.reassign = [cp(2)].into();
-    let plan = up(&world, &facts).expect("it is meant");
+    let plan = up(&world, &facts).expect("it is confirmed");
     assert_eq!(plan.steps.iter().map(|s| &s.action).collect::<Vec<_>>(), [&Action::WriteClusterId { host: cp(2) }]);
 }
 
 #[test]
-fn a_stamp_of_an_earlier_version_gets_its_names_unless_another_host_was_there() {
+fn a_cluster_id_of_an_earlier_version_gets_its_names_unless_another_host_was_there() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     for n in 1..=3 {
-        let stamp = host(&mut facts, &cp(n)).stamp.as_mut().expect("it carries one");
+        let stamp = host(&mut facts, &cp(n)).stamp.as_mut().expect("it has one");
         *stamp = ClusterId { host: None, machine: None, ..stamp.clone() };
     }
     let at = |n: u8| world.desired.host(&cp(n)).expect("it is in the inventory").address;
     let (one, two, three) = (at(1), at(2), at(3));
     for known in [vec![], vec![(cp(1), one), (cp(2), two), (cp(3), three)]] {
         world.intent.remembered = known.into_iter().collect();
-        let plan = up(&world, &facts).expect("nothing speaks against it");
+        let plan = up(&world, &facts).expect("no refusal");
         assert_eq!(
             plan.steps.iter().filter(|s| matches!(s.action, Action::WriteClusterId { .. })).count(),
             3,

@@ -1,4 +1,4 @@
-//! The files that an inventory names: what is read from them, and what is said when they will not do.
+//! The files that an inventory names: their content, and the errors for unusable ones.
 
 use super::{BASE, with};
 use hactl::inventory::{InventoryError, Loaded, Source, load};
@@ -20,7 +20,7 @@ impl Place {
     }
     fn put(&self, path: &str, text: &str) {
         let path = self.0.path().join(path);
-        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("a folder");
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("a folder");
         fs::write(&path, text).expect("a file");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
     }
@@ -100,7 +100,7 @@ fn yaml_is_read_as_kubernetes_reads_it() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_file_and_line() {
+fn an_error_is_reported_with_file_and_line() {
     let cases = [
         ("kind: ConfigMap\nmetadata: {name: a}\n", "m/x.yaml:1:1: error: this document has no apiVersion and kind"),
         ("apiVersion: v1\nkind: ConfigMap\n", "this ConfigMap has no name"),
@@ -127,7 +127,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
 }
 
 #[test]
-fn an_object_that_stands_twice_is_told_with_both_places() {
+fn an_object_that_is_defined_twice_is_reported_with_both_places() {
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
     let place =
         Place::new(&[("a.yaml", other), ("b.yaml", &other.replace("{name: a}", "{name: a, namespace: default}"))]);
@@ -168,24 +168,24 @@ fn a_password_is_read_and_never_shown() {
 }
 
 #[test]
-fn the_authority_of_a_registry_must_be_one() {
+fn the_ca_of_a_registry_must_be_a_ca() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     let leaf = params.self_signed(&key).unwrap().pem();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let authority = params.self_signed(&key).unwrap().pem();
-    let both = format!("{authority}{}", key.serialize_pem());
-    let place = Place::new(&[("ca.pem", &authority), ("leaf.pem", &leaf), ("both.pem", &both), ("no.pem", "hello")]);
+    let ca = params.self_signed(&key).unwrap().pem();
+    let both = format!("{ca}{}", key.serialize_pem());
+    let place = Place::new(&[("ca.pem", &ca), ("leaf.pem", &leaf), ("both.pem", &both), ("no.pem", "hello")]);
     let of = |file: &str| format!("registries: {{ca: {{\"r.example:5000\": ./{file}}}}}");
     let loaded = place.load(&of("ca.pem")).expect("it holds");
-    assert_eq!(loaded.attached.authorities["r.example:5000"], authority);
+    assert_eq!(loaded.attached.authorities["r.example:5000"], ca);
     assert!(place.refused(&of("leaf.pem")).contains("not a CA certificate"));
     assert!(place.refused(&of("both.pem")).contains("private key"));
     assert!(place.refused(&of("no.pem")).contains("contains no certificate"));
 }
 
 #[test]
-fn check_refuses_what_belongs_to_hactl_and_judges_authorities_that_are_brought_along() {
+fn check_refuses_objects_of_hactl_and_checks_cas_of_the_user() {
     let own = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\n";
     let place = Place::new(&[("a.yaml", own), ("ca.crt", "hello"), ("ca.key", "hello")]);
     let check = |more: &str| {
@@ -201,7 +201,7 @@ fn check_refuses_what_belongs_to_hactl_and_judges_authorities_that_are_brought_a
     assert!(BASE.contains("cluster: lab"));
 }
 
-/// `hactl inventory check`: its exit code and all that it says.
+/// `hactl inventory check`: its exit code and its whole output.
 fn checked(path: &Path) -> (u8, String) {
     use hactl::cli::inventory::{CheckArgs, Given, InventoryArgs, InventoryVerb, run};
     let args = InventoryArgs { verb: InventoryVerb::Check(CheckArgs { file: None }) };

@@ -30,7 +30,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn init_writes_a_file_that_passes_check_whatever_was_given() {
+fn init_writes_a_file_that_passes_check_for_all_flags() {
     for (n, flags) in [
         &[][..],
         &["--hosts", "10.1.0.1"],
@@ -90,7 +90,7 @@ fn init_never_overwrites() {
 }
 
 #[test]
-fn init_refuses_what_would_not_hold_and_writes_nothing() {
+fn init_refuses_invalid_flags_and_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hactl.yaml");
     for (flags, word) in [
@@ -107,7 +107,7 @@ fn init_refuses_what_would_not_hold_and_writes_nothing() {
 }
 
 #[test]
-fn check_says_what_the_cluster_survives() {
+fn check_reports_the_failures_that_the_cluster_tolerates() {
     let (code, out, err) = hactl(&["check", text(&root().join("inventories/minimal.yaml"))]);
     assert_eq!((code, err.as_str()), (0, ""));
     for line in [
@@ -121,7 +121,7 @@ fn check_says_what_the_cluster_survives() {
 }
 
 #[test]
-fn check_ends_with_two_on_a_bad_inventory_and_prints_nothing_but_the_report() {
+fn check_exits_with_2_on_a_bad_inventory_and_prints_only_the_report() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hactl.yaml");
     fs::write(&path, BASE.replace("10.0.0.12", "10.0.0.11")).unwrap();
@@ -137,7 +137,7 @@ fn check_ends_with_two_on_a_bad_inventory_and_prints_nothing_but_the_report() {
 }
 
 #[test]
-fn check_as_json_is_one_object_whether_it_holds_or_not() {
+fn check_as_json_is_one_object_for_valid_and_invalid_inventories() {
     let json = |path: &Path| {
         let (code, out, err) = asked(&["check"], text(path), true);
         assert_eq!((err.as_str(), out.lines().count()), ("", 1));
@@ -165,5 +165,5 @@ fn schema_prints_the_committed_schema() {
     let (code, out, _) = hactl(&["schema"]);
     assert_eq!(code, 0);
     let committed = fs::read_to_string(root().join("inventories/schema.json")).unwrap();
-    assert!(out == committed || std::env::var_os("UPDATE").is_some(), "inventories/schema.json is another");
+    assert!(out == committed || std::env::var_os("UPDATE").is_some(), "inventories/schema.json differs");
 }

@@ -1,4 +1,4 @@
-//! The examples in `inventories/` mean what they say.
+//! The examples in `inventories/` are valid and have the intended meaning.
 
 use super::root;
 use hactl::inventory::{DEFAULT_KUBERNETES, Loaded, Source, load};
@@ -116,15 +116,15 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     assert_eq!(snapshots.drill, Some(hactl::model::drill::Period::Weekly));
     let to: Vec<String> = snapshots.to.iter().map(ToString::to_string).collect();
     assert_eq!(to, ["/srv/backup/hactl", "s3://backups/hactl"]);
-    let storage = snapshots.storage.as_ref().expect("how it is reached");
+    let storage = snapshots.storage.as_ref().expect("its settings");
     assert_eq!(
         (storage.endpoint.as_deref(), storage.region.as_str()),
         (Some("https://minio.example:9000"), "eu-central-1")
     );
-    // A checked-out file may be open to others; the example's password is none.
+    // A checked-out file may be readable by others; the example's password is not real.
     let open = |w: &&String| !w.starts_with("other users of this machine can read");
-    let told = warned(&loaded);
-    assert_eq!(told.iter().filter(open).count(), no_effect.len(), "warned of for something else: {told:?}");
+    let warnings = warned(&loaded);
+    assert_eq!(warnings.iter().filter(open).count(), no_effect.len(), "other warnings: {warnings:?}");
     let keys: Vec<&str> =
         loaded.attached.logins.keys().chain(loaded.attached.authorities.keys()).map(String::as_str).collect();
     let wanted = ["mirror.example.org", "s3://", "mirror.example.org", "s3://"];
@@ -191,7 +191,7 @@ fn balancers_may_have_machines_of_their_own() {
 }
 
 #[test]
-fn five_members_in_three_racks_bear_the_loss_of_any_rack() {
+fn five_members_in_three_racks_tolerate_the_loss_of_any_rack() {
     let loaded = example("five-zones.yaml");
     assert_eq!(warned(&loaded), Vec::<String>::new());
     for rack in ["rack-a", "rack-b", "rack-c"] {
@@ -208,7 +208,7 @@ fn behind_an_air_gap_the_mirror_is_inside() {
 }
 
 #[test]
-fn the_vagrant_example_is_what_the_vagrantfile_makes() {
+fn the_vagrant_example_matches_the_vagrantfile() {
     use hactl::inventory::topology::topology;
     let loaded = example("vagrant.yaml");
     assert_eq!(warned(&loaded), Vec::<String>::new());
@@ -219,5 +219,5 @@ fn the_vagrant_example_is_what_the_vagrantfile_makes() {
         let last = usize::from(topology().first) + index;
         assert_eq!(host.address.to_string(), format!("10.88.200.{last}"));
     }
-    assert!(loaded.text.ends_with(&topology().containers), "what containers need is said in one way");
+    assert!(loaded.text.ends_with(&topology().containers), "the settings for containers are the same");
 }

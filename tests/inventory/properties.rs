@@ -1,4 +1,4 @@
-//! What must hold for every text: it never panics, and what is written comes back.
+//! Properties that hold for every text: it causes no panic, and written values are read back.
 
 use super::{BASE, parse};
 use hactl::inventory::parse as parse_in;
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn a_valid_inventory_comes_back_as_it_was_written(model in model()) {
+    fn a_valid_inventory_is_read_as_it_was_written(model in model()) {
         let loaded = parse(&model.yaml()).map_err(|error| TestCaseError::fail(format!("{error}\n{}", model.yaml())))?;
         let desired = &loaded.desired;
         prop_assert_eq!(desired.cluster.as_str(), &model.cluster);

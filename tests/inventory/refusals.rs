@@ -1,4 +1,4 @@
-//! The table of what is refused or warned of: a name, the text, and the golden file of that name with the words.
+//! The table of refusals and warnings: a name, the text, and the golden file of that name with the output.
 
 use super::{BASE, edited, golden, shown, with};
 use std::collections::BTreeSet;
@@ -318,7 +318,7 @@ fn bomb() -> String {
 }
 
 #[test]
-fn every_bad_inventory_is_answered_in_the_words_of_its_golden_file() {
+fn the_report_of_every_bad_inventory_matches_its_golden_file() {
     let mut failed = Vec::new();
     for (name, text) in cases() {
         if std::panic::catch_unwind(|| golden(name, &shown(&text))).is_err() {
@@ -327,7 +327,7 @@ fn every_bad_inventory_is_answered_in_the_words_of_its_golden_file() {
     }
     assert!(
         failed.is_empty(),
-        "other words than in tests/inventory/golden/ for: {failed:?}\nif that is meant: UPDATE=1 cargo test --release --test inventory"
+        "the output differs from tests/inventory/golden/ for: {failed:?}\nif this is intended: UPDATE=1 cargo test --release --test inventory"
     );
 }
 
@@ -342,7 +342,7 @@ fn every_golden_file_belongs_to_a_case() {
 }
 
 #[test]
-fn every_error_names_its_place_quotes_the_line_and_says_what_to_do() {
+fn every_error_names_its_place_quotes_the_line_and_shows_a_remedy() {
     for (name, text) in cases() {
         let Err(error) = super::parse(&text) else { continue };
         let report = error.report().unwrap_or_else(|| panic!("{name} is not a report"));

@@ -1,4 +1,4 @@
-//! Single rules, where a golden file would hide what matters.
+//! Single rules, where a golden file would hide the essential point.
 
 use super::{BASE, MINIMAL, edited, parse, root, with};
 use hactl::inventory::{InventoryError, Source, load};
@@ -60,7 +60,7 @@ fn relative_paths_start_at_the_inventory_and_a_tilde_at_home() {
 }
 
 #[test]
-fn a_host_may_share_its_way_in_through_different_ports() {
+fn hosts_may_share_an_ssh_address_with_different_ports() {
     let text = BASE
         .replace("address: 10.0.0.11", "address: 10.0.0.11\n    ssh: {host: gate.example.org, port: 2201}")
         .replace("address: 10.0.0.12", "address: 10.0.0.12\n    ssh: {host: gate.example.org, port: 2202}");
@@ -153,7 +153,7 @@ fn files_that_the_inventory_names_must_be_there() {
 }
 
 #[test]
-fn a_thousand_hosts_are_an_inventory_and_need_room_for_their_pods() {
+fn a_thousand_hosts_are_valid_and_require_a_large_enough_pod_network() {
     use std::fmt::Write as _;
     let mut text = String::from(MINIMAL);
     for n in 0..1000 {

@@ -1,4 +1,5 @@
-//! What the inventory leaves open is looked up in OpenSSH's configuration; what that asks for and hactl cannot do is refused by line.
+//! Settings that are not in the inventory come from OpenSSH's configuration; options that hactl does not support are
+//! refused with their line.
 
 use super::{BASE, edited, with};
 use hactl::inventory::{InventoryError, Loaded, Problem, parse_at_home};
@@ -9,19 +10,19 @@ use std::path::{Path, PathBuf};
 
 const HOME: &str = "/home/me";
 
-/// Judges an inventory for somebody with these files below `~/.ssh`.
+/// Loads an inventory for a user with these files below `~/.ssh`.
 fn judged(inventory: &str, files: &[(&str, &str)]) -> Result<Loaded, InventoryError> {
     let files: BTreeMap<PathBuf, String> =
         files.iter().map(|(name, text)| (Path::new(HOME).join(".ssh").join(name), (*text).to_owned())).collect();
     parse_at_home(inventory, Path::new("/base"), Path::new(HOME), &files)
 }
 
-/// The way to `cp1` by a configuration.
-fn way(inventory: &str, config: &str) -> SshTarget {
+/// The SSH target of `cp1` with a configuration.
+fn target(inventory: &str, config: &str) -> SshTarget {
     judged(inventory, &[("config", config)]).unwrap_or_else(|e| panic!("{e}")).desired.hosts[0].ssh.clone()
 }
 
-/// What is refused, as `file:line: what`.
+/// The refused options, as `file:line: what`.
 fn refused(inventory: &str, files: &[(&str, &str)]) -> Vec<String> {
     match judged(inventory, files) {
         Err(InventoryError::Invalid(report)) => report.problems.iter().map(line).collect(),
@@ -39,41 +40,41 @@ fn path(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_file_fills_in_what_the_inventory_leaves_open_and_the_defaults_come_last() {
+fn the_file_sets_options_missing_in_the_inventory_and_the_defaults_come_last() {
     let config = "Host cp1\n  HostName 192.168.7.11\n  User ops\n  Port 2222\n  IdentityFile ~/.ssh/id_fleet\n";
-    let found = way(BASE, config);
+    let found = target(BASE, config);
     assert_eq!(found.place(), "ops@192.168.7.11:2222");
     assert_eq!(found.identities, [path("id_fleet")]);
     let others = judged(BASE, &[("config", config)]).unwrap().desired.hosts[1].ssh.clone();
-    assert_eq!(others, SshTarget::new("10.0.0.12", "root"), "nothing is said about cp2");
+    assert_eq!(others, SshTarget::new("10.0.0.12", "root"), "the file does not mention cp2");
     let explicit = with("ssh: {user: admin, port: 22, identity: /keys/id}");
-    let found = way(&explicit, config);
+    let found = target(&explicit, config);
     assert_eq!(found.place(), "admin@192.168.7.11:22");
     assert_eq!((found.identity, found.identities), (Some("/keys/id".into()), vec![]));
 }
 
 #[test]
-fn a_host_goes_by_its_name_and_its_address_or_else_by_what_one_would_type_after_ssh() {
-    assert_eq!(way(BASE, "Host 10.0.0.*\n  User ops\n").user, "ops");
-    assert_eq!(way(BASE, "Host cp?\n  User ops\n").user, "ops");
-    assert_eq!(way(BASE, "Host * !cp1\n  User ops\n").user, "root", "excluded by one name is excluded");
-    assert_eq!(way(BASE, "Host 10.0.0.* !10.0.0.11\n  User ops\n").user, "root");
+fn a_host_matches_by_its_name_and_address_or_else_by_its_ssh_host() {
+    assert_eq!(target(BASE, "Host 10.0.0.*\n  User ops\n").user, "ops");
+    assert_eq!(target(BASE, "Host cp?\n  User ops\n").user, "ops");
+    assert_eq!(target(BASE, "Host * !cp1\n  User ops\n").user, "root", "excluded by one name is excluded");
+    assert_eq!(target(BASE, "Host 10.0.0.* !10.0.0.11\n  User ops\n").user, "root");
     let named = edited("    address: 10.0.0.11", "    address: 10.0.0.11\n    ssh: {host: cp1-mgmt}");
     let config =
         "Host cp1\n  User no\nHost 10.0.0.11\n  User no\nHost cp1-mgmt\n  User yes\n  HostName %h.example.org\n";
-    assert_eq!(way(&named, config).place(), "yes@cp1-mgmt.example.org:22");
+    assert_eq!(target(&named, config).place(), "yes@cp1-mgmt.example.org:22");
 }
 
 #[test]
 fn the_first_value_wins_and_identities_add_up() {
     let config = "User first\nHost cp1\n  User second\n  IdentityFile ~/.ssh/a\nHost *\n  IdentityFile ~/.ssh/%r-%n\n  Port 99\n";
-    let found = way(BASE, config);
+    let found = target(BASE, config);
     assert_eq!((found.user.as_str(), found.port), ("first", 99));
     assert_eq!(found.identities, [path("a"), path("first-cp1")]);
 }
 
 #[test]
-fn included_files_are_read_where_they_stand_and_their_hosts_end_with_them() {
+fn included_files_are_read_in_place_and_their_host_blocks_end_with_them() {
     let files = [
         ("config", "Include conf.d/*.conf\nInclude missing\nUser late\nHost cp1\n  Include only-cp1\n  Port 24\n"),
         ("conf.d/10-a.conf", "Host cp1\n  User early\n"),
@@ -101,11 +102,11 @@ fn match_lines_are_judged_as_far_as_they_can_be_known() {
         ("Match user root\n  User m\n", "m"),
         ("Match localuser me\n  User m\n", "m"),
         ("Match localuser somebody\n  User m\n", "root"),
-        // Whatever the program says: it is not about our hosts.
+        // The result of the program does not matter: the line is not about these hosts.
         ("Match host *.corp exec \"vpn-is-up\"\n  ProxyCommand x\n", "root"),
         ("Match exec \"true\"\n  ServerAliveInterval 5\n", "root"),
     ] {
-        assert_eq!(way(BASE, config).user, user, "{config}");
+        assert_eq!(target(BASE, config).user, user, "{config}");
     }
     let unknown = refused(BASE, &[("config", "Host other\n  User x\nMatch exec \"vpn-is-up\"\n  User m\n")]);
     assert_eq!(unknown.len(), 1, "{unknown:?}");
@@ -130,22 +131,22 @@ Host gate2
 Host *
   UserKnownHostsFile ~/.ssh/fleet
 ";
-    let found = way(&with("ssh: {user: ops, identity: /keys/id}"), config);
+    let found = target(&with("ssh: {user: ops, identity: /keys/id}"), config);
     assert_eq!(found.to_string(), "ops@10.0.0.11:22 through ops@outer:22, hop@10.9.9.9:22, ops@gate2:2200");
-    assert_eq!(found.jump[1].identity, Some("/keys/id".into()), "as for the host behind it");
+    assert_eq!(found.jump[1].identity, Some("/keys/id".into()), "the same as for the host behind it");
     assert_eq!((found.jump[2].identity.clone(), found.jump[2].identities.clone()), (None, vec![path("gate")]));
     assert!(found.jump.iter().all(|hop| hop.known_hosts[0] == path("fleet") && hop.jump.is_empty()));
-    // The inventory's word counts, also for going directly.
-    assert_eq!(way(&with("ssh: {jump: none}"), config).jump, []);
-    let own = way(&with("ssh: {jump: \"me@gate1,gate2\"}"), "Host gate1\n  Port 2201\n");
+    // The inventory takes precedence, also for a direct connection.
+    assert_eq!(target(&with("ssh: {jump: none}"), config).jump, []);
+    let own = target(&with("ssh: {jump: \"me@gate1,gate2\"}"), "Host gate1\n  Port 2201\n");
     assert_eq!(own.to_string(), "root@10.0.0.11:22 through me@gate1:2201, root@gate2:22");
-    assert_eq!(way(BASE, "Host cp1\n  ProxyJump none\nHost cp*\n  ProxyJump gate\n").jump, []);
+    assert_eq!(target(BASE, "Host cp1\n  ProxyJump none\nHost cp*\n  ProxyJump gate\n").jump, []);
     // A bastion that is itself one of the hosts is reached directly.
-    assert_eq!(way(&with("ssh: {jump: 10.0.0.11}"), "").jump, []);
+    assert_eq!(target(&with("ssh: {jump: 10.0.0.11}"), "").jump, []);
 }
 
 #[test]
-fn a_way_that_goes_in_a_circle_is_refused_by_line() {
+fn a_loop_of_jump_hosts_is_refused_with_its_line() {
     let circle = refused(BASE, &[("config", "Host *\n  ProxyJump gate\n")]);
     assert_eq!(circle.len(), 1, "{circle:?}");
     assert!(circle[0].starts_with("config:2: ProxyJump: the connection jumps through root@gate:22"), "{circle:?}");
@@ -153,7 +154,7 @@ fn a_way_that_goes_in_a_circle_is_refused_by_line() {
 }
 
 #[test]
-fn the_other_keys_of_who_is_who_are_honoured() {
+fn identity_and_host_key_options_are_honoured() {
     let config = "\
 HostKeyAlias fleet
 CertificateFile ~/.ssh/id-cert.pub
@@ -164,19 +165,19 @@ ProxyCommand none
 ProxyJump gate
 KnownHostsCommand none
 ";
-    let found = way(BASE, config);
+    let found = target(BASE, config);
     assert_eq!(found.key_alias.as_deref(), Some("fleet"));
     assert_eq!(found.certificates, [path("id-cert.pub")]);
     assert_eq!(found.agent, Agent::At(path("agent.sock")));
     assert_eq!(found.known_hosts, [path("known_hosts"), "/etc/fleet_hosts".into()]);
     assert_eq!(found.jump, [], "whichever of ProxyCommand and ProxyJump comes first");
-    assert_eq!(way(BASE, "IdentityAgent none\n").agent, Agent::None);
-    assert_eq!(way(BASE, "IdentityAgent SSH_AUTH_SOCK\n").agent, Agent::Environment);
+    assert_eq!(target(BASE, "IdentityAgent none\n").agent, Agent::None);
+    assert_eq!(target(BASE, "IdentityAgent SSH_AUTH_SOCK\n").agent, Agent::Environment);
 }
 
 #[test]
-fn what_hactl_cannot_do_is_refused_by_line_and_only_where_it_applies() {
-    for (text, told) in [
+fn unsupported_options_are_refused_with_their_line_and_only_where_they_apply() {
+    for (text, expected) in [
         ("ProxyCommand ssh -W %h:%p gate", "does not run programs to reach a host"),
         ("PKCS11Provider /usr/lib/p11.so", "smart cards"),
         ("KnownHostsCommand /bin/keys %H", "does not run programs to get host keys"),
@@ -199,12 +200,12 @@ fn what_hactl_cannot_do_is_refused_by_line_and_only_where_it_applies() {
         let elsewhere = format!("Host elsewhere\n  {text}\n");
         assert_eq!(refused(BASE, &[("config", &elsewhere)]), Vec::<String>::new(), "{text}");
         let here = refused(BASE, &[("config", &format!("# mine\nHost cp2\n  {text}\n"))]);
-        if told.is_empty() {
+        if expected.is_empty() {
             assert!(here.is_empty(), "{here:?}");
             continue;
         }
         assert_eq!(here.len(), 1, "{text}: {here:?}");
-        assert!(here[0].starts_with("config:3: ") && here[0].contains(told), "{text}: {here:?}");
+        assert!(here[0].starts_with("config:3: ") && here[0].contains(expected), "{text}: {here:?}");
         assert!(here[0].ends_with("(it applies to cp2)"), "{here:?}");
         let error = judged(BASE, &[("config", &format!("Host cp2\n  {text}\n"))]).unwrap_err().to_string();
         assert!(error.contains("ssh: {config: none}") && error.contains('^'), "{error}");
@@ -217,20 +218,20 @@ fn what_hactl_cannot_do_is_refused_by_line_and_only_where_it_applies() {
 }
 
 #[test]
-fn what_the_inventory_decides_is_not_refused_in_the_file() {
+fn options_that_the_inventory_sets_are_not_refused_in_the_file() {
     let config = "ProxyCommand nc %h %p\nPort ssh\nUser %u\n";
     let decided = with("ssh: {jump: none, port: 22, user: ops}");
     assert_eq!(refused(&decided, &[("config", config)]), Vec::<String>::new());
 }
 
 #[test]
-fn trust_is_never_less_than_the_inventorys_and_that_is_said() {
+fn the_file_cannot_weaken_host_key_verification_and_a_warning_says_so() {
     for config in ["StrictHostKeyChecking no\n", "StrictHostKeyChecking accept-new\n", "UserKnownHostsFile /dev/null\n"]
     {
         let loaded = judged(BASE, &[("config", config)]).unwrap();
-        let told: Vec<String> = loaded.warnings.iter().map(line).collect();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("config:1: ") && told[0].contains("hactl"), "{told:?}");
+        let warnings: Vec<String> = loaded.warnings.iter().map(line).collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("config:1: ") && warnings[0].contains("hactl"), "{warnings:?}");
         let known = &loaded.desired.hosts[0].ssh.known_hosts;
         assert!(known.is_empty() || known[0] == path("known_hosts"), "{known:?}");
     }
@@ -246,24 +247,24 @@ fn another_file_is_read_where_the_inventory_names_one_and_none_where_it_says_so(
 }
 
 #[test]
-fn an_authority_is_named_by_its_key_or_by_its_fingerprint() {
+fn a_host_ca_is_named_by_its_key_or_by_its_fingerprint() {
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJzIz7O8ImsuoMwJJx0IMii5kHwb2Ha8F9Osk2f16wM3";
-    let by_key = way(&with(&format!("ssh: {{hostCA: \"{key} ca@example.org\"}}")), "").host_ca.unwrap();
-    assert_eq!(way(&with(&format!("ssh: {{hostCA: \"{by_key}\"}}")), "").host_ca, Some(by_key.clone()));
-    assert_eq!(way(&with(&format!("ssh: {{hostCA: \"@cert-authority {key}\"}}")), "").host_ca, Some(by_key));
+    let by_key = target(&with(&format!("ssh: {{hostCA: \"{key} ca@example.org\"}}")), "").host_ca.unwrap();
+    assert_eq!(target(&with(&format!("ssh: {{hostCA: \"{by_key}\"}}")), "").host_ca, Some(by_key.clone()));
+    assert_eq!(target(&with(&format!("ssh: {{hostCA: \"@cert-authority {key}\"}}")), "").host_ca, Some(by_key));
 }
 
 #[test]
-fn two_hosts_that_the_file_sends_to_one_machine_are_refused() {
-    let told = refused(BASE, &[("config", "Host cp1 cp2\n  HostName 192.168.7.11\n")]);
-    assert!(told.iter().any(|p| p.contains("cp1 and cp2 are both reached at 192.168.7.11:22")), "{told:?}");
+fn two_hosts_with_the_same_address_in_the_file_are_refused() {
+    let problems = refused(BASE, &[("config", "Host cp1 cp2\n  HostName 192.168.7.11\n")]);
+    assert!(problems.iter().any(|p| p.contains("cp1 and cp2 are both reached at 192.168.7.11:22")), "{problems:?}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_configuration_whatever_makes_hactl_panic(
+    fn no_configuration_makes_hactl_panic(
         lines in proptest::collection::vec(
             prop_oneof![
                 Just("Host *".to_owned()), Just("Match host * exec x".to_owned()), Just("Match".to_owned()),

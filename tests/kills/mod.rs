@@ -1,4 +1,4 @@
-//! A kill after any effect of a change that takes long: the next runs finish what it began.
+//! A kill after any effect of a long change: the next runs finish it.
 
 use crate::sim::{Ended, Script, World};
 use crate::{Shape, converged, ends_well};
@@ -6,7 +6,8 @@ use crate::{Shape, converged, ends_well};
 const OLD: &str = "1.35.4";
 const NEW: &str = "1.36.3";
 
-/// Runs the world's next round again and again, killed after each effect that it has. `least`: so many effects it has at least.
+/// Runs the world's next round once for each of its effects, killed after that effect. The round has more than `least`
+/// effects.
 fn killed_after_any_effect(start: &World, least: u16) {
     for crash in 0.. {
         let mut world = start.clone();
@@ -34,7 +35,7 @@ fn an_upgrade_of_kubernetes_killed_after_any_effect_is_finished_by_the_next_runs
 
 #[test]
 fn a_rotation_killed_after_any_effect_of_any_stage_is_finished_by_the_next_runs() {
-    // The next CA is spread; then it signs; then the previous one is no longer trusted.
+    // The next CA is distributed; then it signs; then the previous one is no longer trusted.
     let stages: [fn(&mut World); 3] =
         [|w| w.release(|r| r.trust += 1), |w| w.release(|r| r.leaves += 1), |w| w.release(|r| r.trust += 1)];
     let mut world = converged(Shape::Stacked(3));

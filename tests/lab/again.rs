@@ -1,4 +1,4 @@
-//! What was there before and comes again: a Node that was deleted, and a cluster that was taken down.
+//! A Node that was deleted and registers again, and a cluster that was taken down and is restored.
 
 use super::interrupted::killed_at;
 use super::leaving::ids;
@@ -10,53 +10,54 @@ use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a deleted Node registers again with another range, which its pods use, and etcd keeps its members",
+        name: "a deleted Node registers again with another pod CIDR, which its pods use, and etcd keeps its members",
         cut: true,
-        run: registered_anew,
+        run: registered_again,
     },
     Scenario {
-        name: "a cluster that was taken down comes back from a bundle, also in the place of one founded since",
+        name: "a cluster that was taken down is restored from a snapshot, also over one bootstrapped since",
         cut: false,
         run: taken_down,
     },
 ];
 
-/// How long the controllers may take to give a Node its range.
+/// How long the controller manager may take to assign a pod CIDR to a Node.
 const REGISTERED: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 
-/// The range that a Node's pods are to have addresses of.
+/// The pod CIDR of a Node.
 fn range(w: &World, node: &str) -> String {
     w.hactl.kubectl(&["get", "node", node, "-o", "jsonpath={.spec.podCIDR}"]).out.trim().to_owned()
 }
 
-/// What the bridge of a host's pods has.
+/// The address of the bridge of a host's pods.
 fn bridge(w: &World, host: &str) -> String {
     w.on(host, "ip -4 -o addr show cni0 | awk '{print $4}'").trim().to_owned()
 }
 
-/// The bridge's address is the first of its Node's range.
+/// Checks that the bridge has the first address of its Node's pod CIDR.
 fn in_range(w: &World, host: &str) {
-    // Where no pod has a network of its own there is no bridge.
+    // Without a pod in the pod network there is no bridge.
     with_pod(&w.hactl, host, || assert_eq!(bridge(w, host), range(w, host).replace(".0/", ".1/"), "{host}"));
 }
 
-fn registered_anew(w: &World) {
+fn registered_again(w: &World) {
     w.hactl.up().ok();
     in_range(w, "cp2");
     let before = range(w, "cp2");
     let members = ids(w, "cp1");
     assert_eq!(members.len(), 3, "{members:?}");
     w.hactl.kubectl(&["delete", "node", "cp2"]).ok();
-    // The range that it had is given to the next one that comes, or to nobody for long: by how long the controllers have been leading.
+    // Depending on how long the controller manager has led, the freed pod CIDR goes to the next Node or to none for
+    // long. So another Node takes it here.
     let other = json!({"metadata": {"name": "came-first"}, "spec": {"podCIDR": before, "podCIDRs": [before]}});
     w.api().post("/api/v1/nodes", &other).expect("a Node can be made");
     w.on("cp2", "sudo systemctl restart kubelet");
-    wait_for("cp2 has a range again", REGISTERED, || !range(w, "cp2").is_empty());
+    wait_for("cp2 has a pod CIDR again", REGISTERED, || !range(w, "cp2").is_empty());
     w.hactl.kubectl(&["delete", "node", "came-first"]).ok();
     assert_ne!(range(w, "cp2"), before);
     let said = in_one_line(&w.hactl.run(&["status"]).exits(4));
-    // The bridge has the first address of that range, and the tunnel the one before.
+    // The bridge has the first address of that pod CIDR, and the tunnel the one before.
     assert!(said.contains(&format!(" has {}", before.replace(".0/24", "."))), "{said}");
     assert!(
         said.contains(&format!("but the Node's pod CIDR is {}: other hosts cannot reach its pods", range(w, "cp2"))),
@@ -87,10 +88,11 @@ fn taken_down(w: &World) {
     w.hactl.run(&["recover", "--yes", "--from", nowhere.to_str().expect("letters")]).exits(2).says("nowhere.hactl");
     let said = in_one_line(&w.hactl.run(&["recover", "--dry-run", "--from", path]).ok());
     assert!(said.contains("everything that was written since") && said.contains("before.hactl"), "{said}");
-    // Agreed to and cut off before any host has a member: it is a cluster in the making, and nobody founds another one.
+    // The recovery is agreed to and killed before any host has a member: a cluster is being restored, so `up`
+    // bootstraps no other one.
     killed_at(w, &["--from", path], |line| line.starts_with('✓'));
     once_free(GIVEN_BACK, || w.hactl.run(&["up", "--yes"])).exits(3).says("hactl recover");
-    // And once two of three have theirs.
+    // It is killed again once two of three hosts have their member.
     let restored = Cell::new(0);
     killed_at(w, &["--from", path], |line| {
         restored.set(restored.get() + usize::from(line.contains('✓') && line.contains("restore the snapshot")));
@@ -101,7 +103,7 @@ fn taken_down(w: &World) {
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");
 
-    // And where somebody has founded another one by the same inventory since, which has given its Nodes ranges of its own.
+    // The same over another cluster that was bootstrapped from this inventory since, with pod CIDRs of its own.
     w.hactl.run(&["down", "--yes"]).ok();
     w.hactl.up().ok();
     w.hactl.kubectl(&["get", "configmap", "of-before"]).exits(1);

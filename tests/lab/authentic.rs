@@ -1,4 +1,4 @@
-//! Snapshots and states that somebody else made: named, and never believed.
+//! Snapshots and states that somebody else made: they are named and never trusted.
 
 use super::recover::members;
 use super::support::{Hactl, Ran};
@@ -14,17 +14,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a snapshot whose words were changed is named, and neither verified nor taken before living data",
+        name: "a forged snapshot is named, fails verification and is not preferred to live data",
         cut: false,
         run: relabelled,
     },
     Scenario {
-        name: "a snapshot without a signature needs a flag, and up has a host sign that did not",
+        name: "an unsigned snapshot needs a flag, and up issues a missing signing certificate",
         cut: false,
         run: unsigned,
     },
     Scenario {
-        name: "a worker that lies about the state is not asked, and a control-plane host that does is told from the others",
+        name: "state pull ignores a false state on a worker, and names a control-plane host that has one",
         cut: true,
         run: lied,
     },
@@ -41,7 +41,7 @@ fn now_ms() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis()).expect("soon enough")
 }
 
-/// Writes a file on a host, for root alone.
+/// Writes a file on a host that only root can read.
 fn put(w: &World, host: &str, path: &str, bytes: &[u8]) {
     let mut ssh = w.lab.ssh(host).expect("the host exists");
     ssh.arg(format!("sudo sh -c 'umask 077; mkdir -p {FOLDER}; cat > {path}'")).stdin(Stdio::piped());
@@ -50,8 +50,8 @@ fn put(w: &World, host: &str, path: &str, bytes: &[u8]) {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// The same snapshot with other words: what can be renewed without a key is renewed.
-fn with_other_words(bytes: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
+/// The same snapshot with a changed manifest; everything that needs no key is recomputed.
+fn with_changed_manifest(bytes: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
     let end = bytes.len() - 36;
     let size = u32::from_be_bytes(bytes[end..end + 4].try_into().expect("four bytes"));
     let begun = end - usize::try_from(size).expect("small");
@@ -64,7 +64,7 @@ fn with_other_words(bytes: &[u8], change: impl Fn(&mut serde_json::Value)) -> Ve
 
 fn relabelled(w: &World) {
     w.hactl.up().ok();
-    // A signer is nobody to the API, and an observer is somebody.
+    // The API authenticates an observer's certificate, but not a signer's.
     let address = w.lab.address("cp1").expect("it has one");
     let asked = |pair: &str| {
         let curl = "sudo curl -sk -o /dev/null -w %{http_code}";
@@ -82,7 +82,7 @@ fn relabelled(w: &World) {
     say(w.hactl.run(&["snapshot", "verify", good_path])).ok().says("by cp1");
     let whole = std::fs::read(&good).expect("it was fetched");
     let taken_ms = now_ms() + 60_000;
-    let forged = with_other_words(&whole, |manifest| {
+    let forged = with_changed_manifest(&whole, |manifest| {
         manifest["taken_ms"] = taken_ms.into();
         (manifest["point"]["term"], manifest["point"]["index"]) = (50.into(), 200_000.into());
         (manifest["point"]["revision"], manifest["point"]["high_water"]) = (90_000.into(), 90_000.into());
@@ -90,7 +90,7 @@ fn relabelled(w: &World) {
     std::fs::write(&bad, &forged).expect("a folder of ours");
     let name = |host: &str| format!("{}-{}-{host}.hactl", w.lab.name(), file_timestamp(taken_ms).replace('.', ""));
     put(w, "cp1", &format!("{FOLDER}/{}", name("cp1")), &forged);
-    // A true one under the name of another host and another time.
+    // A genuine snapshot under the name of another host and another time.
     put(w, "cp2", &format!("{FOLDER}/{}", name("cp2")), &whole);
     let listed = in_one_line(&say(w.hactl.run(&["snapshot", "list"])).ok());
     assert!(listed.contains("in the FUTURE"), "{listed}");
@@ -106,10 +106,7 @@ fn relabelled(w: &World) {
     let said = say(w.hactl.run(&["recover", "--dry-run"])).ok();
     let text = in_one_line(&said);
     assert!(text.contains("source cp1: term") && text.contains("; used: "), "{text}");
-    assert!(
-        !text.contains("revision 90000") && text.contains("is forged"),
-        "neither shown as a source nor silent: {text}"
-    );
+    assert!(!text.contains("revision 90000") && text.contains("is forged"), "named, and not shown as a source: {text}");
     w.hactl.run(&["recover", "--dry-run", "--from", &name("cp1")]).exits(3).says("is forged");
     w.hactl.run(&["recover", "--dry-run", "--from", bad_path, "--accept-unsigned"]).exits(3).says("is forged");
     say(w.hactl.run(&["recover", "--yes"])).ok().says("etcd is recovered from cp1");
@@ -140,14 +137,14 @@ fn unsigned(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// A state of somebody else's, sealed to the owners of this one, which claims to be this cluster's and the latest.
-fn somebody_elses(state: &Path, cluster: &str) -> String {
+/// Somebody else's state, encrypted to the owners of this one, which claims to be the latest state of this cluster.
+fn foreign_state(state: &Path, cluster: &str) -> String {
     let cluster = cluster.parse().expect("a name");
-    let vault = hactl::statedir::StateDir::open(state, &cluster).expect("it can be read").expect("it is there");
+    let own = hactl::statedir::StateDir::open(state, &cluster).expect("it can be read").expect("it is there");
     let brought = hactl::pki::brought::Brought::default();
     let mut contents = hactl::pki::found(&cluster, brought, time::OffsetDateTime::now_utc()).expect("keys can be made");
-    (contents.rotations.founded, contents.rotations.stages) = (vault.publics().founded, 999_999);
-    let to = Recipients::parse(&vault.recipients(&[]).expect("the identity is there")).expect("keys");
+    (contents.rotations.founded, contents.rotations.stages) = (own.publics().founded, 999_999);
+    let to = Recipients::parse(&own.recipients(&[]).expect("the identity is there")).expect("keys");
     let text = hactl::statedir::carry(&cluster, &contents, &Secret::new("AGE-SECRET-KEY-1".to_owned()), "");
     to.text(&text).expect("memory")
 }
@@ -161,7 +158,7 @@ pub fn fingerprint(state: &Path) -> String {
     text.trim().split_once('=').expect("a fingerprint").1.to_owned()
 }
 
-/// Rebuilds a lost state, as a person does who noted the fingerprint.
+/// Rebuilds a lost state with the fingerprint that a person noted.
 pub fn pull(hactl: &Hactl, identity: &str, fingerprint: &str) -> Ran {
     hactl.run(&["state", "pull", "--identity", identity, "--yes", "--fingerprint", fingerprint])
 }
@@ -170,7 +167,7 @@ fn lied(w: &World) {
     w.hactl.up().ok();
     let (name, state) = (w.lab.name(), w.hactl.state(w.lab.name()));
     let folder = tempfile::tempdir().expect("a folder");
-    let lie = somebody_elses(&state, name);
+    let lie = foreign_state(&state, name);
     let (noted, identity) = (fingerprint(&state), folder.path().join("identity.txt"));
     let ours = std::fs::read_to_string(state.join("cluster-ca.crt")).expect("it is there");
     std::fs::copy(state.join("identity.txt"), &identity).expect("the identity is in the state");
@@ -203,7 +200,7 @@ fn lied(w: &World) {
     let unknown = "00".repeat(32);
     say(pull(&w.hactl, identity, &unknown)).exits(3).says("no state was found");
 
-    // The journal of a state that was rebuilt knows less.
+    // The original comes back, because the journal of a rebuilt state has fewer entries.
     std::fs::rename(&away, &state).expect("it comes back");
     w.on("w1", "sudo rm /var/lib/hactl/state.age");
     w.on("cp2", "sudo rm /var/lib/hactl/state.age");

@@ -1,37 +1,33 @@
-//! What is wrong is named, with the remedy, and nothing is half done.
+//! Invalid input and wrong environments: the error is named with its remedy, and nothing is half done.
 
 use super::bare_hosts::variant;
 use super::{Scenario, World};
 use std::fs;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "a second run at the same time is told who holds the lock", cut: true, run: second_run },
+    Scenario { name: "a concurrent run names the holder of the lock", cut: true, run: second_run },
     Scenario { name: "hosts of another cluster are refused", cut: true, run: other_cluster },
-    Scenario { name: "lost state of a living cluster is never minted anew", cut: true, run: state_lost },
-    Scenario { name: "unknown and changed host keys stop everything", cut: true, run: host_keys },
-    Scenario { name: "an unreadable key, a wrong user and a wrong port are named", cut: true, run: no_way_in },
-    Scenario {
-        name: "a version that is not in the bundle is refused before any host is touched",
-        cut: true,
-        run: version,
-    },
-    Scenario { name: "a flipped bit is refused here and on the host", cut: true, run: flipped_bit },
+    Scenario { name: "up creates no second state for a running cluster", cut: true, run: state_lost },
+    Scenario { name: "unknown and changed host keys are refused", cut: true, run: host_keys },
+    Scenario { name: "an unreadable key, a wrong user and a wrong port are named", cut: true, run: wrong_login },
+    Scenario { name: "a version that is not in the bundle is refused", cut: true, run: version },
+    Scenario { name: "a flipped bit is found in the store and on a host", cut: true, run: flipped_bit },
 ];
 
 fn second_run(w: &World) {
     w.on("cp1", "sudo touch /etc/haproxy/haproxy.cfg && sudo sh -c 'echo >> /etc/haproxy/haproxy.cfg'");
     let mut first = w.hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
-    let mut told = false;
+    let mut held = false;
     while first.try_wait().expect("it can be asked").is_none() {
         let second = w.hactl.up();
         if second.code == 6 {
             assert!(second.err.contains("hactl up") && second.err.contains("process"), "{}", second.all());
-            told = true;
+            held = true;
             break;
         }
     }
     let first = first.wait_with_output().expect("it ends");
-    assert!(told || first.status.code() == Some(6), "one of two runs at the same time was told who holds the lock");
+    assert!(held || first.status.code() == Some(6), "one of two concurrent runs names the holder of the lock");
     w.hactl.up().ok();
 }
 
@@ -40,14 +36,14 @@ fn other_cluster(w: &World) {
     let ran = other.up();
     assert!(ran.code == 3, "{}", ran.all());
     ran.says("t-main");
-    let marks = w.on("cp1", "sudo cat /var/lib/hactl/cluster.json");
-    assert!(marks.contains("t-main"), "{marks}");
+    let identity = w.on("cp1", "sudo cat /var/lib/hactl/cluster.json");
+    assert!(identity.contains("t-main"), "{identity}");
 }
 
 fn state_lost(w: &World) {
     let state = w.lab.dir().join("elsewhere");
     w.hactl.run(&["up", "--yes", "--state", state.to_str().expect("UTF-8")]).exits(3).says("hactl state pull");
-    assert!(!state.exists(), "no second authority was made");
+    assert!(!state.exists(), "no second CA was made");
 }
 
 fn host_keys(w: &World) {
@@ -65,7 +61,7 @@ fn host_keys(w: &World) {
     changed.run(&["up", "--yes", "--trust-first-use"]).exits(3).says("known_swapped:1");
 }
 
-fn no_way_in(w: &World) {
+fn wrong_login(w: &World) {
     variant(w, "nokey.yaml", |t| t.replace("./id_ed25519", "./no_such_key")).up().exits(2).says("no_such_key");
     variant(w, "nouser.yaml", |t| t.replace("user: ops", "user: nobody-here")).up().exits(1).says("nobody-here");
     variant(w, "noport.yaml", |t| t.replace("{user: ops,", "{user: ops, port: 2222,")).up().exits(1).says("2222");
@@ -77,14 +73,14 @@ fn version(w: &World) {
 }
 
 fn flipped_bit(w: &World) {
-    // On the host: an installed program is changed behind our back, found, and delivered anew.
+    // On the host: a program that was changed after its installation is found and delivered again.
     let etcdctl = w.on("cp1", "readlink -f /usr/local/bin/etcdctl").trim().to_owned();
     assert!(etcdctl.contains("/parts/"), "programs are run from their content address: {etcdctl}");
     w.on("cp1", &format!("sudo sh -c 'printf X | dd of={etcdctl} bs=1 seek=4096 conv=notrunc'"));
     w.hactl.run(&["plan", "--exit-code"]).exits(5).says("etcdctl");
     w.hactl.up().ok();
     w.hactl.up().ok().says("nothing to do");
-    // Here: a damaged copy of the store is refused before anything is sent.
+    // On this machine: a damaged copy of the store is refused.
     let store = w.lab.dir().join("bundles");
     let from = hactl::component::default_store();
     let copied = std::process::Command::new("cp").arg("-a").arg(&from).arg(&store).status().expect("cp runs");

@@ -1,4 +1,4 @@
-//! What goes wrong with bare hosts: found before the start, or survived in the middle; then the same command converges.
+//! Faults of bare hosts: preflight checks find them, or a run survives them, and then the same command converges.
 
 use super::founding::up_when_free;
 use super::support::{Hactl, wait_for};
@@ -9,26 +9,26 @@ use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a taken port and a taken address are named together before anything is done",
+        name: "a port and an address in use are reported together before anything is changed",
         cut: true,
         run: taken,
     },
     Scenario {
-        name: "closed ports, swallowed packets and another Kubernetes are found before anything is done",
+        name: "closed ports, dropped packets and another Kubernetes are reported before anything is changed",
         cut: false,
-        run: closed_ways,
+        run: closed_ports,
     },
-    Scenario { name: "a user without sudo is told the line that sudoers lacks", cut: true, run: no_sudo },
+    Scenario { name: "up names the sudoers line that a user without sudo lacks", cut: true, run: no_sudo },
+    Scenario { name: "a host that answers garbage or without end is named within a minute", cut: false, run: garbage },
+    Scenario { name: "a disk that fills up during a transfer is reported", cut: false, run: full_disk },
     Scenario {
-        name: "a host that answers garbage, or without end, is named and harms nobody",
+        name: "after an interrupt no further step starts, and the steps that are left are reported",
         cut: false,
-        run: garbage,
+        run: interrupted,
     },
-    Scenario { name: "a disk that fills up in mid-transfer is told with its numbers", cut: false, run: full_disk },
-    Scenario { name: "an interrupt starts nothing new and says where it stands", cut: false, run: interrupted },
 ];
 
-/// A copy of the inventory beside it, changed by `edit`.
+/// A copy of the inventory in the same folder, changed by `edit`.
 pub fn variant(w: &World, name: &str, edit: impl Fn(String) -> String) -> Hactl {
     let path = w.lab.dir().join(name);
     fs::write(&path, edit(fs::read_to_string(w.lab.inventory()).expect("readable"))).expect("writable");
@@ -37,9 +37,9 @@ pub fn variant(w: &World, name: &str, edit: impl Fn(String) -> String) -> Hactl 
 
 fn taken(w: &World) {
     w.on("cp2", "sudo systemd-run --unit=squatter systemd-socket-activate -l 2379 /bin/cat");
-    wait_for("somebody listens on cp2's 2379", Duration::from_secs(10), || w.on("cp2", "ss -ltn").contains(":2379 "));
+    wait_for("port 2379 of cp2 is in use", Duration::from_secs(10), || w.on("cp2", "ss -ltn").contains(":2379 "));
     let (vip, network) = (w.lab.vip(), w.lab.network());
-    // The machine's own end of the lab's network answers there, and is none of the hosts.
+    // This machine answers at that address, and it is none of the hosts.
     let gateway = format!("{}.1", network.rsplit_once('.').expect("an address").0);
     let text = |t: String| t.replace(&format!("vip: {vip}"), &format!("vip: {gateway}"));
     let ran = variant(w, "taken.yaml", text).up().exits(3).says("Nothing was changed");
@@ -51,10 +51,10 @@ fn taken(w: &World) {
     assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
 }
 
-fn closed_ways(w: &World) {
+fn closed_ports(w: &World) {
     let address = |host: &str| w.lab.address(host).expect("the lab has this host");
-    // A firewall on cp2 that drops etcd's peers, one on cp3 that drops VRRP, a path to cp1 that swallows large packets
-    // without a word, and an MTU that differs.
+    // A firewall on cp2 that drops etcd's peers, one on cp3 that drops VRRP, a path to cp1 that silently drops large
+    // packets, and an MTU that differs.
     w.on("cp2", "sudo iptables -I INPUT -p tcp --dport 2380 -j DROP");
     w.on("cp3", "sudo iptables -I INPUT -p 112 -j DROP");
     w.on("cp1", "sudo iptables -I INPUT -p tcp --dport 6443 -m length --length 1300:65535 -j DROP");
@@ -62,7 +62,7 @@ fn closed_ways(w: &World) {
     w.on("cp1", &format!("{mtu} 1380"));
     w.on("cp3", "sudo mkdir -p /etc/rancher/k3s");
     let ran = w.hactl.up().exits(3).says("Nothing was changed");
-    let told = in_one_line(&ran);
+    let reported = in_one_line(&ran);
     for text in [
         "cp2: 2380/tcp for etcd's peers cannot be reached from cp1, cp3",
         &format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")),
@@ -71,7 +71,7 @@ fn closed_ways(w: &World) {
         "cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets are dropped",
         "cp1: its interface has an MTU of 1380, and that of",
     ] {
-        assert!(told.contains(text), "{text}: {told}");
+        assert!(reported.contains(text), "{text}: {reported}");
     }
     assert!(ran.took < Duration::from_secs(30), "a preflight took {:?}", ran.took);
     w.hactl.run(&["plan"]).ok().says("`up` will refuse: cp2: 2380/tcp");
@@ -100,7 +100,7 @@ fn no_sudo(w: &World) {
 }
 
 fn garbage(w: &World) {
-    // Brings hactl's side there.
+    // Installs `hactl host` there.
     w.hactl.run(&["plan"]).ok();
     let program = w.on("cp1", "sudo sh -c 'ls -d /var/lib/hactl/bin/*/hactl'").trim().to_owned();
     assert!(program.ends_with("/hactl"), "{program}");
@@ -130,19 +130,19 @@ fn interrupted(w: &World) {
     let pid = child.id();
     let out = child.stdout.take().expect("it is piped");
     let mut lines = Vec::new();
-    let mut told = false;
+    let mut reported = false;
     for line in BufReader::new(out).lines() {
         let line = line.expect("it writes text");
-        if !told && line.contains("\"event\":\"done\"") {
+        if !reported && line.contains("\"event\":\"done\"") {
             let sent = std::process::Command::new("kill").args(["-INT", &pid.to_string()]).status();
             assert!(sent.expect("kill runs").success());
-            told = true;
+            reported = true;
         }
         lines.push(line);
     }
     let status = child.wait().expect("it ends");
     let all = lines.join("\n");
-    let at = lines.iter().position(|l| l.contains("interrupted:")).unwrap_or_else(|| panic!("nobody said so: {all}"));
+    let at = lines.iter().position(|l| l.contains("interrupted:")).unwrap_or_else(|| panic!("not reported: {all}"));
     let started = lines[at..].iter().filter(|l| l.contains("\"event\":\"started\"")).count();
     assert_eq!(started, 0, "something was started after the interrupt: {all}");
     assert_eq!(status.code(), Some(1), "{all}");

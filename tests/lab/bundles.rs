@@ -1,10 +1,10 @@
-//! Recovery bundles: taken by the hosts themselves, proven, and the whole cluster rebuilt from one and an identity.
+//! Snapshots: hosts take and test them, and one of them and an identity rebuild the whole cluster.
 
 use super::bare_hosts::variant;
 use super::recover::members;
 use super::storage::{LOGIN, ObjectStorage, bucket, free};
 use super::support::{Hactl, Ran, wait_for};
-use super::tiny_tls::TestAuthority;
+use super::tiny_tls::TestCa;
 use super::{Scenario, World, in_one_line};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,27 +12,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "each host's timer takes snapshots, each is restored for proof, and a damaged one is refused",
+        name: "each host's timer takes and test-restores snapshots, and a damaged one is refused",
         cut: true,
         run: taken,
     },
     Scenario {
-        name: "each host's timer rehearses its newest snapshot, and one that does not restore is reported",
+        name: "each host's timer drills its newest snapshot, and one that does not restore is reported",
         cut: true,
         run: rehearsed,
     },
     Scenario {
-        name: "copies go into object storage, and storage that is dark or refuses the key is told at once",
+        name: "copies go to object storage, and storage that is unreachable or denies the key is reported",
         cut: true,
         run: stored,
     },
     Scenario {
-        name: "all hosts and the administrator's state are lost, and object storage and an identity bring the cluster back",
+        name: "all hosts and the administrator's state are lost; object storage and an identity restore the cluster",
         cut: true,
         run: all_lost,
     },
     Scenario {
-        name: "all hosts are lost, and bundles on a share that is mounted again bring the cluster back",
+        name: "all hosts are lost, and snapshots on a share restore the cluster once it is mounted again",
         cut: false,
         run: mounted_again,
     },
@@ -50,14 +50,14 @@ fn say(ran: Ran) -> Ran {
     ran
 }
 
-/// The shortest interval: the first turns come one to two minutes after the timers were started.
+/// The shortest interval: the first runs come one to two minutes after the timers start.
 const OFTEN: &str = "snapshots: {every: 1m}\n";
-/// Until all hosts have had a turn; a snapshot gets a twentieth of a processor.
+/// Until the timers of all hosts have run; a snapshot gets a twentieth of a processor.
 const TURNS: Duration = Duration::from_secs(300);
 
 /// The timers of the hosts take the snapshots: nothing else starts the service.
 fn by_timers(w: &World) {
-    // The leader takes one only where it has none.
+    // The leader takes a snapshot only if it has none.
     let none = "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service; \
                 sudo sh -c 'rm -f /var/lib/hactl/snapshots/*.hactl'";
     for host in members(w) {
@@ -70,9 +70,9 @@ fn by_timers(w: &World) {
     let leaves = |host: &str| w.on(host, &ask).contains("this member is the leader");
     let took = wait_for("each timer takes a first snapshot", TURNS, || members(w).into_iter().all(|h| taken(h) > 0));
     println!("        each host's timer has taken a snapshot after {took:.1?}");
-    wait_for("each timer has another turn", TURNS, || members(w).into_iter().all(|h| taken(h) > 1 || leaves(h)));
+    wait_for("each timer runs again", TURNS, || members(w).into_iter().all(|h| taken(h) > 1 || leaves(h)));
     let leaders: Vec<&str> = members(w).into_iter().filter(|h| leaves(h)).collect();
-    assert_eq!(leaders.len(), 1, "those that follow take the next ones: {leaders:?}");
+    assert_eq!(leaders.len(), 1, "followers take the next snapshots: {leaders:?}");
     w.hactl.up().ok();
     let runs = |host: &str| w.on(host, "systemctl is-active hactl-snapshot").trim() == "activating";
     wait_for("no snapshot is being taken", TURNS, || !members(w).into_iter().any(runs));
@@ -102,7 +102,7 @@ fn taken(w: &World) {
     assert!(in_one_line(&w.well()).contains("the last drill with the owners' identity was"));
     let left = w.hactl.state(w.lab.name()).join("recovery");
     let left: Vec<_> = std::fs::read_dir(&left).expect("the folder is there").collect();
-    assert!(left.is_empty(), "a drill leaves nothing open: {left:?}");
+    assert!(left.is_empty(), "a drill leaves no files: {left:?}");
 
     let other = folder.path().join("other.txt");
     std::fs::write(&other, hactl::snapshot::new_identity().reveal()).expect("it can be written");
@@ -118,11 +118,11 @@ fn taken(w: &World) {
     std::fs::write(&file, &bytes[..middle]).expect("it can be written");
     assert!(in_one_line(&w.hactl.run(&["snapshot", "verify", path]).exits(1)).contains("is not complete"));
 
-    // What keeps the hosts from taking one is told, and a run of `up` is none the worse for it.
+    // A failed snapshot is reported, and `up` succeeds nevertheless.
     w.on("cp2", "sudo mv /var/lib/hactl/state.age /var/lib/hactl/away; sudo systemctl start hactl-snapshot");
     let worse = w.hactl.run(&["status"]);
     if worse.code != 4 {
-        // It led, and left it to the others.
+        // It was the leader and left the snapshot to the others.
         w.hactl.run(&["snapshot", "take", "--host", "cp2"]).exits(1);
     }
     w.hactl.run(&["status"]).exits(4).says("snapshots").says("cp2");
@@ -133,7 +133,8 @@ fn taken(w: &World) {
     pruned(w);
 }
 
-/// What is not kept any more goes by hand as well, from the host and from where copies go; a share that is not there is told.
+/// `snapshot prune` removes expired snapshots from the host and from the directories of copies, and reports a share
+/// that is missing.
 fn pruned(w: &World) {
     let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
     let inventory = w.lab.dir().join("few.yaml");
@@ -158,32 +159,32 @@ fn pruned(w: &World) {
     };
     hactl.run(&["snapshot", "prune"]).ok().says("removed ");
     for host in members(w) {
-        assert_eq!(count(host), [1, 1], "{host} keeps the newest, and nothing that was cut off");
+        assert_eq!(count(host), [1, 1], "{host} keeps the newest snapshot and no partial file");
     }
     hactl.run(&["snapshot", "prune"]).ok().says("nothing to remove");
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
-    assert_eq!(count("cp1"), [1, 1], "the new one in the place of the old one");
+    assert_eq!(count("cp1"), [1, 1], "the new snapshot replaces the old one");
     w.on("cp2", "sudo rm -r /srv/few");
-    let told = in_one_line(&hactl.run(&["snapshot", "prune"]).exits(1));
-    assert!(told.contains("cp2") && told.contains("/srv/few does not exist; check that it is mounted"), "{told}");
+    let shown = in_one_line(&hactl.run(&["snapshot", "prune"]).exits(1));
+    assert!(shown.contains("cp2") && shown.contains("/srv/few does not exist; check that it is mounted"), "{shown}");
     w.hactl.up().ok();
     for host in members(w) {
         w.on(host, "sudo rm -rf /srv/few");
     }
 }
 
-/// Changes one byte in the middle of a host's newest bundle, and says which file that is.
+/// Changes one byte in the middle of a host's newest snapshot, and prints its path.
 const FLIP: &str = r#"sudo sh -c 'f=$(ls /var/lib/hactl/snapshots/*.hactl | sort | tail -n 1); at=$(($(stat -c %s "$f") / 2)); byte=$(($(od -An -tu1 -j $at -N 1 "$f") ^ 1)); printf "\\$(printf %03o $byte)" | dd of="$f" bs=1 seek=$at conv=notrunc status=none; echo "$f"'"#;
-/// What drills leave on a host, but for the record of those with the owners' identity.
+/// Files that drills leave on a host, except the record of drills with the owners' identity.
 const LEFT: &str =
     "sudo find /etc/systemd/system /var/lib/hactl /var/lib/systemd/timers -name '*drill*' -not -name drill.json";
 
-/// Makes a host's timer find that it missed its turn, as after a boot: the last one was two days ago.
+/// Makes a host's timer find that it missed a run, as after a boot: the last run was two days ago.
 const MISSED: &str = "sudo systemctl stop hactl-drill.timer; \
      sudo touch -d '2 days ago' /var/lib/systemd/timers/stamp-hactl-drill.timer; \
      sudo systemctl start hactl-drill.timer";
 
-/// Waits for a drill that a host's timer starts, and gives what the journal says of it.
+/// Waits for a drill that a host's timer starts, and returns the end of its journal.
 fn drill(w: &World, host: &str) -> String {
     let journal = || w.on(host, "sudo journalctl -u hactl-drill -o cat -q --no-pager");
     let ends = |line: &&str| line.starts_with("Finished ") || line.starts_with("Failed to start ");
@@ -204,12 +205,12 @@ fn rehearsed(w: &World) {
     hactl.up().ok().says("nothing to do");
     for host in members(w) {
         assert_eq!(w.on(host, "systemctl is-active hactl-drill.timer").trim(), "active", "{host}");
-        // Nobody but the test takes bundles from here on.
+        // Only the test takes snapshots from here on.
         w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
     }
     let well = || wait_for("all is well", Duration::from_secs(120), || hactl.run(&["status"]).code == 0);
     well();
-    // A turn of the snapshots' timer may have come by meanwhile.
+    // The snapshot timer may have run meanwhile.
     w.on("cp1", "sudo rm -f /var/lib/hactl/drill-identity.txt");
     let said = drill(w, "cp1");
     assert!(said.contains("it is older than this host's identity for drills"), "{said}");
@@ -222,15 +223,15 @@ fn rehearsed(w: &World) {
         assert!(said.contains("keys, identical to when it was taken, in "), "{host}: {said}");
     }
     well();
-    let told = in_one_line(&say(hactl.run(&["status"])).ok());
-    assert!(told.contains("automatically restored its newest snapshot") && told.contains(" ago: "), "{told}");
-    assert!(told.contains("old at that time") && !told.contains("not yet"), "{told}");
+    let shown = in_one_line(&say(hactl.run(&["status"])).ok());
+    assert!(shown.contains("automatically restored its newest snapshot") && shown.contains(" ago: "), "{shown}");
+    assert!(shown.contains("old at that time") && !shown.contains("not yet"), "{shown}");
     let status = hactl.run(&["status", "-o", "json"]).ok().out;
     let status: serde_json::Value = serde_json::from_str(&status).expect("one object");
     let own = |drill: &&serde_json::Value| drill["heldBy"] == "host" && drill["outcome"] == "restored";
     assert_eq!(status["drills"].as_array().expect("a list").iter().filter(own).count(), members(w).len(), "{status}");
 
-    // What a host can open of its bundles is etcd's, and no key of the cluster.
+    // A host can decrypt only etcd's part of its snapshots, and no key of the cluster.
     let folder = tempfile::tempdir().expect("a folder");
     let (file, identity) = (folder.path().join("lab.hactl"), folder.path().join("of-cp1.txt"));
     let path = file.to_str().expect("letters");
@@ -242,14 +243,14 @@ fn rehearsed(w: &World) {
     assert!(in_one_line(&refused).contains("is not encrypted for this identity"), "{}", refused.all());
     say(hactl.run(&["recover", "--drill"])).ok();
 
-    // A disk that changes what was written.
+    // A disk that corrupts data.
     let bad = w.on("cp2", FLIP);
     let said = drill(w, "cp2");
     assert!(said.contains("has changed since it was written"), "{said}");
-    let told = in_one_line(&say(hactl.run(&["status"])).exits(4));
+    let shown = in_one_line(&say(hactl.run(&["status"])).exits(4));
     let name = bad.trim().rsplit('/').next().expect("a name");
     for words in ["snapshots", "cp2", name, "has changed since", "hactl snapshot take --host cp2"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(shown.contains(words), "{words}: {shown}");
     }
     say(hactl.run(&["snapshot", "list"])).ok().says("drill of");
     hactl.run(&["snapshot", "take", "--host", "cp2"]).ok();
@@ -257,7 +258,7 @@ fn rehearsed(w: &World) {
     well();
     w.on("cp2", &format!("sudo rm {}", bad.trim()));
 
-    // Without the line nothing of it stays.
+    // Without the setting, nothing of it is left.
     let planned = in_one_line(&w.hactl.run(&["plan", "-v"]).ok());
     assert!(planned.contains("stop hactl-drill.timer"), "{planned}");
     w.hactl.up().ok();
@@ -269,13 +270,15 @@ fn rehearsed(w: &World) {
     assert!(!in_one_line(&w.well()).contains("automatically"));
 }
 
-/// Whether the API takes a token of a service account: who is known and not allowed is told 403, who is not known 401.
+/// The HTTP status for a token of a service account: 403 if it is authenticated but not authorized, 401 if it is not
+/// authenticated.
 fn answer_to(w: &World, token: &str) -> String {
     let url = format!("https://{}:6443/api/v1/namespaces/default/secrets", w.lab.vip());
     w.on("cp1", &format!("curl -sk -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer {token}' {url}"))
 }
 
-/// Object storage beside the hosts, and the inventory that sends copies there. The folder is the bucket's and the key's.
+/// Object storage beside the hosts, and the inventory that sends copies there. The folder contains its buckets and its
+/// TLS key.
 struct Beside {
     folder: tempfile::TempDir,
     at: SocketAddr,
@@ -286,7 +289,7 @@ struct Beside {
 impl Beside {
     fn new(w: &World) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let (authority, at) = (TestAuthority::new("the storage's authority"), free(w.gateway()));
+        let (ca, at) = (TestCa::new("the storage's CA"), free(w.gateway()));
         bucket(&folder.path().join("buckets"), "backup");
         let base = std::fs::read_to_string(w.lab.inventory()).expect("readable");
         let more = format!(
@@ -294,21 +297,21 @@ impl Beside {
         );
         let inventory = w.lab.dir().join("storage.yaml");
         std::fs::write(&inventory, format!("{base}{more}")).expect("writable");
-        std::fs::write(w.lab.dir().join("s3-ca.crt"), &authority.cert).expect("writable");
+        std::fs::write(w.lab.dir().join("s3-ca.crt"), &ca.cert).expect("writable");
         key(w, LOGIN.1);
-        Self { folder, at, pair: authority.pair(w.gateway()), hactl: Hactl::new(inventory) }
+        Self { folder, at, pair: ca.pair(w.gateway()), hactl: Hactl::new(inventory) }
     }
     fn start(&self) -> ObjectStorage {
         ObjectStorage::start(&self.folder.path().join("buckets"), self.at, (&self.pair.0, &self.pair.1))
     }
-    /// The cluster with this inventory, and nobody but the test takes bundles.
+    /// Runs `up` with this inventory; from then on only the test takes snapshots.
     fn up(&self, w: &World) {
         self.hactl.up().ok();
         for host in members(w) {
             w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
         }
     }
-    /// The addresses of cp1's bundles there.
+    /// The URLs of cp1's snapshots there.
     fn of_cp1(&self) -> Vec<String> {
         let listed = self.hactl.run(&["snapshot", "list", "-o", "json"]).ok().out;
         let listed: serde_json::Value = serde_json::from_str(&listed).expect("one object");
@@ -318,7 +321,7 @@ impl Beside {
     }
 }
 
-/// Writes the file of the storage's key as a person would.
+/// Writes the file with the access key of the storage, as a person would.
 fn key(w: &World, secret: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     let file = w.lab.dir().join("s3-key.txt");
@@ -340,16 +343,16 @@ fn stored(w: &World) {
     hactl.run(&["snapshot", "verify", &first[0]]).ok().says("is intact and decrypts");
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
     let second = beside.of_cp1();
-    assert!(second.len() == 1 && second != first, "what is not kept any more is dropped there, too: {second:?}");
+    assert!(second.len() == 1 && second != first, "expired snapshots are removed there as well: {second:?}");
 
     drop(server);
     let refused = say(hactl.run(&["snapshot", "take", "--host", "cp1"])).exits(1);
     assert!(in_one_line(&refused).contains("does not answer: Connection refused"), "{}", refused.all());
-    let told = hactl.run(&["status"]).exits(4);
+    let shown = hactl.run(&["status"]).exits(4);
     assert!(
-        in_one_line(&told).contains("the snapshot is stored on this host, but its copies failed"),
+        in_one_line(&shown).contains("the snapshot is stored on this host, but its copies failed"),
         "{}",
-        told.all()
+        shown.all()
     );
     let server = beside.start();
     key(w, "another-key");
@@ -362,7 +365,7 @@ fn stored(w: &World) {
     hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
     w.healthy(Duration::from_secs(60));
 
-    // Whoever sends no copies there any more leaves no key on the hosts.
+    // Without copies to object storage, no access key is left on the hosts.
     w.hactl.up().ok();
     assert_eq!(w.on("cp1", "sudo ls /etc/hactl/object-storage"), "");
     drop(server);
@@ -406,11 +409,11 @@ fn all_lost(w: &World) {
     assert!(in_one_line(&ran).contains("everything that was written since"), "{}", ran.all());
     say(hactl.run(&["recover", "--yes"])).ok().says(&format!("etcd is recovered from {}-", w.lab.name()));
     let left: Vec<_> = std::fs::read_dir(state.join("recovery")).expect("the folder is there").collect();
-    assert!(left.is_empty(), "no snapshot lies open once a quorum has it: {left:?}");
+    assert!(left.is_empty(), "no file of the recovery is left: {left:?}");
 
     let kept = w.hactl.kubectl(&["get", "secret", "kept", "-o", "jsonpath={.data.word}@{.metadata.resourceVersion}"]);
     assert_eq!(kept.ok().out.trim(), format!("a2VwdC1pbi10aGUtYnVuZGxl@{before}"), "the Secret decrypts");
-    assert_eq!(answer_to(w, &token), "403", "a service account's token is known still");
+    assert_eq!(answer_to(w, &token), "403", "a service account's token is still valid");
     w.hactl.kubectl(&["get", "configmap", "after-the-bundle"]).exits(1);
     let fresh = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.metadata.resourceVersion}"];
     w.hactl.kubectl(&["create", "configmap", "new"]).ok();
@@ -421,7 +424,7 @@ fn all_lost(w: &World) {
     w.hactl.up().ok();
 }
 
-/// What a directory of a host holds, as one file.
+/// The content of a host's directory as one archive.
 fn packed(w: &World, host: &str) -> Vec<u8> {
     let mut ssh = w.lab.ssh(host).expect("the host exists");
     let output = ssh.arg("sudo tar -C /mnt/backup -cf - .").output().expect("ssh can be started");
@@ -429,7 +432,7 @@ fn packed(w: &World, host: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// The same on another host, as if the share were mounted there.
+/// Unpacks the archive on another host, as if the share were mounted there.
 fn mounted(w: &World, host: &str, packed: &[u8]) {
     use std::io::Write as _;
     let mut ssh = w.lab.ssh(host).expect("the host exists");
@@ -476,7 +479,7 @@ fn mounted_again(w: &World) {
     for host in members(w) {
         w.lab.start(host, BOOT).expect("the host boots");
     }
-    // The newest is damaged where nobody notices before it is fetched.
+    // The newest snapshot is damaged, which is noticed only when it is fetched.
     mounted(w, "cp2", &share);
     let damage = "sudo sh -c 'f=$(ls /mnt/backup/*-cp1.hactl | tail -n 1); printf XXXX | dd of=$f bs=1 seek=300 conv=notrunc status=none; ls -l $f'";
     println!("        {}", w.on("cp2", damage).trim());
@@ -487,7 +490,7 @@ fn mounted_again(w: &World) {
     let text = in_one_line(&ran);
     assert!(text.contains("of cp1 in cp2:/mnt/backup: term "), "{}", ran.all());
     assert!(text.contains("/mnt/backup does not exist; check that it is mounted (on cp1, cp3)"), "{}", ran.all());
-    // Where the bundle that is taken at the end is copied to.
+    // The directories for copies of the snapshot that is taken at the end.
     for host in ["cp1", "cp3"] {
         w.on(host, "sudo mkdir -p /mnt/backup");
     }

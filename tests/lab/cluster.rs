@@ -1,23 +1,19 @@
-//! A cluster from bare hosts, what it is like, a second run, and its end.
+//! A cluster from bare hosts, its properties, a second run, and its end.
 
 use super::{Scenario, World};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a plan for bare hosts shows every stage and changes nothing",
-        cut: true,
-        run: plan_changes_nothing,
-    },
+    Scenario { name: "a plan for bare hosts shows steps and changes nothing", cut: true, run: plan_changes_nothing },
     Scenario { name: "up turns three bare hosts into a healthy cluster", cut: true, run: from_bare },
-    Scenario { name: "a second up has nothing to do and is quick", cut: true, run: converged },
-    Scenario { name: "an edited object and a changed file are repaired", cut: true, run: drift },
-    Scenario { name: "people are bound by RBAC and Secrets are ciphertext", cut: true, run: security },
+    Scenario { name: "a second up has nothing to do and takes less than 2.5 s", cut: true, run: converged },
+    Scenario { name: "up restores a deleted object and an edited file", cut: true, run: drift },
     Scenario {
-        name: "kubelet serving certificates are approved, so logs and exec work",
+        name: "the administrator is subject to RBAC, and etcd stores Secrets encrypted",
         cut: true,
-        run: kubelet_serving,
+        run: security,
     },
+    Scenario { name: "kubelet serving certificates are approved, so logs work", cut: true, run: kubelet_serving },
 ];
 
 pub const LAST: &[Scenario] =
@@ -25,8 +21,8 @@ pub const LAST: &[Scenario] =
 
 fn plan_changes_nothing(w: &World) {
     w.hactl.run(&["plan", "--exit-code"]).exits(5).says("etcd").says("cp3");
-    let marks = w.on("cp1", "ls /etc/kubernetes /var/lib/hactl/cluster.json 2>/dev/null");
-    assert_eq!(marks, "", "a plan leaves nothing of a cluster on a host");
+    let left = w.on("cp1", "ls /etc/kubernetes /var/lib/hactl/cluster.json 2>/dev/null");
+    assert_eq!(left, "", "a plan leaves nothing of a cluster on a host");
     assert!(!w.hactl.state(w.lab.name()).exists(), "a plan makes no keys");
     w.hactl.run(&["status"]).exits(7);
 }
@@ -57,8 +53,8 @@ fn drift(w: &World) {
 }
 
 fn security(w: &World) {
-    let who = w.hactl.kubectl(&["auth", "whoami", "-o", "json"]).ok().out;
-    assert!(who.contains("hactl:administrators") && !who.contains("system:masters"), "{who}");
+    let user = w.hactl.kubectl(&["auth", "whoami", "-o", "json"]).ok().out;
+    assert!(user.contains("hactl:administrators") && !user.contains("system:masters"), "{user}");
     w.hactl.run(&["kubeconfig", "--break-glass"]).ok().says("client-certificate-data").says("8 hours");
     let secret = "create secret generic canary-test --from-literal=word=plaintext-canary";
     w.hactl.kubectl(&secret.split(' ').collect::<Vec<_>>()).ok();
@@ -67,7 +63,7 @@ fn security(w: &World) {
     let raw = w.on("cp1", etcdctl);
     assert!(
         raw.contains("k8s:enc:secretbox") && !raw.contains("plaintext-canary"),
-        "the Secret as it lies in etcd: {raw}"
+        "the Secret as etcd stores it: {raw}"
     );
     let anonymous =
         w.on("cp1", "curl -sk -o /dev/null -w '%{http_code}' https://$(hostname -I | cut -d' ' -f1):6443/api/v1/nodes");
@@ -76,7 +72,7 @@ fn security(w: &World) {
         "cp1",
         "sudo find / -xdev -name 'ca.key' 2>/dev/null; sudo grep -rl 'PRIVATE KEY' /etc/kubernetes/pki | sort",
     );
-    assert!(!ca_keys.contains("ca.key"), "no authority's key lies on a host: {ca_keys}");
+    assert!(!ca_keys.contains("ca.key"), "no CA key is on a host: {ca_keys}");
     let modes = w.on("cp1", "sudo stat -c '%a %U' /var/lib/etcd /etc/kubernetes/pki/apiserver.key");
     assert_eq!(modes, "700 etcd\n600 root\n");
 }
@@ -88,7 +84,7 @@ fn kubelet_serving(w: &World) {
         w.hactl.kubectl(&["-n", "kube-system", "logs", &pod, "--tail=1"]).code == 0
     });
     let requests = w.hactl.kubectl(&["get", "csr", "--no-headers"]).ok().out;
-    assert!(!requests.contains("Pending"), "no request waits for ever: {requests}");
+    assert!(!requests.contains("Pending"), "no CSR is pending: {requests}");
 }
 
 fn down_and_up(w: &World) {

@@ -1,4 +1,4 @@
-//! Pods that eat whatever a control-plane host has: processors, memory, process numbers. Nobody notices.
+//! Pods that exhaust a control-plane host: processors, memory, PIDs. Clients do not notice.
 
 use super::bare_hosts::variant;
 use super::support::{Writer, wait_for};
@@ -6,23 +6,23 @@ use super::{Scenario, World};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "pods that eat processors, memory and process numbers of a control-plane host move neither etcd nor the API",
+    name: "while pods exhaust a control-plane host, etcd keeps its leader and requests end within a second",
     cut: false,
     run: eaten,
 }];
 
-/// All that pods may have together, MiB: hosts share the memory of this machine, which must have more.
+/// The memory that all pods together may use, MiB: hosts share the memory of this machine, which must have more.
 const FOR_PODS: u64 = 3 << 10;
 const CALM: Duration = Duration::from_secs(20);
 const CROWDED: Duration = Duration::from_secs(45);
-/// One who eats each of it, as long as it is let.
+/// One script per resource, each of which uses all that it can get.
 const EATERS: [(&str, &str); 3] = [
     ("processors", "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait"),
     ("memory", "x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done"),
     ("numbers", "while :; do sleep 600 & done"),
 ];
 
-/// How long etcd's writes to its log took on a host since an earlier look: the time within which 99 of 100 were done, seconds.
+/// The histogram of etcd's WAL fsync on a host; two of them give the 99th percentile in between, in seconds.
 struct Fsync(Vec<(f64, f64)>);
 
 impl Fsync {
@@ -34,31 +34,31 @@ impl Fsync {
             Some((bound.replace("+Inf", "inf").parse().ok()?, count.trim().parse().ok()?))
         };
         let buckets: Vec<(f64, f64)> = metrics.lines().filter_map(bucket).collect();
-        assert!(buckets.len() > 5, "etcd tells of its log: {metrics}");
+        assert!(buckets.len() > 5, "etcd reports its WAL fsync: {metrics}");
         Self(buckets)
     }
     fn p99_since(&self, before: &Self) -> f64 {
         let counts: Vec<(f64, f64)> = self.0.iter().zip(&before.0).map(|(now, then)| (now.0, now.1 - then.1)).collect();
         let all = counts.last().map_or(0.0, |last| last.1);
-        assert!(all > 20.0, "too few writes to tell: {all}");
+        assert!(all > 20.0, "too few writes: {all}");
         counts.iter().find(|(_, count)| *count >= all * 0.99).map_or(f64::INFINITY, |(bound, _)| *bound)
     }
 }
 
-/// What came of asking for a while: how long the slowest read took, and 99 of 100 of etcd's writes on the host.
+/// Reads and writes for a while: how long the slowest of them took, and the 99th percentile of etcd's WAL fsync.
 fn asked(w: &World, name: &str, within: Duration) -> (Duration, f64) {
     let before = Fsync::of(w, "cp1");
-    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
+    let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
     std::thread::sleep(within);
-    let knocks = knocking.end();
+    let reads = reading.end();
     let (written, pause) = writer.end();
-    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
-    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
+    let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).collect();
+    let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
     let fsync = Fsync::of(w, "cp1").p99_since(&before);
     println!(
         "        {name}: {} reads, {} failed, the longest took {longest:.2?}; {written} writes, the longest pause {pause:.2?}; \
-         99 of 100 writes to etcd's log within {fsync} s",
-        knocks.len(),
+         99 of 100 fsyncs of etcd's WAL within {fsync} s",
+        reads.len(),
         failed.len()
     );
     assert!(failed.is_empty(), "{failed:?}");
@@ -66,7 +66,7 @@ fn asked(w: &World, name: &str, within: Duration) -> (Duration, f64) {
 }
 
 fn eaten(w: &World) {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("this machine tells of its memory");
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("/proc/meminfo is readable");
     let total =
         meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     let reserved = (total.expect("a number of kB") >> 10).checked_sub(FOR_PODS).expect("a machine with more memory");
@@ -86,19 +86,19 @@ fn eaten(w: &World) {
         hactl.kubectl(&["run", name, "--image", image, "--overrides", &spec.to_string()]).ok();
     }
     let limits = "sudo sh -c 'cat /sys/fs/cgroup/pids/kubepods/besteffort/pod*/pids.max'";
-    wait_for("they eat", Duration::from_secs(60), || w.on("cp1", limits).matches("4096").count() >= EATERS.len());
+    wait_for("the pods run", Duration::from_secs(60), || w.on("cp1", limits).matches("4096").count() >= EATERS.len());
     let (longest, crowded) = asked(w, "w-crowded", CROWDED);
     let ended = "jsonpath={.status.containerStatuses[0].lastState.terminated.reason}{.status.containerStatuses[0].state.terminated.reason}";
     let memory = hactl.kubectl(&["get", "pod", "memory", "-o", ended]).ok().out;
-    assert!(memory.contains("OOMKilled"), "who eats memory comes to the end of it: {memory}");
+    assert!(memory.contains("OOMKilled"), "the pod that uses up memory is OOM-killed: {memory}");
     let load = w.on("cp1", "cut -d' ' -f1 /proc/loadavg");
-    println!("        the load while they ate: {}", load.trim());
+    println!("        the load while they ran: {}", load.trim());
     for (name, _) in EATERS {
         hactl.kubectl(&["delete", "pod", name, "--grace-period=1"]).ok();
     }
-    assert_eq!(leads(), changes, "nobody else was elected meanwhile");
-    assert!(longest < Duration::from_secs(1), "somebody waited for {longest:?}");
-    assert!(crowded <= (calm * 8.0).max(0.128), "etcd's log went from {calm} s to {crowded} s");
+    assert_eq!(leads(), changes, "no other leader was elected meanwhile");
+    assert!(longest < Duration::from_secs(1), "a client waited for {longest:?}");
+    assert!(crowded <= (calm * 8.0).max(0.128), "etcd's WAL fsync went from {calm} s to {crowded} s");
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(180));
 }

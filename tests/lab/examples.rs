@@ -1,4 +1,4 @@
-//! The examples in `inventories/`, each on bare hosts of its own names: what they describe is really made.
+//! The examples in `inventories/`, each on bare hosts with its own names: each becomes a cluster.
 
 use super::support::Hactl;
 use super::{Scenario, World};
@@ -8,8 +8,8 @@ use hactl::lab::{HostSpec, Scoped, Silent, Spec};
 use hactl::model::desired::EndpointKind;
 use std::path::Path;
 
-/// Each example that fits a lab, and the lab's name. `full.yaml` names a bond, files and a bastion; the external endpoint
-/// and Vagrant's machines have suites of their own.
+/// Each example that fits a lab, and the lab's name. `full.yaml` names a bond, files and a bastion; the external
+/// endpoint and Vagrant's machines have suites of their own.
 pub const EXAMPLES: &[(&str, &str, Scenario)] = &[
     ("t-x-min", "minimal.yaml", example("inventories/minimal.yaml becomes a cluster", false, comes_up)),
     ("t-x-one", "single.yaml", example("inventories/single.yaml becomes a cluster", false, comes_up)),
@@ -30,7 +30,7 @@ pub const EXAMPLES: &[(&str, &str, Scenario)] = &[
     (
         "t-x-gap",
         "air-gap.yaml",
-        example("inventories/air-gap.yaml becomes a cluster on hosts without a way out", false, without_a_way_out),
+        example("inventories/air-gap.yaml becomes a cluster on hosts without a route out", false, without_a_route_out),
     ),
 ];
 
@@ -38,7 +38,7 @@ const fn example(name: &'static str, cut: bool, run: fn(&World)) -> Scenario {
     Scenario { name, cut, run }
 }
 
-/// Bare hosts called as in the example, and its inventory with their addresses.
+/// Bare hosts with the names of the example, and its inventory with their addresses.
 pub fn world(lab: &str, file: &str) -> World {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories").join(file);
     let loaded = load(&Source::Path(path)).unwrap_or_else(|error| panic!("{file}:\n{error}"));
@@ -51,10 +51,10 @@ pub fn world(lab: &str, file: &str) -> World {
     World { lab, hactl }
 }
 
-/// The example word by word, but for addresses and what the hosts of a lab need.
+/// The example verbatim, except for addresses and what the hosts of a lab need.
 fn for_the_lab(loaded: &Loaded, lab: &Scoped) -> String {
     let mut text = loaded.text.clone();
-    // By way of words that stand for them: an address of the lab may be one of the example.
+    // Through placeholders: an address of the lab may also occur in the example.
     let mut places = Vec::new();
     for (index, host) in loaded.desired.hosts.iter().enumerate() {
         let address = lab.address(host.name.as_str()).expect("the lab has this host").to_string();
@@ -68,7 +68,7 @@ fn for_the_lab(loaded: &Loaded, lab: &Scoped) -> String {
         places.push((format!("vip: {address}"), "vip: <vip>".to_owned(), format!("vip: {}", lab.vip())));
     }
     for (before, word, _) in &places {
-        assert_eq!(text.matches(before.as_str()).count(), 1, "{before} stands once in the example");
+        assert_eq!(text.matches(before.as_str()).count(), 1, "{before} occurs once in the example");
         text = text.replace(before, word);
     }
     for (_, word, after) in &places {
@@ -81,24 +81,24 @@ fn for_the_lab(loaded: &Loaded, lab: &Scoped) -> String {
 }
 
 fn comes_up(w: &World) {
-    super::shapes::founded(w);
+    super::shapes::up_from_bare(w);
 }
 
-/// The default route leads nowhere, and no name server is there.
-fn without_a_way_out(w: &World) {
+/// The default route leads nowhere, and there is no name server.
+fn without_a_route_out(w: &World) {
     let outside = machine();
     let reach = format!("ping -c 1 -W 2 {outside} >/dev/null && echo reached");
     for host in w.lab.hosts() {
-        assert!(w.on(host, &reach).contains("reached"), "{host} has a way out to begin with");
+        assert!(w.on(host, &reach).contains("reached"), "{host} has a route out at first");
         let nowhere = "sudo ip route replace default via $(ip -4 -o addr show eth0 | sed 's/.*inet \\([0-9.]*\\)\\.[0-9]*\\/.*/\\1/').254 \
                        && echo 'nameserver 192.0.2.53' | sudo tee /etc/resolv.conf";
         assert!(w.on(host, nowhere).contains("192.0.2.53"), "{host} has no name server");
-        assert!(!w.on(host, &reach).contains("reached"), "{host} still reaches what is outside");
+        assert!(!w.on(host, &reach).contains("reached"), "{host} has no route out any more");
     }
-    super::shapes::founded(w);
+    super::shapes::up_from_bare(w);
 }
 
-/// This machine's own address outside the lab, which hosts reach by their default route alone.
+/// This machine's own address outside the lab, which hosts reach only through their default route.
 fn machine() -> String {
     let route =
         std::process::Command::new("ip").args(["-4", "-o", "route", "get", "192.0.2.1"]).output().expect("ip runs");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "every certificate of the cluster has expired, and up brings all back with nothing lost",
+    name: "every certificate of the cluster has expired, and up brings it back without losing a write",
     cut: false,
     run: expired,
 }];
@@ -19,7 +19,7 @@ pub const FIVE: &[Scenario] =
     &[Scenario { name: "five members: every certificate has expired", cut: false, run: expired }];
 
 const BOOT: Duration = Duration::from_secs(60);
-/// What each certificate is of: the file, and the authority in the state.
+/// Each certificate: its file, and the name of its CA in the state.
 pub const LEAVES: [(&str, &str); 12] = [
     ("/etc/etcd/pki/server.crt", "etcd-ca"),
     ("/etc/etcd/pki/peer.crt", "etcd-ca"),
@@ -35,8 +35,9 @@ pub const LEAVES: [(&str, &str); 12] = [
     ("/var/lib/kubelet/pki/kubelet-client-current.pem", "signing-ca"),
 ];
 
-/// The same certificate by the same authority for the same key, whose time ends so many hours from now, and was a day or a year long.
-pub fn reissued(pem: &str, authority: &Path, left_hours: i64) -> String {
+/// The same certificate by the same CA for the same key, which expires this many hours from now and is valid for a day
+/// or a year.
+pub fn reissued(pem: &str, ca: &Path, left_hours: i64) -> String {
     let block = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).flatten().find(|b| b.label == "CERTIFICATE");
     let block = block.expect("there is a certificate");
     let (_, cert) = X509Certificate::from_der(&block.contents).expect("it can be read");
@@ -68,14 +69,14 @@ pub fn reissued(pem: &str, authority: &Path, left_hours: i64) -> String {
     let end = time::OffsetDateTime::now_utc() + hours(left_hours);
     let life = if left_hours > 0 { 365 * 24 } else { 24 };
     (params.not_before, params.not_after) = (end - hours(life), end);
-    let read = |ending: &str| std::fs::read_to_string(authority.with_extension(ending)).expect("it is in the state");
+    let read = |ending: &str| std::fs::read_to_string(ca.with_extension(ending)).expect("it is in the state");
     let key = rcgen::KeyPair::from_pem(&read("key")).expect("a key");
-    let issuer = rcgen::Issuer::from_ca_cert_pem(&read("crt"), key).expect("an authority");
+    let issuer = rcgen::Issuer::from_ca_cert_pem(&read("crt"), key).expect("a CA");
     let public = rcgen::SubjectPublicKeyInfo::from_der(cert.public_key().raw).expect("a key");
     params.signed_by(&public, &issuer).expect("a certificate").pem()
 }
 
-/// As a shell can take it.
+/// Encoded so that a shell can pass it.
 pub fn packed(text: &str) -> String {
     STANDARD.encode(text)
 }
@@ -86,13 +87,13 @@ fn expired(w: &World) {
     std::thread::sleep(Duration::from_secs(2));
     let state = w.hactl.state(w.lab.name());
     for host in members(w) {
-        for (path, authority) in LEAVES {
+        for (path, ca) in LEAVES {
             let pem = w.on(host, &format!("sudo cat {path}"));
             if pem.is_empty() {
                 continue;
             }
-            let mut text = reissued(&pem, &state.join(authority), -1);
-            // kubelet's lies with its key in one file.
+            let mut text = reissued(&pem, &state.join(ca), -1);
+            // The kubelet's certificate is in one file with its key.
             let key = pem.find("-----BEGIN").map(|_| pem.lines().skip_while(|l| !l.contains("PRIVATE KEY")));
             for line in key.into_iter().flatten() {
                 text.push_str(line);
@@ -117,6 +118,6 @@ fn expired(w: &World) {
     assert!(in_one_line(&ran).contains("etcd-server: it expired"), "{}", ran.all());
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
-    wait_for("all is well", Duration::from_secs(120), || w.hactl.run(&["status"]).code == 0);
+    wait_for("status passes", Duration::from_secs(120), || w.hactl.run(&["status"]).code == 0);
     w.hactl.up().ok().says("nothing to do");
 }

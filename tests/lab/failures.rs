@@ -1,8 +1,8 @@
 //! Hosts that lose power, cables, disks and processes while a client keeps writing.
 
-use super::leaving::lead_goes_to;
+use super::leaving::move_leadership_to;
 use super::shutdown::LOST;
-use super::support::{Api, Knocks, Probe, Writer, wait_for};
+use super::support::{Api, Probe, Reads, Writer, wait_for};
 use super::trials::{LATE, late};
 use super::{Scenario, World};
 use serde_json::Value;
@@ -14,35 +14,43 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: each_host,
     },
-    Scenario { name: "one host loses power under writes and comes back by itself", cut: true, run: one_host },
-    Scenario { name: "a host that lost its disks is brought back by up", cut: false, run: wiped },
+    Scenario { name: "a host that loses power under writes recovers automatically", cut: true, run: one_host },
+    Scenario { name: "up brings back a host that lost its disks", cut: false, run: wiped },
     Scenario {
-        name: "killed scheduler, controller manager and API server come back, and another host leads",
+        name: "killed schedulers, controller managers and API servers restart, and another host leads",
         cut: true,
         run: processes,
     },
     Scenario {
-        name: "a killed API server costs the clients that come after it nothing",
+        name: "connections that begin after an API server was killed do not fail",
         cut: false,
         run: killed_api_server,
     },
     Scenario {
-        name: "a new etcd leader leaves every client an API server, and a read waits for the election at most",
+        name: "while etcd elects a leader, balancers keep an API server and reads wait for the election at most",
         cut: false,
         run: leader_dies,
     },
-    Scenario { name: "the endpoint answers within a second when its holder loses power", cut: true, run: holder },
+    Scenario { name: "the endpoint answers within a second after the VIP holder loses power", cut: true, run: holder },
     Scenario {
-        name: "an address that a reload of the network dropped is back at once",
+        name: "a VIP that a reload of the network dropped is back within three seconds",
         cut: false,
         run: address_dropped,
     },
-    Scenario { name: "a host cut off does not stop up from saying so", cut: false, run: cut_off },
-    Scenario { name: "all hosts start cold at once", cut: true, run: cold_start },
-    Scenario { name: "all hosts but one start cold, whichever it is", cut: false, run: cold_start_without_one },
-    Scenario { name: "with quorum lost up refuses, changes nothing and names recover", cut: false, run: lost_quorum },
+    Scenario { name: "up names a host whose cable is pulled", cut: false, run: cut_off },
+    Scenario { name: "the cluster recovers when all hosts boot at once", cut: true, run: cold_start },
     Scenario {
-        name: "the documented way by hand brings back a quorum that is gone for good",
+        name: "the endpoint serves when all hosts but one boot, whichever is missing",
+        cut: false,
+        run: cold_start_without_one,
+    },
+    Scenario {
+        name: "without a quorum, status names the newest data, and up refuses and names recover",
+        cut: false,
+        run: lost_quorum,
+    },
+    Scenario {
+        name: "the documented manual procedure restores a quorum that is lost for good",
         cut: false,
         run: by_hand,
     },
@@ -53,19 +61,20 @@ const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 /// Until another host leads: a Lease of 15 s has to expire, twice if the host of the old holder acquires it again.
 const LEADS: Duration = Duration::from_secs(60);
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to disappear.
 const DYING: Duration = Duration::from_millis(300);
-/// Twice etcd's election timeout, and half a second until a member repeats a read that the old leader did not answer.
+/// Twice etcd's election timeout, and half a second until a member retries a read that the old leader did not answer.
 const ELECTION: Duration = Duration::from_millis(2500);
-/// So many writes of one client fail at most: those at the API server whose member died, and one that the leader took.
+/// How many writes of one client may fail: those at the API server whose member died, and one that the leader had
+/// accepted.
 const REFUSED: usize = 10;
 
-/// A host is off for as long as leases last, under writes, and comes back by itself.
+/// A host is off for as long as leases last, under writes, and recovers automatically.
 pub fn power_cycle(w: &World, host: &str, writes: &str) {
     let writer = Writer::start(&w.api(), writes);
     std::thread::sleep(Duration::from_secs(2));
     w.lab.kill(host).expect("the power can be cut");
-    // Long enough for leases to run out: leaders must move within theirs.
+    // Long enough for leases to expire: leadership must move within that time.
     std::thread::sleep(Duration::from_secs(18));
     let status = w.hactl.run(&["status"]).exits(4);
     for lease in ["one leading scheduler", "one leading controller manager"] {
@@ -76,7 +85,7 @@ pub fn power_cycle(w: &World, host: &str, writes: &str) {
     w.healthy(HEAL);
     let (written, longest) = writer.end();
     println!("        {host} off: {written} writes acknowledged, longest pause {longest:.1?}");
-    assert!(longest < Duration::from_secs(15), "writes stood still for {longest:?} while {host} was off");
+    assert!(longest < Duration::from_secs(15), "no write was acknowledged for {longest:?} while {host} was off");
     w.hactl.up().ok().says("nothing to do");
 }
 
@@ -105,7 +114,7 @@ fn kill_process(w: &World, host: &str, name: &str) {
     assert_eq!(killed.trim(), "killed", "{name} runs on {host}");
 }
 
-/// A process runs, or runs again: the kubelet may wait before it restarts one that was killed repeatedly.
+/// Waits until a process runs: the kubelet may delay the restart of one that was killed repeatedly.
 fn runs(w: &World, host: &str, name: &str) {
     let pgrep = format!("pgrep -x {name}");
     wait_for(&format!("{name} runs on {host}"), HEAL, || !w.on(host, &pgrep).trim().is_empty());
@@ -156,26 +165,26 @@ fn processes(w: &World) {
 
 /// The reads that failed although they began well before a process was killed, or well after. A dying process closes
 /// its sockets a little later, and the kernel accepts connections for it until then: those few are lost.
-fn failed_apart(knocks: &Knocks, killing: Duration, killed: Duration) -> Vec<&Probe> {
+fn failed_apart(reads: &Reads, killing: Duration, killed: Duration) -> Vec<&Probe> {
     let apart = |k: &Probe| k.0 > killed + DYING || k.0 + DYING < killing;
-    knocks.iter().filter(|k| k.2.is_some() && apart(k)).collect()
+    reads.iter().filter(|k| k.2.is_some() && apart(k)).collect()
 }
 
 fn killed_api_server(w: &World) {
     let api = w.api();
     for host in HOSTS {
-        let knocking = api.reads(Duration::from_millis(20));
+        let reading = api.reads(Duration::from_millis(20));
         std::thread::sleep(Duration::from_secs(1));
-        let before = knocking.elapsed();
+        let before = reading.elapsed();
         kill_process(w, host, "kube-apiserver");
-        let after = knocking.elapsed();
+        let after = reading.elapsed();
         std::thread::sleep(Duration::from_secs(4));
-        let knocks = knocking.end();
-        let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
-        println!("        {host}: {} of {} new connections failed, {failed:?}", failed.len(), knocks.len());
-        let apart = failed_apart(&knocks, before, after);
+        let reads = reading.end();
+        let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).collect();
+        println!("        {host}: {} of {} new connections failed, {failed:?}", failed.len(), reads.len());
+        let apart = failed_apart(&reads, before, after);
         assert!(apart.is_empty(), "new connections fail after {host}'s API server died: {apart:?}");
-        assert!(failed.len() * 20 < knocks.len(), "{} of {} new connections failed", failed.len(), knocks.len());
+        assert!(failed.len() * 20 < reads.len(), "{} of {} new connections failed", failed.len(), reads.len());
         w.healthy(HEAL);
     }
 }
@@ -185,53 +194,53 @@ fn leader_dies(w: &World) {
     let none =
         |host: &str| w.on(host, "sudo journalctl -t haproxy -o cat | grep -c 'api-servers has no server available'");
     let before = HOSTS.map(none);
-    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-leader"));
+    let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-leader"));
     std::thread::sleep(Duration::from_secs(1));
-    let killing = knocking.elapsed();
+    let killing = reading.elapsed();
     kill_process(w, leader, "etcd");
-    let killed = knocking.elapsed();
+    let killed = reading.elapsed();
     wait_for("another member leads", Duration::from_secs(20), || HOSTS.into_iter().any(|h| leads(w, h)));
     std::thread::sleep(Duration::from_secs(4));
-    let knocks = knocking.end();
-    let failed: Vec<_> = knocks.iter().filter(|k| k.2.is_some()).collect();
-    let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
-    println!("        {leader} led: {} of {} failed, longest {longest:.1?}", failed.len(), knocks.len());
+    let reads = reading.end();
+    let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).collect();
+    let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
+    println!("        {leader} led: {} of {} failed, longest {longest:.1?}", failed.len(), reads.len());
     let (written, refused, pause) = writer.account();
     println!("        {written} writes acknowledged, none lost, {refused} failed; the longest pause: {pause:.1?}");
     assert_eq!(before, HOSTS.map(none), "a balancer had no API server left although all of them run: {failed:?}");
-    let apart = failed_apart(&knocks, killing, killed);
+    let apart = failed_apart(&reads, killing, killed);
     assert!(apart.is_empty(), "reads fail after {leader}'s member died: {apart:?}");
-    assert!(failed.len() * 20 < knocks.len(), "{} of {} reads failed", failed.len(), knocks.len());
-    let bound = ELECTION + late(&knocks);
+    assert!(failed.len() * 20 < reads.len(), "{} of {} reads failed", failed.len(), reads.len());
+    let bound = ELECTION + late(&reads);
     assert!(longest < bound, "a read waited for {longest:?}, and an election takes less than {bound:?}");
-    let bound = LOST + knocks.stalled;
+    let bound = LOST + reads.stalled;
     assert!(pause < bound, "no write was acknowledged for {pause:?}, and a lost one ends before {bound:?}");
     assert!(refused <= REFUSED, "{refused} writes failed");
     w.healthy(HEAL);
 }
 
-/// Whether etcd's leader is the member of this host, in its own words.
+/// Whether the member of this host reports that it is etcd's leader.
 pub fn leads(w: &World, host: &str) -> bool {
     w.on(host, "curl -s http://127.0.0.1:2384/metrics").contains("\netcd_server_is_leader 1")
 }
 
-/// The host that has the endpoint's address.
+/// The host that holds the VIP.
 pub fn holder_of(w: &World) -> &'static str {
     holder_among(w, &HOSTS)
 }
 
-/// Which of these hosts has the endpoint's address.
+/// The one of these hosts that holds the VIP.
 pub fn holder_among(w: &World, hosts: &[&'static str]) -> &'static str {
     let vip = format!(" {}/", w.lab.vip());
     let mut found = None;
-    wait_for("somebody holds the endpoint's address", Duration::from_secs(20), || {
+    wait_for("a host holds the VIP", Duration::from_secs(20), || {
         found = hosts.iter().copied().find(|h| w.on(h, "ip -4 addr").contains(&vip));
         found.is_some()
     });
     found.expect("just found")
 }
 
-/// Each time since then that one of these hosts took the endpoint's address, in the words of its keepalived.
+/// Each time since then that one of these hosts took the VIP, as its keepalived logged it.
 pub fn moves_since(w: &World, hosts: &[&str], since: SystemTime) -> Vec<String> {
     let since = since.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let ask = format!("sudo journalctl -u keepalived --since @{since} -o short-precise -q | grep -F 'Entering MASTER'");
@@ -242,21 +251,21 @@ fn holder(w: &World) {
     let holder = holder_of(w);
     // If etcd's leader died as well, reads would wait for an election: that is another scenario.
     if leads(w, holder) {
-        lead_goes_to(w, HOSTS.into_iter().find(|host| *host != holder).expect("there are three"));
+        move_leadership_to(w, HOSTS.into_iter().find(|host| *host != holder).expect("there are three"));
     }
-    let knocking = w.api().reads(Duration::from_millis(20));
+    let reading = w.api().reads(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
     w.lab.kill(holder).expect("the power can be cut");
-    let off = knocking.elapsed();
+    let off = reading.elapsed();
     std::thread::sleep(Duration::from_secs(6));
-    let knocks = knocking.end();
-    let (within, missed) = (late(&knocks), |k: &&Probe| k.2.is_some() || k.1 >= LATE);
+    let reads = reading.end();
+    let (within, missed) = (late(&reads), |k: &&Probe| k.2.is_some() || k.1 >= LATE);
     // The host died before the call returned, and the first connection without an answer shows when.
-    let died = knocks.iter().find(missed).map_or(off, |k| k.0.min(off));
-    let last = knocks.iter().rev().find(missed).map_or(died, |k| k.0);
+    let died = reads.iter().find(missed).map_or(off, |k| k.0.min(off));
+    let last = reads.iter().rev().find(missed).map_or(died, |k| k.0);
     let away = last.saturating_sub(died);
     println!("        {holder} died: for {away:.2?} new connections were not answered within {LATE:?}");
-    let after: Vec<_> = knocks.iter().filter(|k| k.0 >= died + within).collect();
+    let after: Vec<_> = reads.iter().filter(|k| k.0 >= died + within).collect();
     assert!(after.len() > 100, "{} connections came after it", after.len());
     let unanswered: Vec<_> = after.iter().filter(|k| k.2.is_some() || k.1 >= within).collect();
     assert!(unanswered.is_empty(), "the endpoint does not answer {within:?} after {holder} died: {unanswered:?}");
@@ -265,21 +274,21 @@ fn holder(w: &World) {
     w.healthy(HEAL);
 }
 
-/// What systemd-networkd and NetworkManager do when they reload: every address that is not of their configuration is taken off the
-/// interface. (networkd itself does nothing in a container that has no udev.)
+/// What systemd-networkd and NetworkManager do when they reload: they remove every address that is not in their
+/// configuration. (networkd itself does nothing in a container without udev.)
 fn address_dropped(w: &World) {
     let holder = holder_of(w);
-    let knocking = w.api().reads(Duration::from_millis(20));
+    let reading = w.api().reads(Duration::from_millis(20));
     std::thread::sleep(Duration::from_secs(1));
-    let gone = knocking.elapsed();
+    let gone = reading.elapsed();
     let found = format!("ip -o -4 address show to {} | awk '{{print $4, \"dev\", $2}}'", w.lab.vip());
     let dropped = w.on(holder, &format!("sudo ip address del $({found}) && echo dropped"));
     assert_eq!(dropped.trim(), "dropped");
     std::thread::sleep(Duration::from_secs(5));
-    let knocks = knocking.end();
-    let failed = knocks.iter().filter(|k| k.2.is_some()).map(|k| k.0.saturating_sub(gone));
+    let reads = reading.end();
+    let failed = reads.iter().filter(|k| k.2.is_some()).map(|k| k.0.saturating_sub(gone));
     let last = failed.max().unwrap_or_default();
-    println!("        {holder} dropped the endpoint's address: it failed for {last:.1?}");
+    println!("        {holder} dropped the VIP: the endpoint failed for {last:.1?}");
     assert!(last < Duration::from_secs(3), "the endpoint failed for {last:?} after {holder} dropped its address");
     holder_of(w);
     w.hactl.up().ok().says("nothing to do");
@@ -322,17 +331,17 @@ fn cold_start_without_one(w: &World) {
     }
 }
 
-/// How far a member that runs says it is: up to which entry it knows of a majority, and its store's revision.
+/// The position that a running member reports: its raft index, and the revision of its store.
 fn said_by_member(w: &World, host: &str) -> (u64, u64) {
     let files = "--cacert=/etc/etcd/pki/ca.crt --cert=/etc/etcd/pki/observer.crt --key=/etc/etcd/pki/observer.key";
-    let told = w.on(host, &format!("sudo etcdctl --endpoints=https://127.0.0.1:2379 {files} endpoint status -w json"));
-    let told: Value = serde_json::from_str(&told).unwrap_or_else(|e| panic!("{host}: {e}: {told}"));
-    let status = &told[0]["Status"];
-    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{host}: {told}"));
+    let shown = w.on(host, &format!("sudo etcdctl --endpoints=https://127.0.0.1:2379 {files} endpoint status -w json"));
+    let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{host}: {e}: {shown}"));
+    let status = &shown[0]["Status"];
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{host}: {shown}"));
     (number(&status["raftIndex"]), number(&status["header"]["revision"]))
 }
 
-/// The newest data is told by the files, also where no member runs: cp1's stopped before others wrote on.
+/// `status` finds the newest data in the files, also where no member runs: cp1's member stops before further writes.
 fn newest_data(w: &World) {
     w.on("cp1", "sudo systemctl stop etcd");
     let writer = Writer::start(&w.api(), "w-newest");
@@ -349,7 +358,7 @@ fn newest_data(w: &World) {
     assert_eq!((&disk("cp1")["newest"], &disk("cp3")["newest"]), (&Value::Bool(false), &Value::Bool(true)), "{status}");
     assert!(disk("cp2").is_null(), "{status}");
     assert!(end("cp1") < end("cp3") && disk("cp1")["revision"].as_i64() < disk("cp3")["revision"].as_i64(), "{status}");
-    // The log goes on past what has a majority: whoever wrote last gets no answer and tries again.
+    // The log extends beyond the committed entries: the last writer gets no answer and tries again.
     let (index, revision) = said_by_member(w, "cp3");
     let entry = end("cp3").1.expect("a number");
     assert!((index..index + 100).contains(&entry), "the member says {index}: {status}");

@@ -1,4 +1,4 @@
-//! `up` killed without warning, and a cable pulled in mid-run: the same command converges.
+//! `up` that is killed without warning or loses a host in mid-run: the same command converges.
 
 use super::support::{GIVEN_BACK, once_free};
 use super::{Scenario, World};
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "up killed at three moments of a founding converges when run again",
+        name: "up that is killed three times during a bootstrap converges when run again",
         cut: true,
         run: killed_thrice,
     },
-    Scenario { name: "up killed at ten random moments converges each time", cut: false, run: killed_ten_times },
+    Scenario { name: "up that is killed at a random time converges, ten times", cut: false, run: killed_ten_times },
     Scenario {
-        name: "a cable pulled in mid-run ends with the host's name, and the next run converges",
+        name: "a run that loses a host fails and names it, and the next run converges",
         cut: false,
         run: cable_in_mid_run,
     },
     Scenario {
-        name: "packages that a killed installation left half unpacked are installed to the end",
+        name: "up completes a package installation that was killed while unpacking",
         cut: false,
         run: half_unpacked,
     },
@@ -36,11 +36,11 @@ pub fn bare_again(w: &World) {
 
 /// The signal that no process can handle.
 pub const SIGKILL: i32 = 9;
-/// The exit code of a run that finds the lock taken.
+/// The exit code of a run that finds the lock held.
 const LOCKED: i32 = 6;
 
-/// Starts `up` once the lock of the previous run is free, and kills it after a while. Whether SIGKILL is what ended it:
-/// a run that had ended by itself was not killed.
+/// Starts `up` once the lock of the previous run is free, and kills it after a while. Returns whether SIGKILL ended it:
+/// the run may have ended before.
 fn killed_after(w: &World, after: Duration) -> bool {
     let begun = Instant::now();
     loop {
@@ -62,12 +62,12 @@ pub fn up_when_free(w: &World) {
     once_free(GIVEN_BACK, || w.hactl.up()).ok();
     w.hactl.up().ok().says("nothing to do");
     let members = w.on("cp1", "sudo sh -c 'ls -d /var/lib/etcd/member*'");
-    assert_eq!(members.trim(), "/var/lib/etcd/member", "nothing was founded twice");
+    assert_eq!(members.trim(), "/var/lib/etcd/member", "etcd was bootstrapped only once");
 }
 
 fn killed_thrice(w: &World) {
     bare_again(w);
-    // As if one had been killed while the user of etcd was made: its entry is there, its group is not.
+    // As if `up` had been killed while it created the etcd user: the user exists, its group does not.
     w.on("cp3", "id -u etcd >/dev/null 2>&1 || sudo useradd --system --user-group --no-create-home etcd");
     w.on("cp3", "sudo sed -i '/^etcd:/d' /etc/group /etc/gshadow");
     for seconds in [2.0, 9.0, 16.0] {
@@ -75,14 +75,14 @@ fn killed_thrice(w: &World) {
         assert!(running, "the run had ended before it was to be killed, after {seconds} s");
     }
     up_when_free(w);
-    assert!(w.on("cp3", "getent group etcd").starts_with("etcd:"), "what was half made is made whole");
+    assert!(w.on("cp3", "getent group etcd").starts_with("etcd:"), "the missing group is created");
 }
 
-/// So many runs are killed; one that had ended does not count.
+/// How many runs are killed; a run that ended before does not count.
 const KILLS: usize = 10;
 
 fn killed_ten_times(w: &World) {
-    // Moments drawn from the clock: a failure prints them, and `killed_after` repeats any of them.
+    // Random times, seeded by the clock. They are printed, and `killed_after` can repeat any of them.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let mut seed = u64::from(now.subsec_nanos());
     let mut kills = 0;
@@ -108,23 +108,23 @@ fn cable_in_mid_run(w: &World) {
     w.lab.cut("cp2").expect("the cable can be pulled");
     let begun = Instant::now();
     let output = child.wait_with_output().expect("it ends");
-    assert!(begun.elapsed() < Duration::from_secs(200), "it ended by itself, after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(200), "it ended after {:?}", begun.elapsed());
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(!output.status.success() && said.contains("cp2"), "{said}");
     w.lab.mend("cp2").expect("the cable can be plugged in");
     up_when_free(w);
 }
 
-/// What dpkg notes while it unpacks, and what is left of it when the power goes then.
+/// The status that dpkg records while it unpacks, and that a loss of power leaves behind.
 fn half_unpacked(w: &World) {
     w.on("cp3", "sudo apt-get purge -y -q --allow-change-held-packages keepalived");
     w.on(
         "cp3",
         "sudo sed -i '/^Package: libglib2.0-0$/,/^$/ s/^Status: .*/Status: install reinstreq unpacked/' /var/lib/dpkg/status",
     );
-    assert!(w.on("cp3", "sudo dpkg --audit").contains("libglib2.0-0"), "the package database is in a mess");
+    assert!(w.on("cp3", "sudo dpkg --audit").contains("libglib2.0-0"), "dpkg reports a half-installed package");
     w.hactl.up().ok();
-    assert_eq!(w.on("cp3", "sudo dpkg --audit").trim(), "", "and is not any more");
+    assert_eq!(w.on("cp3", "sudo dpkg --audit").trim(), "", "dpkg reports nothing any more");
     assert_eq!(w.on("cp3", "systemctl is-active keepalived").trim(), "active");
     w.hactl.up().ok().says("nothing to do");
 }

@@ -1,4 +1,4 @@
-//! Pods and other hosts that try what is not theirs to do, and units that may do no more than they need.
+//! Pods and hosts that attempt what they may not do, and units that are confined to what they need.
 
 use super::bare_hosts::variant;
 use super::failures::holder_of;
@@ -8,29 +8,30 @@ use std::process::Child;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "VRRP adverts from pods and from other hosts do not move the VIP", cut: false, run: adverts },
     Scenario {
-        name: "VRRP adverts of pods and of other hosts leave the endpoint's address where it is",
-        cut: false,
-        run: adverts,
-    },
-    Scenario {
-        name: "flannel's token writes the annotations of its own Node and nothing else, and others' are put right",
+        name: "flannel's token patches only flannel's fields of its own Node, and up repairs edited annotations",
         cut: false,
         run: flannels_token,
     },
-    Scenario { name: "confined units do their work, and can do no more", cut: false, run: confined },
     Scenario {
-        name: "cis without a registry is refused before anything is done, and restricts pods",
+        name: "confined units do their work and cannot write outside their directories",
+        cut: false,
+        run: confined,
+    },
+    Scenario {
+        name: "the cis profile is refused without registries, and restricts pods once it is applied",
         cut: false,
         run: cis,
     },
 ];
 
-pub const LAST: &[Scenario] = &[Scenario { name: "down takes the packet filter along", cut: false, run: filter_goes }];
+pub const LAST: &[Scenario] = &[Scenario { name: "down removes the packet filter", cut: false, run: filter_goes }];
 
 const BALANCERS: [&str; 3] = ["cp1", "cp2", "cp3"];
 
-/// Adverts of a higher priority than any: seconds, the source that they arrive with, whether it is forged, TTL, VIP, router id, target.
+/// Sends adverts with a priority above all others. Arguments: seconds, source address, whether it is forged, TTL, VIP,
+/// router ID, target.
 const ADVERTS: &str = r#"
 use Socket; ($n,$s,$f,$t,$v,$id,$d)=@ARGV;
 socket(S,AF_INET,SOCK_RAW,112) or die "socket: $!";
@@ -43,7 +44,7 @@ $e=time+$n; while(time<$e){$k++ if send S,$p,0,sockaddr_in(0,inet_aton$d);select
 print "sent $k\n";
 "#;
 
-/// One sender: from a host or from the network of a pod on it.
+/// One sender: a host, or the network namespace of a pod on it.
 struct Sender<'a> {
     on: &'a str,
     pod: bool,
@@ -90,7 +91,7 @@ fn filtered(w: &World, host: &str) -> bool {
     w.on(host, "sudo nft list tables").contains("table inet hactl_vrrp")
 }
 
-/// Adverts that name another balancer as their sender, to each of them, from the worker.
+/// Adverts from the worker to each balancer, with another balancer as their source.
 const FORGED: [Sender<'static>; 3] = [
     Sender { on: "w1", pod: false, source: "cp2", forged: true, ttl: 64, to: "cp1" },
     Sender { on: "w1", pod: false, source: "cp3", forged: true, ttl: 64, to: "cp2" },
@@ -100,10 +101,10 @@ const FORGED: [Sender<'static>; 3] = [
 fn adverts(w: &World) {
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(180));
-    // That these senders take the address away where nothing filters shows that they are worth filtering.
+    // Without the filter these adverts take the address away, which shows that they are effective.
     for host in BALANCERS {
         w.on(host, "sudo systemctl stop hactl-vrrp-filter");
-        assert!(!filtered(w, host), "stopped, it takes its table along on {host}");
+        assert!(!filtered(w, host), "stopping it removes its table on {host}");
     }
     let (vip, first) = (format!(" {}/", w.lab.vip()), holder_of(w));
     let senders = FORGED.map(|sender| sender.start(w, 12));
@@ -114,7 +115,7 @@ fn adverts(w: &World) {
     w.hactl.up().ok();
     w.hactl.up().ok().says("nothing to do");
     w.on("cp1", "sudo nft delete table inet hactl_vrrp");
-    wait_for("a table that somebody removed is back", Duration::from_secs(15), || filtered(w, "cp1"));
+    wait_for("a removed table is restored", Duration::from_secs(15), || filtered(w, "cp1"));
 
     wait_for("one host holds the address", Duration::from_secs(20), || {
         BALANCERS.iter().filter(|host| holds(host)).count() == 1
@@ -129,7 +130,7 @@ fn adverts(w: &World) {
                 senders.push(of("w1", false, "w1", false, 255, to));
                 senders.push(of("w1", true, "w1", false, 255, to));
             }
-            // Masqueraded, they come from a balancer's own address, and forged ones need not even be that.
+            // These are masqueraded, so they arrive from the address of a balancer; the last one is forged as well.
             senders.push(of("cp1", true, "cp1", false, 255, "cp2"));
             senders.push(of("cp1", true, "cp1", false, 255, "cp3"));
             senders.push(of("cp1", true, "cp2", true, 255, "cp1"));
@@ -141,14 +142,15 @@ fn adverts(w: &World) {
             assert!(reads.len() > 40 && failed.is_empty(), "{} of {} failed: {failed:?}", failed.len(), reads.len());
         });
     });
-    assert_eq!(holder_of(w), holder, "the address stayed");
+    assert_eq!(holder_of(w), holder, "the VIP stayed");
     for (host, before) in BALANCERS.into_iter().zip(before) {
         assert!(dropped(w, host) > before, "adverts reached {host}");
     }
     w.healthy(Duration::from_secs(60));
 }
 
-/// A token of flannel's for a pod of it on this host, as the kubelet gets it; without a host, one that names no pod.
+/// A token of flannel's service account, bound to its pod on this host as the kubelet requests it; without a host, a
+/// token that is bound to no pod.
 fn token(w: &World, host: Option<&str>) -> String {
     let create = ["-n", "kube-flannel", "create", "token", "flannel"];
     let Some(host) = host else { return w.hactl.kubectl(&create).ok().out.trim().to_owned() };
@@ -169,7 +171,7 @@ fn token(w: &World, host: Option<&str>) -> String {
     w.hactl.kubectl(&all).ok().out.trim().to_owned()
 }
 
-/// What an API server answers to a patch of a Node's status.
+/// The HTTP status of a patch of a Node's status.
 fn patched(w: &World, token: &str, node: &str, kind: &str, body: &str) -> String {
     let at = w.lab.address("cp2").expect("the lab has this host");
     w.on(
@@ -239,12 +241,12 @@ fn property(w: &World, host: &str, unit: &str, name: &str) -> String {
     w.on(host, &format!("systemctl show --property={name} --value {unit}")).trim().to_owned()
 }
 
-/// A kubelet without a certificate to serve with gets one.
+/// A kubelet without a serving certificate gets one.
 fn approves(w: &World) {
     let current = "/var/lib/kubelet/pki/kubelet-server-current.pem";
     w.on("w1", &format!("sudo rm {current} && sudo systemctl restart kubelet"));
     let there = || w.on("w1", &format!("sudo test -e {current} && echo there")).contains("there");
-    wait_for("w1's kubelet has a certificate to serve with", Duration::from_secs(90), there);
+    wait_for("w1's kubelet has a serving certificate", Duration::from_secs(90), there);
 }
 
 fn confined(w: &World) {
@@ -256,7 +258,7 @@ fn confined(w: &World) {
     let user = w.on("cp1", "ps -o user= -p $(systemctl show --property=MainPID --value hactl-approver)");
     assert!(!user.trim().is_empty() && user.trim() != "root", "the approver runs as {user}");
     approves(w);
-    // A new key reaches it by a restart.
+    // The approver reads a new key when it is restarted.
     for host in BALANCERS {
         w.on(host, "sudo rm /etc/kubernetes/pki/approver.crt");
     }
@@ -267,12 +269,12 @@ fn confined(w: &World) {
         ["etcd", "haproxy", "hactl-etcd-balancer", "hactl-approver", "kubelet", "keepalived", "hactl-vrrp-filter"]
     {
         let limit = "grep -c 'Max core file size *0 *0 ' /proc/$(systemctl show --property=MainPID --value";
-        // haproxy and keepalived go on as they were started, and are confined from their next start on.
+        // hactl does not restart haproxy and keepalived for this: they are confined from their next start.
         w.on(
             "cp1",
             &format!("case {unit} in haproxy|hactl-etcd-balancer|keepalived) sudo systemctl restart {unit} ;; esac"),
         );
-        assert_eq!(w.on("cp1", &format!("sudo {limit} {unit})/limits")).trim(), "1", "{unit} leaves cores");
+        assert_eq!(w.on("cp1", &format!("sudo {limit} {unit})/limits")).trim(), "1", "{unit} may write core dumps");
     }
     for (unit, path) in [
         ("etcd", "/etc/hactl/x"),
@@ -304,9 +306,9 @@ fn cis(w: &World) {
         })
     };
     let refused = cis("").up().exits(3).says("Nothing was changed");
-    let told = in_one_line(&refused);
-    assert!(told.contains("AlwaysPullImages") && told.contains("[registries]"), "{told}");
-    // Those who know better have their way. What needs an image to be pulled fails then, in the end.
+    let said = in_one_line(&refused);
+    assert!(said.contains("AlwaysPullImages") && said.contains("[registries]"), "{said}");
+    // The check can be ignored explicitly. Then `up` fails later if an image must be pulled.
     let ran = cis(", registries").up();
     assert!(ran.code == 0 || ran.code == 1, "{}", ran.all());
     let pod = ["run", "raw", "--image=registry.k8s.io/pause:3.10.1"];

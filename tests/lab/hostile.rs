@@ -1,4 +1,4 @@
-//! Hosts and users that mean no good, or whose disk is full: what they do to root, and to the runs that are to help.
+//! Malicious users and hosts, and full disks: what they can do to root and to the runs that repair them.
 
 use super::recover::recover;
 use super::support::wait_for;
@@ -7,51 +7,52 @@ use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "what etcd's user swaps for links in its directory leads root nowhere, and no scratch etcd is root's",
+        name: "links that the etcd user swaps in do not mislead root, and no scratch etcd runs as root",
         cut: false,
         run: links,
     },
     Scenario {
-        name: "a worker that says it is locked, or has another key, is left out of up and recover and named",
+        name: "a worker that is locked or has another host key is named by up and stops neither up nor recover",
         cut: false,
         run: worker,
     },
-    Scenario { name: "a host whose disk has no byte left is locked, told of and started again", cut: false, run: full },
-    Scenario { name: "a host that forwards nothing is named where its pods find no names", cut: false, run: drops },
+    Scenario { name: "up locks a host whose disk is full and starts its etcd again", cut: false, run: full },
+    Scenario { name: "status names a FORWARD policy that drops the traffic of pods", cut: false, run: drops },
 ];
 
 const HEAL: Duration = Duration::from_secs(180);
 
-/// As user etcd, all the time: directories that root makes in its own are swapped for a link to somebody else's.
+/// Runs as user etcd all the time: swaps directories that root makes in etcd's directory for links to a directory of
+/// root.
 const SWAPS: &str = "sudo install -d -m 0700 /root/kept && sudo sh -c 'echo kept >/root/kept/db' && \
                      sudo systemd-run --quiet --unit=swaps --uid=etcd sh -c 'cd /var/lib/etcd; while :; do \
                      for at in hactl-recovery-* hactl-restoring-*; do [ -d \"$at\" ] && [ ! -L \"$at\" ] && mv \"$at\" .away && \
                      ln -s /root/kept \"$at\" && rm \"$at\" && mv .away \"$at\"; done; done' && echo done";
-/// Puts a word before etcd and its tool: by which user they are run, and with what.
-const TELL: &str = r##"sudo sh -ec ': >/run/ran; chmod 666 /run/ran; for t in etcd etcdutl; do real=$(readlink -f /usr/local/bin/$t); rm /usr/local/bin/$t;
+/// Wraps etcd and etcdutl to record the user that runs them, and their arguments.
+const RECORD: &str = r##"sudo sh -ec ': >/run/ran; chmod 666 /run/ran; for t in etcd etcdutl; do real=$(readlink -f /usr/local/bin/$t); rm /usr/local/bin/$t;
     printf "#!/bin/sh\necho \$(id -un) $t \$* >>/run/ran\nexec $real \"\$@\"\n" >/usr/local/bin/$t; chmod 755 /usr/local/bin/$t; done'"##;
 
 fn links(w: &World) {
     w.hactl.up().ok();
-    // Who runs what a bundle is proven with.
-    w.on("cp1", TELL);
+    // The user that runs the programs which test a snapshot.
+    w.on("cp1", RECORD);
     w.hactl.run(&["snapshot", "take", "--host", "cp1"]).ok();
     let ran = w.on("cp1", "cat /run/ran");
     assert!(ran.contains("--unsafe-no-fsync") && ran.contains("etcdutl snapshot restore"), "{ran}");
     assert!(ran.lines().all(|line| line.starts_with("etcd ")), "{ran}");
     w.hactl.up().ok();
-    assert!(w.on("cp1", "readlink /usr/local/bin/etcdutl").contains("/parts/"), "up has put the tool back");
+    assert!(w.on("cp1", "readlink /usr/local/bin/etcdutl").contains("/parts/"), "up has restored the tool");
 
     let before = "sudo sh -c 'stat -c \"%U %a %n\" /root/kept /root/kept/* /root /etc/shadow'";
     let started = w.on("cp1", SWAPS);
     assert_eq!(started.trim(), "done");
     let was = w.on("cp1", before);
     w.wipe("cp2");
-    // It may fail for as long as somebody moves what it works on, and comes to its end when nobody does.
+    // Recovery may fail while its directories are swapped, and must succeed once that stops.
     let swapped = recover(w, &["--yes"]);
-    println!("        while everything is swapped: exit {}", swapped.code);
+    println!("        recover while directories are swapped: exit {}", swapped.code);
     w.on("cp1", "sudo systemctl stop swaps; sudo rm -rf /var/lib/etcd/.away");
-    assert_eq!(w.on("cp1", before), was, "nothing outside was given away, changed or removed");
+    assert_eq!(w.on("cp1", before), was, "nothing outside was changed or removed");
     assert_eq!(w.on("cp1", "sudo cat /root/kept/db").trim(), "kept");
     if w.hactl.run(&["status"]).code == 7 {
         recover(w, &["--yes"]).ok();
@@ -60,20 +61,20 @@ fn links(w: &World) {
     w.healthy(HEAL);
 }
 
-/// A certificate that a run has something to do about.
+/// Removes a certificate, so that a run has something to do.
 const TAKE_ONE: &str = "sudo rm /etc/kubernetes/pki/apiserver-etcd-client.crt && echo done";
 
 fn worker(w: &World) {
     w.hactl.up().ok();
-    let works = |what: &str, told: &str| {
+    let works = |what: &str, expected: &str| {
         assert_eq!(w.on("cp1", TAKE_ONE).trim(), "done");
         let ran = w.hactl.up().exits(1);
         let said = in_one_line(&ran);
-        assert!(said.contains(told) && said.contains("w1"), "{what}: {said}");
+        assert!(said.contains(expected) && said.contains("w1"), "{what}: {said}");
         assert_eq!(
             w.on("cp1", "sudo test -s /etc/kubernetes/pki/apiserver-etcd-client.crt && echo there").trim(),
             "there",
-            "{what}: what the others lacked was done: {said}"
+            "{what}: the other hosts were repaired: {said}"
         );
         let recovered = recover(w, &["--yes"]).ok();
         assert!(recovered.all().contains("nothing to recover"), "{what}: {}", recovered.all());
@@ -86,7 +87,7 @@ fn worker(w: &World) {
     w.on("w1", "sudo systemctl stop held");
     w.hactl.up().ok();
 
-    // Its keys come back by themselves: nobody gets in meanwhile.
+    // A timer restores its keys, because nobody can log in meanwhile.
     let swap = "sudo sh -c 'mkdir -p /root/keys && mv /etc/ssh/ssh_host_* /root/keys/ && ssh-keygen -qA && \
                 systemd-run --quiet --on-active=120 sh -c \"cp -a /root/keys/. /etc/ssh/; systemctl restart ssh\" && systemctl restart ssh'";
     w.on("w1", swap);
@@ -96,8 +97,8 @@ fn worker(w: &World) {
     w.healthy(HEAL);
 }
 
-/// What hactl itself keeps on a host on a disk of its own, its program too, without a byte left, and without the files that earlier versions locked.
-/// Parts and snapshots stay where they are.
+/// Puts hactl's own files on a host, its program too, on a disk of their own that has no byte left, without the lock
+/// files of earlier versions. Parts and snapshots stay where they are.
 const FILL: &str = "sudo sh -ec 'mkdir -p /mnt/was && mount --bind /var/lib/hactl /mnt/was && mount --make-private /mnt/was && \
                     mount -t tmpfs -o size=256m tmpfs /var/lib/hactl && cd /mnt/was && mkdir -p snapshots && \
                     for d in parts snapshots; do mkdir /var/lib/hactl/$d && mount --bind /mnt/was/$d /var/lib/hactl/$d; done && \
@@ -108,7 +109,7 @@ const EMPTY: &str = "sudo sh -c 'cd /; for d in parts snapshots; do umount -l /v
 
 fn full(w: &World) {
     w.hactl.up().ok();
-    assert!(w.on("cp2", FILL).contains("full"), "the disk of cp2 has no room");
+    assert!(w.on("cp2", FILL).contains("full"), "the disk of cp2 is full");
     w.on("cp2", "sudo systemctl stop etcd");
     w.hactl.run(&["status"]).says("cp2");
     let ran = w.hactl.up();

@@ -1,4 +1,4 @@
-//! What kubelets serve with: who gets such a certificate, and who believes it.
+//! Serving certificates of kubelets: which requests are signed, and which clients trust them.
 
 #[path = "../csr/craft.rs"]
 mod craft;
@@ -14,13 +14,9 @@ use std::time::Duration;
 
 /// One control-plane host and a worker.
 pub const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "ambiguous CSRs give a worker no serving certificate for other names", cut: true, run: requests },
     Scenario {
-        name: "a worker gets no serving certificate for other names by requests that two parsers read differently",
-        cut: true,
-        run: requests,
-    },
-    Scenario {
-        name: "the CA of kubelets' serving certificates is replaced, and API servers go on reaching every kubelet",
+        name: "the kubelet-serving CA is rotated, and API servers still reach every kubelet",
         cut: false,
         run: replaced,
     },
@@ -28,13 +24,13 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const USER: &str = "system:node:w1";
 const PKI: &str = "/etc/kubernetes/pki";
-/// The API as the worker's kubelet asks it.
+/// Calls the API with the credential of the worker's kubelet.
 const ASK: &str = "sudo curl -sS --cacert /etc/kubernetes/pki/ca.crt --cert /var/lib/kubelet/pki/kubelet-client-current.pem \
                    -H 'Content-Type: application/json'";
 const SERVER: &str = "$(sudo sed -n 's/.*server: //p' /etc/kubernetes/kubelet.conf | tr -d '\"')";
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// Asks for a certificate with the credential of the worker's kubelet.
+/// Creates a CSR with the credential of the worker's kubelet.
 fn ask(w: &World, name: &str, request: &str) {
     let object = json!({
         "apiVersion": "certificates.k8s.io/v1",
@@ -48,7 +44,7 @@ fn ask(w: &World, name: &str, request: &str) {
     });
     let body = STANDARD.encode(object.to_string());
     let said = w.on("w1", &format!("echo {body} | base64 -d | {ASK} --data-binary @- {SERVER}{PATH}"));
-    assert!(said.contains("\"uid\""), "{name} is there: {said}");
+    assert!(said.contains("\"uid\""), "{name} is created: {said}");
 }
 
 fn asked(w: &World, name: &str) -> Value {
@@ -73,13 +69,13 @@ fn requests(w: &World) {
         ask(w, &format!("t-{name}"), request);
     }
     ask(w, "t-honest", &pem(&signed(&key, &info(&key, USER, &[proper(&good)])), LABEL));
-    wait_for("the honest one is signed", Duration::from_secs(40), || {
+    wait_for("the honest CSR is signed", Duration::from_secs(40), || {
         asked(w, "t-honest").pointer("/status/certificate").is_some()
     });
     let journal = w.on("cp1", "sudo journalctl -u hactl-approver --no-pager -o cat");
     for (name, _) in &attacks {
         let status = asked(w, &format!("t-{name}"))["status"].clone();
-        assert_eq!(status, json!({}), "t-{name} is left as it is");
+        assert_eq!(status, json!({}), "t-{name} is neither approved nor denied");
         assert!(journal.contains(&format!("left t-{name} of {USER} alone")), "{journal}");
     }
 
@@ -89,10 +85,10 @@ fn requests(w: &World) {
     let verify =
         |trust: &str| w.on("cp1", &format!("openssl verify -purpose sslserver {trust} /tmp/t-honest.crt 2>&1"));
     let serving = verify(&format!("-CAfile {PKI}/kubelet-serving-ca.crt"));
-    assert!(serving.contains("OK"), "API servers believe it of a kubelet: {serving}");
+    assert!(serving.contains("OK"), "API servers trust it for a kubelet: {serving}");
     let api =
         verify(&format!("-CAfile {PKI}/ca.crt -untrusted {PKI}/signing.crt -untrusted {PKI}/kubelet-serving-ca.crt"));
-    assert!(!api.contains("OK"), "nobody who trusts the cluster's CA believes it: {api}");
+    assert!(!api.contains("OK"), "clients that trust the cluster CA do not trust it: {api}");
     reached(w);
     for (name, _) in &attacks {
         w.hactl.kubectl(&["delete", "csr", &format!("t-{name}")]).ok();
@@ -100,7 +96,7 @@ fn requests(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// API servers reach every kubelet, and believe it.
+/// API servers reach every kubelet and trust its certificate.
 fn reached(w: &World) {
     for host in ["cp1", "w1"] {
         let path = format!("/api/v1/nodes/{host}/proxy/healthz");

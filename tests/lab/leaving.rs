@@ -1,42 +1,43 @@
-//! Hosts that leave while a client looks every 20 ms, hosts whose address changes, and disks that come to another host.
+//! Hosts that leave, hosts whose address changes, and disks that move to another host, while a client reads every 20
+//! ms.
 
 use super::failures::{leads, moves_since};
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{Knocking, Knocks, Writer, wait_for};
+use super::support::{ReadLoop, Reads, Writer, wait_for};
 use super::trials::{failed_but_for_moves, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// On five hosts, of which three are a cluster.
+/// On five hosts, three of which are a cluster.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a control-plane host that lives is replaced by another, and is clean afterwards, and no client notices",
+        name: "a running control-plane host is replaced by another and is clean afterwards, and no client fails",
         cut: true,
         run: replaced,
     },
     Scenario {
-        name: "three become five, and five become three without the leader, and no client notices",
+        name: "three members become five, and five become three without the leader, and no client fails",
         cut: false,
         run: shrunk,
     },
     Scenario {
-        name: "a dead host is replaced by one of another name and address, a balancer and a worker come, and no client notices",
+        name: "a dead host is replaced by a new one, a balancer and a worker join, and no client fails",
         cut: false,
         run: dead,
     },
-    Scenario { name: "a host gets another address and its member keeps its data", cut: false, run: readdressed },
+    Scenario { name: "a host gets another address and keeps its etcd member", cut: false, run: readdressed },
     Scenario {
-        name: "the disk of a host that is gone comes to another one, which goes on as its member",
+        name: "the disk of a removed host moves to another host, which continues as the same etcd member",
         cut: false,
         run: adopted,
     },
-    Scenario { name: "a pod that may not be evicted keeps its host, and is told", cut: false, run: kept },
+    Scenario { name: "prune refuses a host with a pod that would be lost, and names the pod", cut: false, run: kept },
 ];
 
 /// The lab's hosts.
 const ALL: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
 const HEAL: Duration = Duration::from_secs(180);
-/// For how long a holder of the endpoint's address may have been kept from the processor before its neighbours have taken it.
+/// How long the VIP holder may get no processor before another host has taken the VIP.
 const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
 const ETCDCTL: &str = "sudo etcdctl --endpoints https://127.0.0.1:2379 --cacert /etc/etcd/pki/ca.crt --cert /etc/etcd/pki/server.crt \
                        --key /etc/etcd/pki/server.key";
@@ -45,7 +46,7 @@ fn stacked(w: &World, hosts: &[&str]) {
     inventory(w, &vip(w), &hosts.iter().map(|host| (*host, STACKED, "")).collect::<Vec<_>>());
 }
 
-/// These hosts are the cluster, and no others of the lab are.
+/// Makes exactly these hosts of the lab the cluster.
 fn only(w: &World, hosts: &[&str]) {
     stacked(w, hosts);
     let others = ALL.into_iter().filter(|host| !hosts.contains(host));
@@ -56,41 +57,42 @@ fn only(w: &World, hosts: &[&str]) {
 
 /// Clients that read every 20 ms, and one that writes.
 pub struct Watched {
-    knocking: Knocking,
+    reading: ReadLoop,
     writer: Writer,
     since: SystemTime,
 }
 
 impl Watched {
     pub fn start(w: &World, name: &str) -> Self {
-        let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
-        Self { knocking, writer, since: SystemTime::now() }
+        let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
+        Self { reading, writer, since: SystemTime::now() }
     }
-    /// What the readers met, and how long the writer waited at most; that none of its writes was lost is found out here.
-    pub fn end(self) -> (Knocks, Duration) {
-        let knocks = self.knocking.end();
+    /// The reads, and the writer's longest pause; checks that none of its writes was lost.
+    pub fn end(self) -> (Reads, Duration) {
+        let reads = self.reading.end();
         let (written, pause) = self.writer.end();
         println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
-        (knocks, pause)
+        (reads, pause)
     }
-    /// Where a bare host is installed on the processors that the others run on: late, perhaps, but nobody fails. A holder of the endpoint's
-    /// address that is kept from saying so for most of a second loses it, and who is in the midst of a request then is cut off.
+    /// For installations of bare hosts, which share the processors of the others: clients may be late, but none fails.
+    /// A VIP holder that cannot send adverts for most of a second loses the VIP, and requests in flight are cut off
+    /// then.
     fn nobody_failed(self, w: &World) {
         let moves = moves_since(w, &ALL, self.since);
-        let (knocks, pause) = self.end();
-        let longest = knocks.iter().map(|k| k.1).max().unwrap_or_default();
-        println!("        {} connections, the longest took {longest:.2?}", knocks.len());
+        let (reads, pause) = self.end();
+        let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
+        println!("        {} connections, the longest took {longest:.2?}", reads.len());
         for line in &moves {
-            println!("        the address moved: {line}");
+            println!("        the VIP moved: {line}");
         }
-        assert!(moves.len() < 2, "the endpoint's address moved again and again: {moves:#?}");
-        let failed = failed_but_for_moves(&knocks, moves.len(), KEPT_FROM_IT);
+        assert!(moves.len() < 2, "the VIP moved more than once: {moves:#?}");
+        let failed = failed_but_for_moves(&reads, moves.len(), KEPT_FROM_IT);
         assert!(failed.is_empty(), "{failed:?}");
-        assert!(longest.max(pause) < Duration::from_secs(5), "somebody waited for {:?}", longest.max(pause));
+        assert!(longest.max(pause) < Duration::from_secs(5), "a client waited for {:?}", longest.max(pause));
     }
     fn nobody_noticed(self) {
-        let (knocks, longest) = self.end();
-        unnoticed(&knocks);
+        let (reads, longest) = self.end();
+        unnoticed(&reads);
         assert!(longest < Duration::from_secs(2), "a write waited for {longest:?}");
     }
 }
@@ -99,14 +101,14 @@ fn nodes(w: &World) -> String {
     w.hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]).ok().out.trim().to_owned()
 }
 
-/// The ids of etcd's members, by name.
+/// The IDs of etcd's members, with their names.
 pub fn ids(w: &World, from: &str) -> Vec<(String, String)> {
     let listed = w.on(from, &format!("{ETCDCTL} member list"));
     let field = |line: &str, at: usize| line.split(", ").nth(at).unwrap_or_default().to_owned();
     listed.lines().map(|line| (field(line, 2), field(line, 0))).collect()
 }
 
-/// Nothing of the cluster is left on a host, and nothing of it in the cluster.
+/// Checks that nothing of the cluster is left on a host, and nothing of the host in the cluster.
 fn gone(w: &World, host: &str, voters: usize) {
     let left = w.on(
         host,
@@ -136,7 +138,7 @@ fn gone(w: &World, host: &str, voters: usize) {
         ])
         .ok()
         .out;
-    assert_eq!(leases.lines().count(), voters, "an identity for each API server: {leases}");
+    assert_eq!(leases.lines().count(), voters, "one identity Lease for each API server: {leases}");
     let said = in_one_line(&w.well());
     assert!(said.contains(&format!("{voters} voters")), "{said}");
 }
@@ -172,7 +174,7 @@ fn shrunk(w: &World) {
     println!("        three became five in {:.1?}", ran.took);
     watched.nobody_failed(w);
     let watched = Watched::start(w, "w-shrunk");
-    let leader = ALL.into_iter().find(|host| leads(w, host)).expect("somebody leads");
+    let leader = ALL.into_iter().find(|host| leads(w, host)).expect("a member leads");
     let other = if leader == "cp5" { "cp3" } else { "cp5" };
     let stays: Vec<&str> = ALL.into_iter().filter(|h| ![leader, other].contains(h)).collect();
     stacked(w, &stays);
@@ -189,10 +191,10 @@ fn shrunk(w: &World) {
 
 fn dead(w: &World) {
     only(w, &["cp1", "cp2", "cp4"]);
-    // Where the endpoint's address moves, connections that are open break: not what this is about.
+    // If the VIP moved, open connections would be cut off: that is not the subject here.
     let vip_holder = format!(" {}/", w.lab.vip());
     let lost = ["cp2", "cp4"].into_iter().find(|host| !w.on(host, "ip -4 addr").contains(&vip_holder));
-    let lost = lost.expect("one of them does not hold the address");
+    let lost = lost.expect("one of them does not hold the VIP");
     let stays = if lost == "cp2" { "cp4" } else { "cp2" };
     w.lab.kill(lost).expect("the power can be cut");
     w.hactl.run(&["status"]).exits(4);
@@ -202,7 +204,7 @@ fn dead(w: &World) {
     assert!(refused.contains(&format!("up --prune {lost}")), "{refused}");
     let watched = Watched::start(w, "w-dead");
     let ran = w.hactl.run(&["up", "--yes", "--prune", lost]).ok().says(&format!("{lost} did not answer"));
-    println!("        a dead host replaced, a balancer and a worker taken in, in {:.1?}", ran.took);
+    println!("        a dead host replaced, a balancer and a worker added, in {:.1?}", ran.took);
     watched.nobody_failed(w);
     let mut names = ["cp1", stays, "cp3", "cp5"];
     names.sort_unstable();
@@ -217,8 +219,8 @@ fn dead(w: &World) {
     w.wipe(lost);
 }
 
-/// etcd's lead is on this host from now on: the worst case of whatever becomes of its member.
-pub fn lead_goes_to(w: &World, host: &str) {
+/// Moves etcd's leadership to this host: the worst case for any change of its member.
+pub fn move_leadership_to(w: &World, host: &str) {
     let members = ids(w, "cp1");
     let (_, id) = members.iter().find(|(name, _)| name == host).expect("a member");
     let leader = members.iter().map(|(name, _)| name).find(|name| leads(w, name)).expect("some member leads");
@@ -232,7 +234,7 @@ pub fn lead_goes_to(w: &World, host: &str) {
 fn readdressed(w: &World) {
     only(w, &["cp1", "cp2", "cp4"]);
     let before = ids(w, "cp1");
-    // Where the endpoint's address moves, connections that are open break: not what this is about.
+    // If the VIP moved, open connections would be cut off: that is not the subject here.
     let vip = format!(" {}/", w.lab.vip());
     let host = ["cp2", "cp4"].into_iter().find(|host| !w.on(host, "ip -4 addr").contains(&vip)).expect("one of them");
     let old = w.lab.address(host).expect("the lab has it");
@@ -246,20 +248,20 @@ fn readdressed(w: &World) {
     assert!(text.contains(&from), "{text}");
     std::fs::write(&path, text.replace(&from, &format!("{{name: {host}, address: {new}, ssh: {{host: {old}}}, ")))
         .expect("writable");
-    lead_goes_to(w, host);
+    move_leadership_to(w, host);
     let watched = Watched::start(w, "w-readdressed");
     let begun = watched.since;
     let ran = w.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
     println!("        another address in {:.1?}", ran.took);
     watched.nobody_noticed();
-    assert_eq!(ids(w, "cp1"), before, "the members are who they were");
+    assert_eq!(ids(w, "cp1"), before, "the member IDs stay the same");
     w.well().says("3 voters, quorum 2, 3 healthy");
-    // It still dials from the older address, which comes first on its interface.
+    // Its etcd still dials from the old address, which comes first on the interface.
     let since = begun.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-    let turned_away =
+    let rejected =
         format!("sudo journalctl -u etcd --since @{since} -o cat -q | grep -c 'rejected connection on peer endpoint'");
     for other in ["cp1", "cp2", "cp4"].into_iter().filter(|other| *other != host) {
-        assert_eq!(w.on(other, &turned_away).trim(), "0", "{other} lets {host} in by either address");
+        assert_eq!(w.on(other, &rejected).trim(), "0", "{other} accepts {host} from either address");
     }
     let ends = w.hactl.kubectl(&["get", "node", host, "-o", "jsonpath={.status.addresses[0].address}"]).ok().out;
     assert_eq!(ends, new);
@@ -275,7 +277,7 @@ fn adopted(w: &World) {
     let before = ids(w, "cp1");
     let id = |all: &[(String, String)], name: &str| all.iter().find(|(n, _)| n == name).map(|(_, id)| id.clone());
     w.on("cp4", "sudo systemctl stop kubelet etcd keepalived");
-    // The disk goes over: whoever had it has it no more.
+    // The data moves to another host, and the old host is powered off.
     let mut take = w.lab.ssh("cp4").expect("the host exists");
     let taken = take.arg("sudo tar -C /var/lib/etcd -cf - .").output().expect("ssh runs");
     assert!(taken.status.success() && taken.stdout.len() > 1_000_000);
@@ -292,7 +294,7 @@ fn adopted(w: &World) {
     let ran = w.hactl.run(&["up", "--yes", "--prune", "cp4"]).ok().says("change the peer URL of member");
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     let after = ids(w, "cp1");
-    assert_eq!(id(&after, "cp3"), id(&before, "cp4"), "the member of before under another name");
+    assert_eq!(id(&after, "cp3"), id(&before, "cp4"), "the previous member under another name");
     assert_eq!(nodes(w), "cp1 cp2 cp3");
     w.well().says("3 voters, quorum 2, 3 healthy");
     w.hactl.up().ok().says("nothing to do");
@@ -306,11 +308,11 @@ fn kept(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
     inventory(w, &vip(w), &three);
-    let told = in_one_line(&w.hactl.up().ok());
-    assert!(told.contains("up --prune cp5"), "{told}");
+    let said = in_one_line(&w.hactl.up().ok());
+    assert!(said.contains("up --prune cp5"), "{said}");
     with_pod(&w.hactl, "cp5", || {
-        let told = in_one_line(&w.hactl.run(&["up", "--yes", "--prune", "cp5"]).exits(1));
-        assert!(told.contains("would be lost") && told.contains("default/on-cp5"), "{told}");
+        let said = in_one_line(&w.hactl.run(&["up", "--yes", "--prune", "cp5"]).exits(1));
+        assert!(said.contains("would be lost") && said.contains("default/on-cp5"), "{said}");
         assert!(nodes(w).contains("cp5"), "it stays");
     });
     let watched = Watched::start(w, "w-kept");

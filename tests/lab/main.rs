@@ -1,13 +1,13 @@
 //! The lab suite: real hosts, real components, real failures. `cargo test --test lab -- cut|all|NAME...`
 //!
-//! Scenarios run in order on labs they share, each on a cluster that the one before left healthy. Ends with
+//! Scenarios run in order on shared labs, and each starts on the healthy cluster that the previous one left. Ends with
 //! `lab: N passed, N failed`.
 
 #![allow(
     clippy::print_stdout,
     clippy::type_complexity,
     clippy::format_collect,
-    reason = "a suite without a harness tells what it ran"
+    reason = "a suite without a harness prints what it ran"
 )]
 
 #[path = "../support/storage.rs"]
@@ -60,22 +60,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use support::{Api, Hactl, Ran, wait_for};
 
-/// A lab and hactl on it.
+/// A lab, and hactl with its inventory.
 pub struct World {
-    /// Its hosts, gone with this value.
+    /// Its hosts, which are removed when this value is dropped.
     pub lab: Scoped,
     /// hactl, with the lab's inventory.
     pub hactl: Hactl,
 }
 
 impl World {
-    /// Bare hosts of a lab of this name.
+    /// A lab of this name with bare hosts.
     pub fn bare(name: &str, (control, workers): (usize, usize)) -> Self {
         let lab = Scoped::up(&Spec::new(name).hosts(control, workers, 0), &Silent).expect("the lab comes up");
         let hactl = Hactl::new(lab.inventory());
         Self { lab, hactl }
     }
-    /// The machine's own end of the lab's network.
+    /// This machine's address in the lab's network.
     pub fn gateway(&self) -> IpAddr {
         let network = self.lab.network();
         format!("{}.1", network.rsplit_once('.').expect("an address").0).parse().expect("an address")
@@ -89,19 +89,19 @@ impl World {
         let output = self.lab.ssh(host).expect("the host exists").arg(command).output().expect("ssh can be started");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
-    /// A host loses its power and its disks, and comes back bare.
+    /// A host loses power and its disks, and boots bare.
     pub fn wipe(&self, host: &str) {
         self.lab.wipe(host).expect("the disks can be lost");
         self.lab.start(host, Duration::from_secs(60)).expect("the host boots");
     }
-    /// What `status` says once all is well: on a machine that bears no more, a pod may be restarted at any moment.
+    /// What `status` says once it passes: on an overloaded machine, a pod may restart at any time.
     pub fn well(&self) -> Ran {
         self.healthy(Duration::from_secs(120));
         self.hactl.run(&["status"])
     }
-    /// The cluster says that all is well, within the time an operator would give it.
+    /// Waits until `status` passes, for at most the time that an operator would allow.
     pub fn healthy(&self, within: Duration) -> Duration {
-        // A kubelet that has just started has not reported yet, and the API shows what it said before it was stopped.
+        // A kubelet that has just started has not reported yet, so the API still shows its last report.
         let well = || self.hactl.run(&["status"]).code == 0;
         support::wait_for("status passes every check, and again soon after", within, || {
             well() && {
@@ -112,7 +112,7 @@ impl World {
     }
 }
 
-/// What it printed, whose lines are broken to fit a terminal, with single blanks between the words.
+/// What it printed, with wrapped lines joined and single spaces between the words.
 pub fn in_one_line(ran: &Ran) -> String {
     ran.all().split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -123,7 +123,7 @@ pub fn present_image(hactl: &Hactl) -> String {
     images.split_whitespace().find(|image| image.contains("coredns")).expect("CoreDNS runs").to_owned()
 }
 
-/// Runs a pod on a host, of an image that is there already, for as long as `meanwhile` takes.
+/// Runs a pod on a host while `meanwhile` runs, from an image that is already there.
 pub fn with_pod(hactl: &Hactl, host: &str, meanwhile: impl FnOnce()) {
     let image = present_image(hactl);
     let spec = format!("{{\"spec\":{{\"nodeName\":\"{host}\",\"tolerations\":[{{\"operator\":\"Exists\"}}]}}}}");
@@ -154,11 +154,11 @@ struct Tally {
     chosen: Vec<String>,
 }
 
-/// The labs of the first half, by the time that they take.
+/// The labs of the first half, chosen by how long they take.
 const FIRST: [&str; 5] = ["t-main", "t-up", "t-found", "t-rec", "t-moved"];
 
 impl Tally {
-    /// A half, or whatever is chosen by the lab's name or by words of its own.
+    /// Whether a scenario is selected: by its half, by the name of its lab, or by words of its own name.
     fn wants(&self, lab: &str, scenario: &Scenario) -> bool {
         match self.chosen.first().map(String::as_str) {
             None | Some("cut") => scenario.cut,

@@ -1,18 +1,18 @@
-//! Every host is lost for good: the cluster goes on, from a bundle, on hosts of other names and addresses.
+//! All hosts are lost for good: a snapshot restores the cluster on hosts with other names and addresses.
 
-use super::shapes::{STACKED, founded, inventory, vip};
+use super::shapes::{STACKED, inventory, up_from_bare, vip};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
 /// On six hosts, of which three are lost.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "all hosts are lost for good, and a bundle brings the cluster back on hosts of other names and addresses",
+        name: "all hosts are lost, and a snapshot restores the cluster on hosts with other names and addresses",
         cut: false,
         run: moved,
     },
     Scenario {
-        name: "the newest bundle is damaged, and the next best is taken, twice, and no revision comes twice",
+        name: "a damaged newest snapshot is skipped for the next best one, and no revision is issued twice",
         cut: false,
         run: damaged,
     },
@@ -20,7 +20,7 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const NEW: [&str; 3] = ["cp4", "cp5", "cp6"];
 
-/// Kubernetes' own count of the newest change.
+/// The resource version of a new object.
 fn revision(w: &World, name: &str) -> i64 {
     w.hactl.kubectl(&["create", "configmap", name]).ok();
     let at = ["get", "configmap", name, "-o", "jsonpath={.metadata.resourceVersion}"];
@@ -29,7 +29,7 @@ fn revision(w: &World, name: &str) -> i64 {
 
 fn moved(w: &World) {
     inventory(w, &vip(w), &[("cp1", STACKED, ""), ("cp2", STACKED, ""), ("cp3", STACKED, "")]);
-    founded(w);
+    up_from_bare(w);
     w.hactl.kubectl(&["create", "secret", "generic", "kept", "--from-literal=word=kept-in-the-bundle"]).ok();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lab.hactl");
@@ -47,7 +47,7 @@ fn moved(w: &World) {
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
 
     let nodes = w.hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"]).ok().out;
-    assert_eq!(nodes.trim(), NEW.join(" "), "Nodes of hosts that are no more are gone");
+    assert_eq!(nodes.trim(), NEW.join(" "), "the Nodes of lost hosts are gone");
     let on = w.hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.nodeName}"]).ok().out;
     assert!(on.split_whitespace().all(|node| NEW.contains(&node)), "and so are their pods: {on}");
     let word = w.hactl.kubectl(&["get", "secret", "kept", "-o", "jsonpath={.data.word}"]).ok().out;
@@ -59,7 +59,7 @@ fn moved(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// Takes etcd's data away on every host.
+/// Removes etcd's data on every host.
 fn lose_data(w: &World) {
     for host in NEW {
         w.on(
@@ -90,8 +90,8 @@ fn damaged(w: &World) {
 
     lose_data(w);
     let said = in_one_line(&w.hactl.run(&["recover", "--yes"]).ok());
-    let told = said.contains("the snapshot has changed since it was written; trying the next best");
-    assert!(told && said.contains("-cp4.hactl: a quorum after"), "{said}");
+    let skipped = said.contains("the snapshot has changed since it was written; trying the next best");
+    assert!(skipped && said.contains("-cp4.hactl: a quorum after"), "{said}");
     has("in-the-older", true);
     has("in-the-newer", false);
     let between = revision(w, "between");
@@ -106,6 +106,6 @@ fn damaged(w: &World) {
     has("in-the-older", true);
     has("between", false);
     let now = revision(w, "again");
-    assert!(now > between, "{now} after {between}: the same bundle, and another leap");
+    assert!(now > between, "{now} after {between}: the same snapshot with another leap");
     w.well().says("3 voters, quorum 2, 3 healthy");
 }

@@ -1,4 +1,4 @@
-//! What comes from outside: snapshots whose manifests lie, checked on hosts that must be the same afterwards.
+//! Snapshots from untrusted sources, whose manifests lie: hosts that verify them must not change.
 
 use super::support::{GIVEN_BACK, once_free};
 use super::{Scenario, World, in_one_line};
@@ -12,22 +12,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "a snapshot that somebody else made is checked, and no host is another afterwards",
-        cut: false,
-        run: checked,
-    },
-    Scenario {
-        name: "a host that lies about the size and the date of its snapshots fills no disk and is passed over",
-        cut: false,
-        run: claimed,
-    },
+    Scenario { name: "verifying a snapshot that somebody else made changes no host", cut: false, run: checked },
+    Scenario { name: "a snapshot with a false size or date fills no disk and is not chosen", cut: false, run: claimed },
 ];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const MAGIC: &[u8] = b"hactl recovery bundle 1\n";
 
-/// A snapshot's file in its pieces.
+/// The pieces of a snapshot file.
 struct Pieces {
     sealed: Vec<u8>,
     state: Vec<u8>,
@@ -53,12 +45,13 @@ impl Pieces {
         fs::write(at, all).expect("the folder is ours");
     }
 
-    /// Another snapshot in its place, sealed to whoever opens this cluster's, as anybody can who has read the public keys on a host.
+    /// Replaces the etcd snapshot, encrypted to the recipients of this cluster: reading the public keys on a host is
+    /// enough for that.
     fn replace(&mut self, content: &[u8], to: &[String]) {
         let packed = zstd::encode_all(content, 3).expect("memory");
-        let mut sealing = Recipients::parse(to).expect("public keys").writer(Vec::new()).expect("memory");
-        sealing.write_all(&packed).expect("memory");
-        self.sealed = sealing.finish().expect("memory");
+        let mut encrypted = Recipients::parse(to).expect("public keys").writer(Vec::new()).expect("memory");
+        encrypted.write_all(&packed).expect("memory");
+        self.sealed = encrypted.finish().expect("memory");
         let snapshot = &mut self.manifest["snapshot"];
         snapshot["digest"] = json!(Digest::of(content).hex());
         snapshot["size"] = json!(content.len());
@@ -68,8 +61,8 @@ impl Pieces {
     }
 }
 
-/// Every file of every host that a program could be found by or read from, but for what the run's own lock writes, what etcd stores, and how far
-/// its members are.
+/// Every file of every host in the directories of programs, settings and temporary files, except what the lock of a
+/// run, etcd and the recorded positions of members change.
 fn trees(w: &World) -> Vec<String> {
     let list = "sudo find /usr /etc /opt /root /home /var/lib/hactl /var/tmp -xdev ! -path /var/lib/hactl/lock ! -path /var/lib/hactl/busy \
                 ! -path /var/lib/hactl/positions.json ! -path /var/lib/hactl -printf '%p %y %m %U %s %l %T@\\n' | sort";
@@ -84,14 +77,14 @@ fn the_same(w: &World, before: &[String], what: &str) {
     }
 }
 
-/// Lines that only one of the two has.
+/// Lines that only one of the two texts has.
 fn similar_lines(one: &str, other: &str) -> Vec<String> {
     let (a, b): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) =
         (one.lines().collect(), other.lines().collect());
     a.symmetric_difference(&b).map(ToString::to_string).collect()
 }
 
-/// What stands between `hactl host` and its administrator on a host that lies: every answer passes through a line of Perl.
+/// Stands in for sudo on a host that lies: a line of Perl edits every answer of `hactl host`.
 const LIAR: &str = r#"#!/usr/bin/perl
 $a="@ARGV"; exec '/usr/bin/sudo',@ARGV unless $a=~m{/hactl host$};
 open($o,'-|')//die or exec '/usr/bin/sudo',@ARGV; binmode $o; binmode STDOUT; $|=1;
@@ -104,7 +97,7 @@ fn put(w: &World, host: &str, path: &str, text: &str) {
     let mut ssh = w.lab.ssh(host).expect("the host exists");
     let ssh = ssh.arg(format!("sudo tee {path} >/dev/null; sudo chmod 755 {path}"));
     let mut child = ssh.stdin(Stdio::piped()).spawn().expect("ssh can be started");
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it goes in");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("the host reads it");
     assert!(child.wait().expect("it ends").success());
 }
 
@@ -128,7 +121,7 @@ fn claimed(w: &World) {
     assert_eq!(left, 0, "nothing was written here");
     put(w, "cp2", "/etc/lie", r#"s/"taken_ms":\d+/"taken_ms":9223372036854775807/g"#);
     let ran = w.hactl.run(&["snapshot", "verify"]).ok();
-    assert!(!in_one_line(&ran).contains("-cp2.hactl"), "what is dated ahead is not the newest: {}", ran.all());
+    assert!(!in_one_line(&ran).contains("-cp2.hactl"), "a snapshot of the future is not the newest: {}", ran.all());
     w.hactl.run(&["snapshot", "list"]).ok();
     w.on("cp2", "sudo rm /usr/local/bin/sudo /etc/lie");
     w.well();
@@ -136,7 +129,7 @@ fn claimed(w: &World) {
 
 fn checked(w: &World) {
     w.hactl.up().ok();
-    // A timer's bundle is a change as well, and not of a check.
+    // A snapshot that a timer takes is a change as well, but not one of the check.
     for host in HOSTS {
         w.on(host, "sudo systemctl stop hactl-snapshot.timer hactl-snapshot.service");
     }
@@ -161,16 +154,16 @@ fn checked(w: &World) {
         the_same(w, &before, "a manifest that names a place");
     }
 
-    // A program of somebody else's, where nothing of the manifest says that it is one.
+    // A foreign program, which the manifest does not declare as one.
     let settings: Value = serde_json::from_str(&w.on("cp1", "sudo cat /etc/hactl/snapshots.json")).expect("settings");
     let to: Vec<String> = serde_json::from_value(settings["recipients"].clone()).expect("public keys");
     let mut pieces = Pieces::read(&honest);
     pieces.replace(b"#!/bin/sh\nid > /var/tmp/pwned\n", &to);
     pieces.write(&forged);
     let ran = w.hactl.run(&["snapshot", "verify", "--deep", "--accept-unsigned", &path(&forged)]).exits(1);
-    assert!(in_one_line(&ran).contains("restore the snapshot as a test"), "it came as far as the host: {}", ran.all());
+    assert!(in_one_line(&ran).contains("restore the snapshot as a test"), "it reached the host: {}", ran.all());
     the_same(w, &before, "a snapshot that is a program");
-    // One whose size is a lie.
+    // A snapshot with a false size.
     let mut pieces = Pieces::read(&honest);
     pieces.manifest["snapshot"]["size"] = json!(1_u64 << 50);
     pieces.write(&forged);
@@ -181,12 +174,12 @@ fn checked(w: &World) {
     the_same(w, &before, "a check that went well");
     println!("        verify --deep: {:.1} s", ran.took.as_secs_f32());
 
-    // What is left by a check that was killed goes with the next run, wherever that looks.
+    // The next check removes what a killed one left, on whichever host it runs.
     for tenths in 1..=8 {
         let mut killed = w.hactl.command(&["snapshot", "verify", "--deep", &path(&honest)]);
         let mut killed = killed.spawn().expect("hactl can be started");
         std::thread::sleep(Duration::from_millis(100 * tenths));
-        // A kill finds it ended where it was quick.
+        // It may have ended already.
         let _ = killed.kill();
         killed.wait().expect("it ended");
     }
@@ -194,7 +187,7 @@ fn checked(w: &World) {
         w.on(host, "sudo install -d -m 700 /var/lib/hactl/checks/of-a-run-that-is-gone; sudo touch /var/lib/hactl/checks/of-a-run-that-is-gone/snapshot");
     }
     once_free(GIVEN_BACK, || w.hactl.run(&["snapshot", "verify", "--deep", &path(&honest)])).ok();
-    the_same(w, &before, "checks that were killed at several moments, and one behind them,");
+    the_same(w, &before, "checks that were killed at several times, and one after them,");
     for host in HOSTS {
         w.on(host, "sudo systemctl start hactl-snapshot.timer");
     }

@@ -1,32 +1,32 @@
-//! What looks like a lost majority and is none, and a restore that finds no room.
+//! Faults that resemble a lost majority, and a restore without enough free space.
 
-use super::recover::{all_healthy, lies, lose_majority, majority, members, recover, untouched};
+use super::recover::{all_healthy, data_files, lose_majority, majority, members, recover, untouched};
 use super::support::{Writer, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a network that parts the members is told from a loss, and heals without a recovery and without losing a write",
+        name: "a network partition is not mistaken for data loss, and heals without a recovery or a lost write",
         cut: false,
         run: parted,
     },
     Scenario {
-        name: "a restore that finds no room stops, and the same command finishes it once there is some",
+        name: "a restore without free space stops, and the same command finishes it once there is space",
         cut: false,
-        run: no_room,
+        run: no_space,
     },
     Scenario {
-        name: "a volume that is not mounted on a majority is told from a loss, and mounted it brings all back",
+        name: "missing volumes on a majority are named as such, and mounting them restores all data",
         cut: false,
         run: not_mounted,
     },
 ];
 /// On five members.
 pub const FIVE: &[Scenario] = &[
-    Scenario { name: "five members: a network that parts them heals without a recovery", cut: false, run: parted },
-    Scenario { name: "five members: a restore that finds no room on one", cut: false, run: no_room },
-    Scenario { name: "five members: a volume is not mounted on three", cut: false, run: not_mounted },
+    Scenario { name: "five members: a network partition heals without a recovery", cut: false, run: parted },
+    Scenario { name: "five members: a restore without free space on one host", cut: false, run: no_space },
+    Scenario { name: "five members: missing volumes on three", cut: false, run: not_mounted },
 ];
 
 const BOOT: Duration = Duration::from_secs(60);
@@ -58,12 +58,12 @@ fn parted(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-fn no_room(w: &World) {
+fn no_space(w: &World) {
     w.hactl.up().ok();
-    let writer = Writer::start(&w.api(), "w-room");
+    let writer = Writer::start(&w.api(), "w-space");
     std::thread::sleep(Duration::from_secs(2));
     lose_majority(w);
-    // A disk that is all but full, where the data belongs.
+    // A disk with almost no free space, at the data directory.
     let mount = "sudo mkdir -p /var/lib/etcd && sudo mount -t tmpfs -o size=24m tmpfs /var/lib/etcd && echo done";
     assert_eq!(w.on("cp1", mount).trim(), "done");
     let stopped = w.hactl.run(&["recover", "--yes"]).exits(1);
@@ -71,7 +71,7 @@ fn no_room(w: &World) {
     println!("        {said}");
     assert!(said.contains("etcd is recovered from cp"), "{}", stopped.all());
     assert!(said.replace("│ ", "").contains("no space left on device"), "{}", stopped.all());
-    assert!(stopped.took < Duration::from_secs(180), "nobody waits for what cannot start: {:?}", stopped.took);
+    assert!(stopped.took < Duration::from_secs(180), "hactl does not wait for what cannot start: {:?}", stopped.took);
     w.on("cp1", "sudo systemctl stop etcd; sudo umount /var/lib/etcd");
     w.hactl.run(&["recover", "--yes"]).ok();
     let (written, longest) = writer.end();
@@ -80,7 +80,7 @@ fn no_room(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// At boot something else is mounted where the data belongs, as good as a volume that does not come: an empty directory.
+/// At boot an empty file system is mounted over the data directory, which resembles a volume that is not mounted.
 fn not_mounted(w: &World) {
     w.hactl.up().ok();
     let writer = Writer::start(&w.api(), "w-volume");
@@ -115,7 +115,7 @@ fn not_mounted(w: &World) {
     assert_eq!(untouched(w), before, "nothing was changed");
     for host in &away {
         w.on(host, "sudo systemctl disable not-mounted 2>/dev/null; sudo rm /etc/systemd/system/not-mounted.service; sudo systemctl stop etcd; sudo umount /var/lib/etcd; sudo systemctl daemon-reload");
-        lies(w, host);
+        data_files(w, host);
     }
     w.hactl.up().ok();
     let (written, longest) = writer.end();

@@ -1,4 +1,4 @@
-//! etcd without its majority: recovered from what is left, and from nothing else.
+//! etcd without a majority is recovered from the data that is left, and from nothing else.
 
 use super::support::{Api, ETCDCTL, Ran, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
@@ -13,23 +13,23 @@ pub const SCENARIOS: &[Scenario] = &[
         run: survivor,
     },
     Scenario {
-        name: "a recovery is undone, and the undoing, and each time what was there before is there again",
+        name: "a recovery is undone, and the undo is undone, and each time the previous data is back",
         cut: false,
         run: undone,
     },
     Scenario {
-        name: "hosts that do not answer are not recovered from under, unless they are said to be off",
+        name: "recover refuses while hosts do not answer, unless they are confirmed to be powered off",
         cut: false,
-        run: dark,
+        run: powered_off,
     },
-    Scenario { name: "the fence keeps no healthy member from starting and restarts none", cut: true, run: harmless },
+    Scenario { name: "the fence blocks no healthy member, and a change of it restarts none", cut: true, run: harmless },
     Scenario {
-        name: "a member whose keys are not those of the others is told and replaced, and so is one whose store is damaged",
+        name: "a member with diverged keys is reported and replaced, and so is one with a damaged store",
         cut: false,
         run: odd,
     },
     Scenario {
-        name: "under etcd's alarm of corruption the API serves reads, status names what ends it, and a recovery ends it",
+        name: "under a CORRUPT alarm the API serves reads, status names recover, and recover clears the alarm",
         cut: false,
         run: alarm,
     },
@@ -38,12 +38,12 @@ pub const SCENARIOS: &[Scenario] = &[
 /// On five members.
 pub const FIVE: &[Scenario] = &[
     Scenario {
-        name: "three of five lost their disks, and the newer of the two that are left is taken, which is not the first",
+        name: "three of five lost their disks, and the newer of the two survivors is restored",
         cut: false,
         run: five,
     },
     Scenario {
-        name: "five members: two lost their disks, and up takes them in again under writes",
+        name: "five members: two lost their disks, and up adds them again under writes",
         cut: false,
         run: minority,
     },
@@ -52,13 +52,13 @@ pub const FIVE: &[Scenario] = &[
         cut: false,
         run: survivor,
     },
-    Scenario { name: "five members: a recovery is undone, and the undoing", cut: false, run: undone },
+    Scenario { name: "five members: a recovery is undone, and the undo is undone", cut: false, run: undone },
     Scenario {
-        name: "five members: three do not answer, are said to be off, and come back at once",
+        name: "five members: three do not answer, are confirmed to be off, and come back at once",
         cut: false,
-        run: dark,
+        run: powered_off,
     },
-    Scenario { name: "five members: the keys of one are not those of the others", cut: false, run: odd },
+    Scenario { name: "five members: the keys of one have diverged", cut: false, run: odd },
 ];
 
 const BOOT: Duration = Duration::from_secs(60);
@@ -69,24 +69,25 @@ pub fn members(w: &World) -> Vec<&str> {
     w.lab.hosts().collect()
 }
 
-/// So many of these, the first ones, are a majority.
+/// The first members, enough for a majority.
 pub fn majority(w: &World) -> Vec<&str> {
     let members = members(w);
     members.iter().copied().take(members.len() / 2 + 1).collect()
 }
 
-/// One that no majority of the first ones has.
+/// A member that is not in that majority.
 fn last(w: &World) -> &str {
     members(w).last().copied().expect("a lab has hosts")
 }
 
-/// What `status` says of members that are all well.
+/// What `status` says when all members are healthy.
 pub fn all_healthy(w: &World) -> String {
     let count = members(w).len();
     format!("{count} voters, quorum {}, {count} healthy", count / 2 + 1)
 }
 
-/// A majority loses its disks, one host after the other: whatever is acknowledged in between is on those that are left.
+/// A majority loses its disks, one host after the other: the remaining members have every write that is acknowledged in
+/// between.
 pub fn lose_majority(w: &World) {
     for host in majority(w) {
         w.lab.wipe(host).expect("the disks can be lost");
@@ -97,7 +98,7 @@ pub fn lose_majority(w: &World) {
     }
 }
 
-/// Whether it says that etcd was recovered from a host that was left.
+/// Checks that it says that etcd was recovered from a surviving host.
 fn from_a_survivor(w: &World, ran: &Ran) {
     let lost = majority(w);
     let left = members(w).into_iter().filter(|host| !lost.contains(host));
@@ -113,7 +114,7 @@ fn newest(api: &Api) -> i64 {
     list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a revision")
 }
 
-/// What must not have changed by looking alone: the process of a member that is left, and its files.
+/// State that a dry run or a refusal must not change: the process of a surviving member, and its files.
 pub fn untouched(w: &World) -> String {
     w.on(last(w), "systemctl show -p MainPID --value etcd; sudo ls -d /var/lib/etcd/*; systemctl is-active kubelet")
 }
@@ -138,7 +139,7 @@ fn survivor(w: &World) {
     w.hactl.up().exits(3).says("no quorum").says("hactl recover");
     recover(w, &["--dry-run"]).ok().says(last(w)).says("cannot be known").says("nothing was changed");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
-    assert_eq!(untouched(w), before, "nothing changes before somebody agrees");
+    assert_eq!(untouched(w), before, "nothing changes without consent");
     let recovered = recover(w, &["--yes"]).ok().says("Secrets decrypt").says("earlier tokens are accepted");
     from_a_survivor(w, &recovered);
     let (written, longest) = writer.end();
@@ -146,15 +147,15 @@ fn survivor(w: &World) {
         "        {written} writes acknowledged, none lost; the longest pause, until it was recovered: {longest:.1?}"
     );
     let watch = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={watched}");
-    let told = w.hactl.kubectl(&["get", "--raw", &watch]).all();
-    assert!(told.contains("too old resource version"), "who watched before begins anew: {told}");
+    let answer = w.hactl.kubectl(&["get", "--raw", &watch]).all();
+    assert!(answer.contains("too old resource version"), "an older watch must start again: {answer}");
     w.hactl.up().ok().says("nothing to do");
     let left = w.on(last(w), "sudo ls /var/lib/etcd; sudo cat /var/lib/hactl/high-water");
     assert!(left.contains("member.moved-"), "the old data is there: {left}");
-    assert!(!left.contains("hactl-recovery") && !left.contains("hactl-restoring"), "and nothing else is: {left}");
+    assert!(!left.contains("hactl-recovery") && !left.contains("hactl-restoring"), "no scratch data is left: {left}");
     let base: i64 = left.lines().last().and_then(|l| l.trim().parse().ok()).expect("a revision");
     let now = newest(&w.api());
-    assert!(now >= base, "no revision comes twice: {now} after a leap to {base}");
+    assert!(now >= base, "no revision is issued twice: {now} after a leap to {base}");
     w.hactl.run(&["recover", "--yes"]).ok().says("nothing to recover");
 }
 
@@ -162,7 +163,7 @@ fn undone(w: &World) {
     w.hactl.up().ok();
     let has = |name: &str| w.hactl.kubectl(&["get", "configmap", name, "-o", "name"]).code == 0;
     let make = |name: &str| drop(w.hactl.kubectl(&["create", "configmap", name]).ok());
-    // What an earlier scenario recovered will do.
+    // A recovery of an earlier scenario will do.
     if w.on(last(w), "sudo sh -c 'ls -d /var/lib/etcd/member.moved-*'").is_empty() {
         lose_majority(w);
         w.hactl.run(&["recover", "--yes"]).ok();
@@ -171,14 +172,14 @@ fn undone(w: &World) {
     let before = untouched(w);
     recover(w, &["--undo", "--dry-run"]).ok().says("would go back").says("revisions").says("nothing was changed");
     w.hactl.run(&["recover", "--undo"]).exits(3).says("no terminal");
-    assert_eq!(untouched(w), before, "nothing changes before somebody agrees");
+    assert_eq!(untouched(w), before, "nothing changes without consent");
     recover(w, &["--undo", "--yes"]).ok().says(":member.moved-").says("are undone");
     assert!(!has("after"), "as it was when the majority was lost");
     w.hactl.up().ok().says("nothing to do");
     w.well().says(&all_healthy(w));
     make("between");
     recover(w, &["--undo", "--yes"]).exits(3).says("itself an undo");
-    assert!(has("between"), "asked again it does not go back to where it came from");
+    assert!(has("between"), "a second undo changes nothing");
     let moved = w.on("cp1", "sudo sh -c 'cd /var/lib/etcd; ls -d member.moved-* | tail -n 1'");
     let from = format!("cp1:{}", moved.trim());
     recover(w, &["--undo", "--yes", "--from", &from]).ok().says("etcd is recovered from cp1:member.moved-");
@@ -190,7 +191,7 @@ fn undone(w: &World) {
 fn odd(w: &World) {
     w.hactl.up().ok();
     other_keys(w);
-    wait_for("status tells that the members do not agree", HEAL, || {
+    wait_for("status reports that the members disagree", HEAL, || {
         let status = w.hactl.run(&["status"]);
         status.out.contains("their data differs")
     });
@@ -202,7 +203,7 @@ fn odd(w: &World) {
     recover(w, &["--yes"]).ok().says("cp2 joined again with the keys of the others");
     w.well().says("with one hash");
     let read = format!("{ETCDCTL} get /registry/configmaps/default/needle --consistency=s | grep -ac needle-of-all");
-    assert_eq!(w.on("cp2", &read).trim(), "1", "what the others have");
+    assert_eq!(w.on("cp2", &read).trim(), "1", "cp2 has the data of the others");
 
     w.on("cp2", "sudo systemctl stop etcd; sudo sh -c 'head -c 40000 /dev/zero > /var/lib/etcd/member/snap/db'");
     let damaged = w.hactl.run(&["plan", "--exit-code"]).exits(5);
@@ -213,10 +214,10 @@ fn odd(w: &World) {
     w.hactl.kubectl(&["delete", "configmap", "needle"]).ok();
 }
 
-/// One member gets other keys than the rest, in a store that etcd opens.
+/// Changes keys of one member, in a store that etcd still opens.
 fn other_keys(w: &World) {
     w.hactl.kubectl(&["create", "configmap", "needle", "--from-literal=is=needle-of-all"]).ok();
-    // Of the same length, so that the store stays one that etcd opens.
+    // Of the same length, so that etcd can still open the store.
     w.on("cp2", "sudo systemctl stop etcd; sudo env LC_ALL=C sed -i s/needle-of-all/needle-of-cp2/g /var/lib/etcd/member/snap/db");
     w.on("cp2", "sudo chown etcd:etcd /var/lib/etcd/member/snap/db; sudo systemctl start etcd");
 }
@@ -229,7 +230,7 @@ fn alarm(w: &World) {
     w.on("cp1", &format!("{ETCDCTL} put /x y; {ETCDCTL} compact {revision}"));
     let alarms = || w.on("cp1", &format!("{ETCDCTL} alarm list"));
     wait_for("etcd raises its alarm", HEAL, || alarms().contains("CORRUPT"));
-    // A balancer forgets what it saw of the API servers within seconds.
+    // A balancer checks its API servers again within seconds, so this reads for longer.
     for _ in 0..10 {
         w.hactl.kubectl(&["get", "configmap", "needle"]).ok();
         std::thread::sleep(Duration::from_secs(1));
@@ -249,7 +250,7 @@ fn five(w: &World) {
     w.hactl.up().ok();
     let writer = Writer::start(&w.api(), "w-five");
     std::thread::sleep(Duration::from_secs(2));
-    // The first falls behind; four go on.
+    // The first member falls behind while four continue.
     w.on("cp1", "sudo systemctl stop etcd");
     std::thread::sleep(Duration::from_secs(3));
     for host in ["cp3", "cp4", "cp5"] {
@@ -272,19 +273,19 @@ fn five(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// What lies in etcd's data directory.
-pub fn lies(w: &World, host: &str) -> String {
+/// The files in etcd's data directory.
+pub fn data_files(w: &World, host: &str) -> String {
     let all = w.on(host, "sudo ls /var/lib/etcd");
     assert!(all.lines().any(|name| name == "member"), "{host}: {all}");
     all
 }
 
-/// A majority, with whoever holds the endpoint's address among them.
+/// A majority that includes the VIP holder.
 fn dead_with_the_holder(w: &World) -> Vec<&str> {
     let vip = format!(" {}/", w.lab.vip());
     let holds = |host: &str| w.on(host, "ip -4 addr").contains(&vip);
     let mut found = None;
-    wait_for("somebody holds the endpoint's address", Duration::from_secs(20), || {
+    wait_for("a host holds the VIP", Duration::from_secs(20), || {
         found = members(w).into_iter().find(|host| holds(host));
         found.is_some()
     });
@@ -293,13 +294,13 @@ fn dead_with_the_holder(w: &World) -> Vec<&str> {
     std::iter::once(holder).chain(others).take(majority(w).len()).collect()
 }
 
-fn dark(w: &World) {
+fn powered_off(w: &World) {
     w.hactl.up().ok();
     let dead = dead_with_the_holder(w);
-    println!("        {} die, of whom the first holds the endpoint's address", dead.join(", "));
+    println!("        {} lose power; the first of them holds the VIP", dead.join(", "));
     let left: Vec<&str> = members(w).into_iter().filter(|host| !dead.contains(host)).collect();
-    let data: BTreeMap<&str, String> = dead.iter().map(|host| (*host, lies(w, host))).collect();
-    let writer = Writer::start(&w.api(), "w-dark");
+    let data: BTreeMap<&str, String> = dead.iter().map(|host| (*host, data_files(w, host))).collect();
+    let writer = Writer::start(&w.api(), "w-off");
     for host in &dead {
         std::thread::sleep(Duration::from_secs(3));
         w.lab.kill(host).expect("the power can be cut");
@@ -323,14 +324,14 @@ fn dark(w: &World) {
     println!("        {written} writes while they came back, none lost; the longest pause: {longest:.1?}");
     w.well().says(&all_healthy(w));
     for host in members(w) {
-        // As it lies on the disk; what systemd shows of a loaded unit may be what it was at the last boot.
+        // As stored on the disk: systemd may show a loaded unit as it was at the last boot.
         let next_boot = w.on(host, "systemctl is-enabled etcd kubelet");
         assert_eq!(next_boot, "enabled\nenabled\n", "{host}");
     }
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// Those that were given up come back at the same time, which is a majority of the old cluster, and nobody has run `up` yet.
+/// The abandoned hosts, a majority of the old cluster, come back at the same time, before anybody runs `up`.
 fn come_back(w: &World, data: &BTreeMap<&str, String>) {
     let begun = Instant::now();
     std::thread::scope(|all| {
@@ -348,17 +349,17 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
     }
     println!("        all have decided {:.1?} after the power was back", begun.elapsed());
     // An API server that has just started is not ready at once.
-    wait_for("the API serves again, and status tells of their data", HEAL, || w.hactl.run(&["status"]).code == 4);
+    wait_for("the API serves again, and status reports their data", HEAL, || w.hactl.run(&["status"]).code == 4);
     w.hactl.run(&["status"]).says("predates a recovery");
-    // Their API servers come up by themselves: through the balancer beside them they must find what was recovered.
+    // Their API servers start automatically: through their local balancers they must reach the recovered cluster.
     let all = w.api();
     for host in data.keys().copied() {
         let own = all.at(w.lab.address(host).expect("a host of the lab"));
         wait_for("the host's own API server answers", HEAL, || own.get("/version").is_ok());
         let name = format!("through-{host}");
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-        wait_for("it takes a write", HEAL, || own.post(CONFIG_MAPS, &body).is_ok());
-        all.get(&format!("{CONFIG_MAPS}/{name}")).expect("what it took is what everybody sees");
+        wait_for("it accepts a write", HEAL, || own.post(CONFIG_MAPS, &body).is_ok());
+        all.get(&format!("{CONFIG_MAPS}/{name}")).expect("the write is visible through the endpoint");
         let (floor, seen) = (newest(&all), newest(&own));
         assert!(seen >= floor, "{host} shows revision {seen}, and {floor} was there before");
         println!(
@@ -369,15 +370,16 @@ fn come_back(w: &World, data: &BTreeMap<&str, String>) {
     for host in data.keys().copied() {
         let unit = w.on(host, "systemctl is-active etcd; pgrep -x etcd");
         assert_eq!(unit, "inactive\n", "{host}: it stayed down");
-        assert_eq!(lies(w, host), data[host], "{host}: its data is untouched");
+        assert_eq!(data_files(w, host), data[host], "{host}: its data is untouched");
         let has_it = w.on(host, "ip -4 addr").contains(&format!(" {}/", w.lab.vip()));
-        assert!(!has_it, "{host}: the endpoint's address stays with who had it");
+        assert!(!has_it, "{host}: the VIP stays where it was");
         let asked = w.on(host, "systemctl show -p NRestarts --value etcd");
-        assert_eq!(asked.trim(), "0", "{host}: one look at a start, and no loop");
+        assert_eq!(asked.trim(), "0", "{host}: one decision at a start, and no restart loop");
     }
 }
 
-/// Without hactl on the host etcd starts all the same; with it the others are asked; a changed fence is read and restarts nothing.
+/// etcd starts without hactl on the host as well; with hactl, the fence asks the other members; a changed fence is
+/// reloaded and restarts nothing.
 fn harmless(w: &World) {
     w.hactl.up().ok();
     let said = w.on(
@@ -394,10 +396,10 @@ fn harmless(w: &World) {
     let changed = state();
     assert!(changed.contains("NeedDaemonReload=yes"), "{changed}");
     w.hactl.up().ok().says("etcd fence");
-    assert_eq!(state(), changed.replace("=yes", "=no"), "read again, by the same process");
+    assert_eq!(state(), changed.replace("=yes", "=no"), "reloaded, with the same process");
 }
 
-/// Two of five: whoever writes goes on, and `up` alone takes both in again.
+/// Two of five lose their disks: writes continue, and `up` alone adds both again.
 fn minority(w: &World) {
     w.hactl.up().ok();
     let writer = Writer::start(&w.api(), "w-minority");

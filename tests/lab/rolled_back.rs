@@ -1,4 +1,5 @@
-//! Disks of etcd hosts that went back in time, are copies of others', or were swapped: no acknowledged write is lost, and `up` mends it.
+//! Disks of etcd hosts that were rolled back, copied from another host or swapped: no acknowledged write is lost, and
+//! hactl repairs the member or names the mistake.
 
 use super::recover::recover;
 use super::support::wait_for;
@@ -8,33 +9,25 @@ use std::time::Duration;
 /// On three hosts, in this order.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "a member whose disk and memory went back in time keeps its vote to itself, and an acknowledged write is there",
+        name: "a member whose disk was rolled back stays down, and no acknowledged write is lost",
         cut: false,
         run: rolled_back,
     },
+    Scenario { name: "every member starts after all hosts lose power at once", cut: false, run: cold_start },
     Scenario {
-        name: "after a cut of all power every member starts, whatever hosts remember",
-        cut: false,
-        run: cold_start,
-    },
-    Scenario {
-        name: "a host with a copy of another member's disk stays down, and up gives it one of its own",
+        name: "a host with a copy of another member's disk stays down, and up gives it a member of its own",
         cut: false,
         run: cloned,
     },
-    Scenario { name: "volumes of two hosts that were swapped are named as what they are", cut: false, run: swapped },
+    Scenario { name: "status, up and recover name the swapped volumes of two hosts", cut: false, run: swapped },
+    Scenario { name: "exchanged addresses of two hosts are refused with both names", cut: false, run: exchanged },
     Scenario {
-        name: "addresses of two hosts that a typo exchanged are refused with both names",
-        cut: false,
-        run: exchanged,
-    },
-    Scenario {
-        name: "a member that panics because nobody remembers how far its disk was is found and replaced",
+        name: "a member that panics after an unrecorded rollback of its disk is found and replaced",
         cut: false,
         run: forgotten,
     },
     Scenario {
-        name: "a member whose log the new leader contradicts is found and replaced",
+        name: "a member whose log conflicts with the new leader's is found and replaced",
         cut: false,
         run: contradicted,
     },
@@ -47,12 +40,12 @@ fn sh(w: &World, host: &str, script: &str) -> String {
     w.on(host, &format!("sudo sh -c '{script}'"))
 }
 
-/// What this host remembers, its file as it is.
+/// The positions that this host has recorded, as its file has them.
 fn memory(w: &World, host: &str) -> String {
     sh(w, host, "cat /var/lib/hactl/positions.json")
 }
 
-fn founded(w: &World) {
+fn up_and_healthy(w: &World) {
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(180));
 }
@@ -61,7 +54,7 @@ fn configmap(w: &World, name: &str) {
     w.hactl.kubectl(&["create", "configmap", name]).ok();
 }
 
-/// Etcd's fence has decided: its line.
+/// Waits until etcd's fence has decided; returns its line in the journal.
 fn stays_down(w: &World, host: &str) -> String {
     let unit = || w.on(host, "systemctl show -p Result -p ActiveState etcd");
     wait_for("etcd's fence decides", SOON, || unit().contains("Result=exec-condition"));
@@ -70,18 +63,18 @@ fn stays_down(w: &World, host: &str) -> String {
     said
 }
 
-/// `up` makes the host a member again, and all is well.
-fn taken_in_again(w: &World, host: &str) {
+/// `up` makes the host a member again, and `status` passes.
+fn becomes_a_member_again(w: &World, host: &str) {
     w.hactl.up().ok();
     w.well().says("3 voters, quorum 2, 3 healthy");
     let aside = sh(w, host, "ls -d /var/lib/etcd/member.moved-* | wc -l");
-    assert_ne!(aside.trim(), "0", "{host}: its data is kept aside");
+    assert_ne!(aside.trim(), "0", "{host}: its previous data is archived");
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// The issue's own case: an image of cp1 is put back after a write that only cp1 and cp3 acknowledged, and cp3 dies.
+/// An image of cp1's disk is restored after a write that only cp1 and cp3 acknowledged, and cp3 dies.
 fn rolled_back(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     sh(
         w,
         "cp1",
@@ -91,7 +84,7 @@ fn rolled_back(w: &World) {
     w.healthy(SOON);
     configmap(w, "before");
     let old = memory(w, "cp1");
-    wait_for("cp2 remembers more of cp1 than the image holds", SOON, || {
+    wait_for("cp2 has recorded more of cp1 than the image has", SOON, || {
         std::thread::sleep(Duration::from_secs(11));
         memory(w, "cp1") != old && memory(w, "cp2") != old
     });
@@ -109,25 +102,25 @@ fn rolled_back(w: &World) {
     sh(w, "cp1", "systemctl start --no-block etcd kubelet hactl-positions");
     let said = stays_down(w, "cp1");
     assert!(said.contains("its disk went back in time") && said.contains(":2379 remembers it"), "{said}");
-    let told = in_one_line(&w.hactl.run(&["status"]).exits(7));
-    assert!(told.contains("the disk of cp1 was rolled back") && told.contains("hactl recover"), "{told}");
+    let shown = in_one_line(&w.hactl.run(&["status"]).exits(7));
+    assert!(shown.contains("the disk of cp1 was rolled back") && shown.contains("hactl recover"), "{shown}");
     let refused = in_one_line(&w.hactl.up().exits(3));
     assert!(refused.contains("the disk of cp1 was rolled back"), "{refused}");
 
     w.lab.start("cp3", BOOT).expect("the host boots");
     let there = || w.hactl.kubectl(&["get", "configmap", "before", "w"]).code == 0;
-    wait_for("what was acknowledged is there", Duration::from_secs(120), there);
-    let told = in_one_line(&w.hactl.run(&["status"]).exits(4));
-    assert!(told.contains("the disk of cp1 was rolled back") && told.contains("hactl up"), "{told}");
+    wait_for("the acknowledged writes are there", Duration::from_secs(120), there);
+    let shown = in_one_line(&w.hactl.run(&["status"]).exits(4));
+    assert!(shown.contains("the disk of cp1 was rolled back") && shown.contains("hactl up"), "{shown}");
     let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
     assert!(plan.contains("the disk of cp1 was rolled back"), "{plan}");
-    taken_in_again(w, "cp1");
+    becomes_a_member_again(w, "cp1");
     assert!(there());
     sh(w, "cp1", "rm -rf /root/old");
 }
 
 fn cold_start(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     configmap(w, "cold");
     std::thread::sleep(Duration::from_secs(11));
     for host in ["cp1", "cp2", "cp3"] {
@@ -147,7 +140,7 @@ fn cold_start(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// Sends the data directory of a host, whose member is stopped for that moment, to another one.
+/// Copies the data directory of a host, whose member is stopped meanwhile, to another host.
 fn copy(w: &World, from: &str, to: &str) {
     sh(w, to, "systemctl stop etcd; rm -rf /var/lib/etcd/member");
     let tar = "sudo systemctl stop etcd; sudo tar -C /var/lib/etcd -cf - member; sudo systemctl start --no-block etcd";
@@ -159,17 +152,17 @@ fn copy(w: &World, from: &str, to: &str) {
 }
 
 fn cloned(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     copy(w, "cp1", "cp2");
     wait_for("cp1 is back", SOON, || w.on("cp1", "systemctl is-active etcd").trim() == "active");
     sh(w, "cp2", "systemctl start --no-block etcd");
     let said = stays_down(w, "cp2");
     assert!(said.contains("this disk is a copy of that one") || said.contains("the member of this host is"), "{said}");
-    let told = in_one_line(&w.hactl.run(&["status"]).exits(4));
-    assert!(told.contains("the disk of cp2 holds the etcd data of cp1"), "{told}");
-    taken_in_again(w, "cp2");
+    let shown = in_one_line(&w.hactl.run(&["status"]).exits(4));
+    assert!(shown.contains("the disk of cp2 holds the etcd data of cp1"), "{shown}");
+    becomes_a_member_again(w, "cp2");
 
-    // Where nobody kept it down both run with one id, and the copy gives the other its own name.
+    // Without the fence both run with one member ID, and the copy publishes its own name for it.
     copy(w, "cp1", "cp3");
     wait_for("cp1 is back", SOON, || w.on("cp1", "systemctl is-active etcd").trim() == "active");
     sh(
@@ -178,11 +171,11 @@ fn cloned(w: &World) {
         "mv /etc/systemd/system/etcd.service.d/10-fence.conf /root/; systemctl daemon-reload; systemctl start --no-block etcd",
     );
     wait_for("the copy runs", SOON, || w.on("cp3", "sudo ss -Htln sport = :2380").contains(":2380"));
-    taken_in_again(w, "cp3");
+    becomes_a_member_again(w, "cp3");
 }
 
 fn swapped(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     let swap = || {
         for (host, other) in [("cp2", "cp3"), ("cp3", "cp2")] {
             sh(w, host, "systemctl stop etcd");
@@ -215,7 +208,7 @@ fn swapped(w: &World) {
 }
 
 fn exchanged(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     let path = w.lab.inventory();
     let text = std::fs::read_to_string(&path).expect("the inventory is readable");
     let at = |host: &str| format!("address: {}", w.lab.address(host).expect("a host of the lab"));
@@ -227,7 +220,7 @@ fn exchanged(w: &World) {
     }
     std::fs::write(&path, text).expect("the inventory is writable");
     w.hactl.up().ok().says("nothing to do");
-    // A stamp of an earlier version gets its names, unless another host was there when it was taken in.
+    // The cluster identity that an earlier version wrote gets the names that it lacks.
     let stamp = "/var/lib/hactl/cluster.json";
     w.on("cp2", r#"sudo perl -0pi -e 's/,\s*"(host|machine)": "[^"]*"//g' /var/lib/hactl/cluster.json"#);
     let before = sh(w, "cp2", &format!("cat {stamp}"));
@@ -236,7 +229,7 @@ fn exchanged(w: &World) {
     assert!(sh(w, "cp2", &format!("cat {stamp}")).contains("cp2"));
 }
 
-/// The state before any host remembered: nothing in etcd, nothing in files, and nobody records.
+/// Removes all recorded positions, from etcd and from files, and stops recording them.
 fn without_memory(w: &World) {
     for host in ["cp1", "cp2", "cp3"] {
         sh(w, host, "systemctl stop hactl-positions; rm -f /var/lib/hactl/positions.json");
@@ -247,7 +240,7 @@ fn without_memory(w: &World) {
 }
 
 fn forgotten(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     without_memory(w);
     sh(w, "cp3", "systemctl stop etcd; rm -rf /root/old; cp -a /var/lib/etcd/member /root/old; systemctl start etcd");
     for n in 0..40 {
@@ -259,15 +252,16 @@ fn forgotten(w: &World) {
         "systemctl stop etcd; rm -rf /var/lib/etcd/member; mv /root/old /var/lib/etcd/member; systemctl start --no-block etcd",
     );
     let panics = "sudo journalctl -u etcd --since -60s -o cat --no-pager | grep -c \"is out of range\"";
-    wait_for("raft ends it", SOON, || !matches!(w.on("cp3", panics).trim(), "" | "0"));
-    let told = in_one_line(&w.hactl.run(&["status"]).exits(4));
-    assert!(told.contains("the member on cp3 runs but cannot catch up") && told.contains("tocommit("), "{told}");
-    taken_in_again(w, "cp3");
+    wait_for("raft panics", SOON, || !matches!(w.on("cp3", panics).trim(), "" | "0"));
+    let shown = in_one_line(&w.hactl.run(&["status"]).exits(4));
+    assert!(shown.contains("the member on cp3 runs but cannot catch up") && shown.contains("tocommit("), "{shown}");
+    becomes_a_member_again(w, "cp3");
 }
 
-/// What came of the issue's own case before hosts remembered: the write is lost, and whoever has it does not get along with the new leader.
+/// The first case without recorded positions: the write is lost, and the member that has it conflicts with the new
+/// leader.
 fn contradicted(w: &World) {
-    founded(w);
+    up_and_healthy(w);
     without_memory(w);
     sh(w, "cp1", "systemctl stop etcd; rm -rf /root/old; cp -a /var/lib/etcd /root/old; systemctl start etcd");
     w.healthy(SOON);
@@ -282,22 +276,23 @@ fn contradicted(w: &World) {
     w.lab.kill("cp3").expect("the power can be cut");
     w.lab.mend("cp2").expect("the cable can be put back");
     sh(w, "cp1", "systemctl start etcd kubelet");
-    wait_for("cp1 and cp2 go on", Duration::from_secs(120), || {
+    wait_for("cp1 and cp2 serve again", Duration::from_secs(120), || {
         w.hactl.kubectl(&["create", "configmap", "went-on", "--dry-run=server"]).code == 0
     });
     w.lab.start("cp3", BOOT).expect("the host boots");
-    // Where the new leader's log had not gone as far as cp3's, raft gets no further; else it goes on over the write that only cp3 has.
-    let mut told = String::new();
+    // If the new leader's log is shorter than cp3's, raft is stuck; otherwise cp3 continues with the write that only it
+    // has.
+    let mut shown = String::new();
     let stuck = "the member on cp3 runs but cannot catch up: it hears its leader";
     wait_for("status names it", Duration::from_secs(180), || {
-        told = in_one_line(&w.hactl.run(&["status"]));
-        told.contains(stuck) || told.contains("their data differs")
+        shown = in_one_line(&w.hactl.run(&["status"]));
+        shown.contains(stuck) || shown.contains("their data differs")
     });
-    if told.contains(stuck) {
-        taken_in_again(w, "cp3");
+    if shown.contains(stuck) {
+        becomes_a_member_again(w, "cp3");
     } else {
         recover(w, &["--yes"]).ok().says("cp3 joined again with the keys of the others");
         w.healthy(SOON);
     }
-    assert_ne!(w.hactl.kubectl(&["get", "configmap", "lost"]).code, 0, "nobody has what only cp3 had");
+    assert_ne!(w.hactl.kubectl(&["get", "configmap", "lost"]).code, 0, "the write that only cp3 had is gone");
 }

@@ -1,4 +1,4 @@
-//! etcd that has reached its quota: no loss, and room is made.
+//! etcd that has reached its quota: nothing is lost, and space is freed.
 
 use super::recover::{lose_majority, members, recover};
 use super::support::{ETCDCTL, wait_for};
@@ -7,22 +7,27 @@ use serde_json::Value;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "an etcd that has reached its quota gets room, and says when it cannot", cut: false, run: full },
     Scenario {
-        name: "an etcd that has reached its quota loses its majority, and one command brings it back and makes room",
+        name: "recover frees space in an etcd that reached its quota, and says when it cannot",
+        cut: false,
+        run: full,
+    },
+    Scenario {
+        name: "an etcd that reached its quota loses its majority, and one recover restores it and frees space",
         cut: false,
         run: full_and_lost,
     },
 ];
 /// On five members.
 pub const FIVE: &[Scenario] =
-    &[Scenario { name: "five members: etcd that has reached its quota gets room", cut: false, run: full }];
+    &[Scenario { name: "five members: recover frees space in an etcd that reached its quota", cut: false, run: full }];
 
 const HEAL: Duration = Duration::from_secs(180);
 
-/// etcd's quota, set so low that a few values reach it: lower than an inventory can. Who wrote in scenarios before may have left half as much.
+/// etcd's quota, so low that a few values reach it, and lower than an inventory allows. Earlier scenarios may have left
+/// half as much data.
 const QUOTA: u64 = 40_000_000;
-/// Takes it away again.
+/// Removes the quota again.
 const AS_BEFORE: &str = "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env";
 
 fn full(w: &World) {
@@ -30,14 +35,14 @@ fn full(w: &World) {
     started_with(w, &small(QUOTA));
     w.healthy(HEAL);
     filled(w, 60);
-    let told = w.hactl.run(&["status"]).exits(4);
-    assert!(told.all().contains("NOSPACE") && told.all().contains("hactl recover"), "{}", told.all());
+    let status = w.hactl.run(&["status"]).exits(4);
+    assert!(status.all().contains("NOSPACE") && status.all().contains("hactl recover"), "{}", status.all());
     recover(w, &["--dry-run"]).ok().says("nothing is lost");
     w.hactl.run(&["recover"]).exits(3).says("no terminal");
     recover(w, &["--yes"]).ok().says("takes writes again");
-    w.hactl.kubectl(&["create", "configmap", "after-the-room"]).ok();
+    w.hactl.kubectl(&["create", "configmap", "after-the-quota"]).ok();
     w.healthy(HEAL);
-    // What is stored now fills it: then the alarm stays, and it is said what to do.
+    // The stored data alone exceeds this quota: the alarm stays, and recover says so.
     started_with(w, &small(stored(w) - 1_000_000));
     wait_for("it is full", HEAL, || w.hactl.run(&["status"]).all().contains("NOSPACE"));
     recover(w, &["--yes"]).exits(3).says("still full");
@@ -57,7 +62,7 @@ fn full_and_lost(w: &World) {
     w.healthy(HEAL);
     filled(w, 6);
     lose_majority(w);
-    // Who is left has the small quota still, and the alarm is in what is restored.
+    // The survivor still has the small quota, and the restored data includes the alarm.
     let ran = recover(w, &["--yes"]).ok().says("etcd is recovered from");
     assert!(
         in_one_line(&ran).contains("had exceeded its quota, so etcd rejects writes: freeing space"),
@@ -65,7 +70,7 @@ fn full_and_lost(w: &World) {
         ran.all()
     );
     w.hactl.kubectl(&["create", "configmap", "after-the-loss"]).ok();
-    w.hactl.kubectl(&["delete", "configmap", "after-the-room", "after-the-loss", "--ignore-not-found"]).ok();
+    w.hactl.kubectl(&["delete", "configmap", "after-the-quota", "after-the-loss", "--ignore-not-found"]).ok();
     w.on("cp1", &format!("{ETCDCTL} del --prefix /filler/"));
     w.healthy(HEAL);
     started_with(w, AS_BEFORE);
@@ -73,14 +78,14 @@ fn full_and_lost(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// How many bytes of its store a member needs.
+/// How many bytes of its store a member uses.
 fn stored(w: &World) -> u64 {
     let said = w.on("cp1", &format!("{ETCDCTL} endpoint status -w json"));
     let said: Value = serde_json::from_str(&said).expect("JSON");
     said.pointer("/0/Status/dbSizeInUse").and_then(Value::as_u64).expect("a number of bytes")
 }
 
-/// A quota of so many bytes, on one host.
+/// Sets a quota of this many bytes on a host.
 fn small(bytes: u64) -> String {
     format!(
         "sudo mkdir -p /etc/systemd/system/etcd.service.d; echo ETCD_QUOTA_BACKEND_BYTES={bytes} | sudo tee /etc/etcd/small.env; \
@@ -88,7 +93,7 @@ fn small(bytes: u64) -> String {
     )
 }
 
-/// Writes so many keys, and then the same again, until etcd takes no more.
+/// Writes this many keys again and again until etcd rejects writes.
 fn filled(w: &World, keys: u32) {
     let fill = format!(
         "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$((n%{keys})) < /tmp/x 2>&1 \
@@ -98,10 +103,10 @@ fn filled(w: &World, keys: u32) {
     assert!(said.contains("database space exceeded"), "{said}");
 }
 
-/// Changes what etcd is started with on every host, one at a time.
+/// Changes what etcd starts with on every host, one at a time.
 fn started_with(w: &World, change: &str) {
     for host in members(w) {
-        // Its unit is of the type notify: it is back when this returns, which it is only with a quorum.
+        // Its unit has `Type=notify`: the restart returns only once the member serves, which needs a quorum.
         w.on(host, &format!("{change}; sudo systemctl daemon-reload; sudo systemctl restart etcd"));
     }
 }

@@ -1,6 +1,6 @@
-//! Authorities and keys that are replaced while clients look every 20 ms: nobody is refused, and nothing of before is lost.
+//! CAs and keys that are rotated while clients read every 20 ms: no client is refused, and no data is lost.
 
-use super::support::{Api, Knocking, Probe, Writer, wait_for};
+use super::support::{Api, Probe, ReadLoop, Writer, wait_for};
 use super::trials::unnoticed;
 use super::{Scenario, World, in_one_line};
 use std::path::Path;
@@ -9,23 +9,19 @@ use std::time::Duration;
 /// Three control-plane hosts and a worker.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "the front proxy's authority is replaced by a run that is killed and one that goes on, and nothing is restarted",
+        name: "the front-proxy CA is rotated in a run that is killed and one that resumes it, and nothing restarts",
         cut: true,
         run: front_proxy,
     },
-    Scenario { name: "etcd's authority is replaced, and what the old one signed is refused", cut: false, run: etcd },
+    Scenario { name: "the etcd CA is rotated, and certificates of the old CA are refused", cut: false, run: etcd },
+    Scenario { name: "all Secrets are encrypted with another key, and no client notices", cut: false, run: encryption },
     Scenario {
-        name: "Secrets are encrypted with another key, all of them, and no client notices",
-        cut: false,
-        run: encryption,
-    },
-    Scenario {
-        name: "Kubernetes' authority is replaced, and what was started before still trusts it",
+        name: "the cluster CA is rotated, and pods that started before still trust the API servers",
         cut: false,
         run: cluster,
     },
     Scenario {
-        name: "tokens from before are good until the old key goes, and those in Secrets get a successor",
+        name: "old tokens are valid until the old key is removed, and tokens in Secrets are replaced",
         cut: false,
         run: tokens,
     },
@@ -36,41 +32,41 @@ const ETCDCTL: &str = "sudo etcdctl --endpoints https://127.0.0.1:2379 --cacert 
 const OWN: &str = "--cert /etc/etcd/pki/server.crt --key /etc/etcd/pki/server.key";
 
 struct Watched {
-    knocking: Knocking,
+    reading: ReadLoop,
     writer: Writer,
 }
 
 impl Watched {
     fn start(w: &World, name: &str) -> Self {
-        Self { knocking: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
+        Self { reading: w.api().reads(Duration::from_millis(20)), writer: Writer::start(&w.api(), name) }
     }
-    /// etcd's own end may cost one who is being answered that moment: a member that stops ends its streams under TLS without a word, and the
-    /// API server makes of that a 500 (see the README's limits).
+    /// A member that stops may fail a request in flight: it ends its streams under TLS without a message, and the API
+    /// server answers with 500 (see `docs/limits.md`).
     fn nobody_noticed(self) {
-        let knocks = self.knocking.end();
+        let reads = self.reading.end();
         let (written, longest) = self.writer.end_within(Duration::from_secs(2));
         println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-        let etcds_end = |k: &Probe| {
+        let cut_by_etcd = |k: &Probe| {
             k.2.as_ref().is_some_and(|why| why.contains("unexpected HTTP status code received from server: 200 (OK)"))
         };
-        let (cut, knocks) = knocks.partition(etcds_end);
-        println!("        {} of {} were cut off by a member's end", cut.len(), knocks.len() + cut.len());
+        let (cut, reads) = reads.partition(cut_by_etcd);
+        println!("        {} of {} were cut off as a member stopped", cut.len(), reads.len() + cut.len());
         assert!(cut.len() <= 2, "{cut:?}");
-        unnoticed(&knocks);
+        unnoticed(&reads);
     }
 }
 
-/// How many certificates a file of a host holds.
+/// How many certificates a file of a host contains.
 fn certificates(w: &World, host: &str, path: &str) -> usize {
     w.on(host, &format!("sudo grep -c BEGIN {path}")).trim().parse().unwrap_or(0)
 }
 
-/// When what runs on a host was started.
+/// When the processes of the control plane on cp1 started.
 fn started(w: &World) -> String {
     w.on("cp1", "sudo pgrep -x 'etcd|kube-apiserver|kubelet' | sort | xargs -r ps -o lstart=,pid= -p")
 }
 
-/// The authorities that aggregated API servers are told of under this key.
+/// The CAs that aggregated API servers find under this key.
 fn aggregated(w: &World, key: &str) -> String {
     let (name, path) = ("extension-apiserver-authentication", format!("jsonpath={{.data.{key}}}"));
     w.hactl.kubectl(&["get", "configmap", "-n", "kube-system", name, "-o", &path]).ok().out
@@ -111,31 +107,31 @@ fn front_proxy(w: &World) {
         assert!(w.on(host, &chain).contains("OK"), "{host}");
     }
     assert_eq!(started(w), running, "nothing was restarted");
-    let told = aggregated(w, "requestheader-client-ca-file");
+    let found = aggregated(w, "requestheader-client-ca-file");
     assert_eq!(
-        told.split_whitespace().collect::<String>(),
+        found.split_whitespace().collect::<String>(),
         w.on("cp1", &format!("sudo cat {path}")).split_whitespace().collect::<String>(),
-        "aggregated API servers are told of the new one alone"
+        "aggregated API servers find only the new CA"
     );
     w.hactl.up().ok().says("nothing to do");
 
-    // A copy of the state from before would give hosts what nobody trusts any more.
+    // An older copy of the state would give hosts certificates that nothing trusts any more.
     let away = state.with_extension("away");
     std::fs::rename(&state, &away).expect("the state can be moved");
     std::fs::rename(&copy, &state).expect("the copy can be put in its place");
     let refused = in_one_line(&w.hactl.up().exits(3));
     assert!(refused.contains("newer than those in this state") && refused.contains("state pull"), "{refused}");
-    // And neither is lost for good: the newest lies on the hosts, where no bundle was taken since.
+    // The newest state is not lost: the hosts have it, although no snapshot was accepted since.
     std::fs::remove_dir_all(&state).expect("it can be removed");
     let identity = away.join("identity.txt").display().to_string();
     super::authentic::pull(&w.hactl, &identity, &super::authentic::fingerprint(&away)).ok();
     w.hactl.up().ok();
     assert_eq!(w.on("cp1", &format!("sudo cat {path}")), w.on("cp2", &format!("sudo cat {path}")));
-    assert_ne!(w.on("cp1", &format!("sudo cat {path}")), before, "what was rotated stays");
+    assert_ne!(w.on("cp1", &format!("sudo cat {path}")), before, "the rotation is kept");
     std::fs::remove_dir_all(&away).expect("it can be removed");
 }
 
-/// The state directory as a backup would hold it.
+/// The state directory as a backup has it.
 fn copy_of(state: &Path, to: &Path) {
     let copied = std::process::Command::new("cp").arg("-a").args([state, to]).status().expect("cp runs");
     assert!(copied.success());
@@ -159,7 +155,7 @@ fn etcd(w: &World) {
     }
     let said =
         w.on("cp1", &format!("{ETCDCTL} --cert /root/old/server.crt --key /root/old/server.key endpoint health 2>&1"));
-    assert!(!said.contains("is healthy"), "what the old authority signed is refused: {said}");
+    assert!(!said.contains("is healthy"), "certificates of the old CA are refused: {said}");
     w.hactl.up().ok().says("nothing to do");
     w.hactl.run(&["snapshot", "take"]).ok();
 }
@@ -183,12 +179,12 @@ fn encryption(w: &World) {
     w.hactl.up().ok().says("nothing to do");
 }
 
-/// Whether the kubeconfig of somebody is taken.
-fn taken(kubeconfig: &Path) -> bool {
+/// Whether a kubeconfig is accepted.
+fn accepted(kubeconfig: &Path) -> bool {
     Api::new(kubeconfig, Duration::from_secs(10)).get("/api/v1/namespaces/default").is_ok()
 }
 
-/// When the pods of CoreDNS were started, and how often.
+/// When the pods of CoreDNS started, and how often they restarted.
 fn resolvers(w: &World) -> String {
     let path = "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].restartCount} {.status.startTime};{end}";
     w.hactl.kubectl(&["get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns", "-o", path]).ok().out
@@ -207,7 +203,7 @@ fn cluster(w: &World) {
     let ran = w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).ok().says("still trusted").says("--finish");
     println!("        both are trusted in {:.1?}", ran.took);
     watched.nobody_noticed();
-    assert!(taken(&old), "what people hold is good until the old one goes");
+    assert!(accepted(&old), "existing kubeconfigs are valid until the old CA is removed");
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
     assert!(listed.contains("cluster-ca.old") && listed.contains("signing-ca.old"), "{listed}");
     w.hactl.run(&["certs", "rotate", "signing-ca"]).exits(3).says("rotation of cluster-ca is under way");
@@ -217,33 +213,30 @@ fn cluster(w: &World) {
     let ran = w.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).ok().says("the old one is gone");
     println!("        the old one is gone in {:.1?}", ran.took);
     watched.nobody_noticed();
-    assert!(!taken(&old), "what the old authority signed is refused");
+    assert!(!accepted(&old), "certificates of the old CA are refused");
     std::fs::remove_file(&old).expect("it was there");
-    // The same again neither ends nor begins anything; a third authority nobody would vouch for to who knows only the first.
+    // The same command again changes nothing. A third CA is refused: clients that know only the first one could not
+    // verify it.
     let again = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).exits(3));
     assert!(again.contains("no rotation of it to finish"), "{again}");
     let third = in_one_line(&w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).exits(3));
     assert!(third.contains("may trust only the previous CA"), "{third}");
-    let told = aggregated(w, "client-ca-file");
-    assert_eq!(
-        told.matches("BEGIN").count(),
-        2,
-        "aggregated API servers are told of the authority and what it signs by: {told}"
-    );
+    let found = aggregated(w, "client-ca-file");
+    assert_eq!(found.matches("BEGIN").count(), 2, "aggregated API servers find the CA and the signing CA: {found}");
 
-    // Pods of before know the old authority alone, and the API server shows them that it vouches for the new one.
-    assert_eq!(resolvers(w), before, "no pod was started anew");
+    // Existing pods know only the old CA, and the API server presents them its signature of the new one.
+    assert_eq!(resolvers(w), before, "no pod was restarted");
     w.hactl.kubectl(&["create", "service", "clusterip", "new-after", "--clusterip=None", "--tcp=80"]).ok();
     w.hactl.kubectl(&["delete", "service", "new-after"]).ok();
     let at = "kubernetes.default.svc.cluster.local";
     w.hactl.kubectl(&["create", "service", "externalname", "later", "--external-name", at]).ok();
-    // How many answers there are to a question for the other name of it.
+    // Prints the number of answers to a query for its CNAME.
     let queries = r#"perl -MIO::Socket::INET -e '
         my $s = IO::Socket::INET->new(PeerAddr => "10.96.0.10:53", Proto => "udp");
         my $name = join("", map { pack("C/a*", $_) } split(/\./, "later.default.svc.cluster.local")) . chr(0);
         print $s pack("n6", 7, 0x100, 1, 0, 0, 0) . $name . pack("nn", 5, 1);
         alarm 3; recv($s, my $said, 512, 0); print((unpack("n6", $said))[3]);'"#;
-    wait_for("CoreDNS hears of what is new", Duration::from_secs(120), || w.on("cp1", queries).trim() == "1");
+    wait_for("CoreDNS serves a new Service", Duration::from_secs(120), || w.on("cp1", queries).trim() == "1");
     w.hactl.kubectl(&["delete", "service", "later"]).ok();
 
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
@@ -280,12 +273,12 @@ fn tokens(w: &World) {
     let ran = w.hactl.run(&["certs", "rotate", "service-account", "--yes"]).ok().says("still trusted");
     println!("        both are trusted in {:.1?}", ran.took);
     watched.nobody_noticed();
-    assert_eq!((code(&before), code(&asked)), ("201".to_owned(), "201".to_owned()), "what was signed before is good");
+    assert_eq!((code(&before), code(&asked)), ("201".to_owned(), "201".to_owned()), "old tokens are valid");
     w.hactl.run(&["certs", "rotate", "service-account", "--finish", "--yes"]).exits(3).says("--at-once");
 
     let ran = w.hactl.run(&["certs", "rotate", "service-account", "--finish", "--at-once", "--yes"]).ok();
     assert!(in_one_line(&ran).contains("Secret default/robot gets another token"), "{}", ran.all());
-    assert_eq!((code(&before), code(&asked)), ("401".to_owned(), "401".to_owned()), "and now it is not");
+    assert_eq!((code(&before), code(&asked)), ("401".to_owned(), "401".to_owned()), "old tokens are refused");
     wait_for("the Secret has another token", Duration::from_secs(60), || {
         let now = held();
         !now.is_empty() && code(&decoded(&now)) == "201"

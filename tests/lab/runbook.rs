@@ -1,4 +1,4 @@
-//! The runbook: printed from a living cluster, and its part without hactl followed to the letter.
+//! The runbook: printed from a running cluster, and its manual procedure followed to the letter.
 
 use super::support::{self, Writer, blocks};
 use super::{Scenario, World};
@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "a majority's data is lost, and the runbook's part by hand, followed to the letter, brings the cluster back",
+    name: "the runbook's manual procedure restores a cluster that lost the data of a majority",
     cut: true,
     run: by_hand,
 }];
 
-/// Runs them in one shell, for at most so long.
+/// Runs the script in one shell, for at most this long.
 fn follow(within: Duration, folder: &Path, script: &str) -> String {
-    // As a paste goes: what fails does not stop the rest.
+    // As with a paste, a command that fails does not stop the rest.
     let output = Command::new("timeout")
         .args([&within.as_secs().to_string(), "sh", "-c", script])
         .current_dir(folder)
@@ -39,8 +39,8 @@ fn by_hand(w: &World) {
     let printed = w.hactl.run(&["runbook"]).ok();
     assert!(printed.out.starts_with("# Disaster recovery of the cluster"), "{}", printed.out);
     let vip = w.lab.vip().to_string();
-    for told in [vip.as_str(), "| cp3 | ", "-cp1.hactl`", "follows, etcd 3."] {
-        assert!(runbook.contains(told), "{told:?} is not in\n{runbook}");
+    for text in [vip.as_str(), "| cp3 | ", "-cp1.hactl`", "follows, etcd 3."] {
+        assert!(runbook.contains(text), "{text:?} is not in\n{runbook}");
     }
 
     let writer = Writer::start(&w.api(), "w-by-hand");

@@ -1,4 +1,4 @@
-//! What strangers get, and where secrets stand: nothing, and nowhere but where they are used.
+//! Unauthenticated clients get nothing, and secrets appear only where they are used.
 
 use super::bare_hosts::variant;
 use super::{Scenario, World};
@@ -11,29 +11,29 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "strangers get past no port of any host", cut: true, run: unknown_nodes },
-    Scenario { name: "no secret stands in logs, command lines or temporary files", cut: true, run: nowhere },
     Scenario {
-        name: "a support bundle holds what explains, of hosts that answer, and no secret",
+        name: "clients without a valid certificate get nothing from any port of any host",
         cut: true,
-        run: bundle,
+        run: unauthenticated,
     },
+    Scenario { name: "no secret appears in logs, command lines or temporary files", cut: true, run: nowhere },
+    Scenario { name: "a support bundle has the evidence of reachable hosts and no secret", cut: true, run: bundle },
 ];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
-/// Who listens where others can reach it. What is not here listens on loopback.
+/// The ports that other machines can reach, with their programs. All other listeners are on loopback.
 const OPEN: [(u16, &str); 5] =
     [(22, "sshd"), (2379, "etcd"), (2380, "etcd"), (6443, "kube-apiserver and haproxy"), (10250, "kubelet")];
 
-/// What curl gets without checking whom it speaks with: the HTTP code, `000` when TLS ended it.
+/// The HTTP status that curl gets without verifying the server, `000` if TLS ended the connection.
 fn code(url: &str, more: &[&str]) -> String {
     let argv = ["-sk", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}"];
     let output = Command::new("curl").args(argv).args(more).arg(url).output().expect("curl can be started");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn unknown_nodes(w: &World) {
-    // Somebody with a certificate of an authority of his own, and somebody with one of the cluster's: kubelet's.
+fn unauthenticated(w: &World) {
+    // A client with a certificate of its own CA, and a client with a certificate of the cluster: the kubelet's.
     let dir = w.lab.dir().join("strangers");
     fs::create_dir_all(&dir).expect("a folder");
     let own = super::tiny_tls::TestAuthority::new("strangers");
@@ -55,7 +55,7 @@ fn unknown_nodes(w: &World) {
             for path in ["health", "version", "metrics", "members", "v3/kv/range"] {
                 let url = format!("https://{address}:{port}/{path}");
                 assert_eq!(code(&url, &[]), "000", "{url} without a certificate");
-                assert_eq!(code(&url, &["--cert", &with("own.pem")]), "000", "{url} with a stranger's certificate");
+                assert_eq!(code(&url, &["--cert", &with("own.pem")]), "000", "{url} with a foreign certificate");
                 assert_eq!(code(&url, &["--cert", &with("kubelet.pem")]), "000", "{url} with kubelet's certificate");
                 assert_eq!(code(&format!("http://{address}:{port}/{path}"), &[]), "000", "{url} without TLS");
             }
@@ -71,11 +71,11 @@ fn unknown_nodes(w: &World) {
                 let url = format!("https://{address}:{port}/{path}");
                 for more in [&[][..], &["--cert", &with("own.pem")]] {
                     let got = code(&url, more);
-                    assert!(matches!(got.as_str(), "401" | "403" | "000"), "{url} gives a stranger {got}");
+                    assert!(matches!(got.as_str(), "401" | "403" | "000"), "{url} answers a foreign client with {got}");
                 }
             }
         }
-        // Sockets through which haproxy can be told to do things, and those of containerd and kubelet.
+        // The control sockets of haproxy, and the sockets of containerd and kubelet.
         let sockets = w.on(host, "sudo find /run /var/run /var/lib/haproxy /var/lib/kubelet -xdev -type s \\( -path '*haproxy*' -o -path '*containerd*' -o -path '*kubelet*' -o -path '*hactl*' \\) -printf '%m %u %p\\n' 2>/dev/null | sort -u");
         for socket in sockets.lines() {
             let mode = u32::from_str_radix(socket.split(' ').next().unwrap_or(""), 8).expect("a mode");
@@ -99,7 +99,7 @@ fn lines_of_keys(text: &str, whose: &str, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Every secret of the cluster, in words: whose it is.
+/// Every secret of the cluster, with its description.
 fn secrets(w: &World) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let state = w.hactl.state(w.lab.name());
@@ -129,7 +129,7 @@ fn secrets(w: &World) -> BTreeMap<String, String> {
     all
 }
 
-/// Lines of a host's logs and processes that hold one of these. The words go by stdin alone.
+/// Where the logs, files and processes of a host contain one of these words. The words are passed on stdin only.
 fn found_on(w: &World, host: &str, words: &BTreeMap<String, String>) -> String {
     let mut find = w.lab.ssh(host).expect("the host exists");
     find.arg(
@@ -145,7 +145,7 @@ fn found_on(w: &World, host: &str, words: &BTreeMap<String, String>) -> String {
     String::from_utf8_lossy(&child.wait_with_output().expect("it ends").stdout).into_owned()
 }
 
-/// Files below a folder that hold one of these, with whose it is.
+/// Files below a folder that contain one of these words, with its description.
 fn found_below(dir: &Path, words: &BTreeMap<String, String>, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -160,7 +160,7 @@ fn found_below(dir: &Path, words: &BTreeMap<String, String>, found: &mut BTreeSe
 }
 
 fn nowhere(w: &World) {
-    // Whatever a person may turn on, and a run with something to do.
+    // All verbosity that a person can turn on, in a run that has something to do.
     w.on("cp1", "sudo sh -c 'echo oops >> /etc/haproxy/haproxy.cfg'");
     let mut said = String::new();
     for arguments in [
@@ -181,11 +181,11 @@ fn nowhere(w: &World) {
     found_below(&state.join("runs"), &words, &mut found);
     let journal = fs::read_to_string(state.join("journal.jsonl")).expect("the journal");
     found.extend(words.iter().filter(|(word, _)| journal.contains(word.as_str())).map(|(_, whose)| whose.clone()));
-    assert_eq!(found, BTreeSet::new(), "what is kept of runs holds secrets");
+    assert_eq!(found, BTreeSet::new(), "the logs of runs contain secrets");
     for host in HOSTS {
-        assert_eq!(found_on(w, host, &words), "", "secrets stand on {host}");
+        assert_eq!(found_on(w, host, &words), "", "secrets are exposed on {host}");
     }
-    // That the search finds what is there.
+    // The search finds what is there.
     let planted = words.keys().next().expect("a secret");
     w.on("cp2", &format!("echo '{planted}' > /tmp/planted"));
     assert!(found_on(w, "cp2", &words).contains("/tmp/planted"));
@@ -201,7 +201,7 @@ fn bundle(w: &World) {
     let dir = w.lab.dir().join("support");
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("a folder");
-    // What careless programs write.
+    // Lines that careless programs log.
     let mut words = secrets(w);
     let canaries = [
         ("canary-password-1", "password=canary-password-1"),
@@ -213,7 +213,7 @@ fn bundle(w: &World) {
         w.on("cp1", &format!("echo '{line}' | systemd-cat -t careless -p warning"));
         words.insert(canary.to_owned(), "a canary".to_owned());
     }
-    // What only the administrator has: no host knows that these are secrets, and so they go here.
+    // Secrets that only the administrator has: hosts cannot recognise them, so they are redacted on this side.
     let state = w.hactl.state(w.lab.name());
     for file in ["encryption.key", "etcd-ca.key", "identity.txt"] {
         let text = fs::read_to_string(state.join(file)).expect("it is in the state");
@@ -221,7 +221,7 @@ fn bundle(w: &World) {
             w.on("cp2", &format!("echo 'careless: {line}' | systemd-cat -t careless -p warning"));
         }
     }
-    // A key of a host's own, and the token of a pod, where a program of the cluster would write them.
+    // A key of the host and the token of a pod, in logs to which programs of the cluster would write them.
     w.on("cp1", "sudo systemd-cat -t careless -p warning cat /etc/kubernetes/pki/apiserver.key");
     w.on("cp1", "for t in $(sudo find /var/lib/kubelet/pods -name token -type f | head -1); do sudo sh -c \"echo got \\$(cat $t) >> $(sudo find /var/log/pods/kube-system_*/ -name '*.log' | head -1)\"; done");
     w.lab.kill("cp3").expect("the power can be cut");
@@ -244,10 +244,10 @@ fn bundle(w: &World) {
     serde_json::from_str::<serde_json::Value>(&read("cluster/api/nodes.json")).expect("Nodes stay JSON");
     assert!(read("hosts/cp1/units/etcd.service.log").lines().count() > 20);
     assert!(read("hosts/cp1/system/processes").contains("kube-apiserver"));
-    // They were there, and are struck out where they stood.
+    // They were collected, and are redacted in place.
     let warnings = read("hosts/cp1/system/warnings.log");
-    for struck in ["password=[redacted]", "Authorization: Bearer [redacted]", "http://[redacted]@192.0.2.1"] {
-        assert!(warnings.contains(struck), "{struck} is not in {warnings}");
+    for redacted in ["password=[redacted]", "Authorization: Bearer [redacted]", "http://[redacted]@192.0.2.1"] {
+        assert!(warnings.contains(redacted), "{redacted} is not in {warnings}");
     }
     assert!(read("hosts/cp2/system/nftables").contains("table"));
     assert!(read("hosts/cp1/files/etc/haproxy/haproxy.cfg").contains("backend"));
@@ -261,7 +261,7 @@ fn bundle(w: &World) {
     w.lab.start("cp3", Duration::from_secs(60)).expect("the host boots");
     w.healthy(Duration::from_secs(120));
 
-    // Nobody listens there: what this side knows is worth an archive, too.
+    // No host answers there: the archive still has what this side knows.
     let nobody = variant(w, "nobody.yaml", |text| text.replace("user: ops,", "user: ops, port: 9,"));
     let to = dir.join("nobody.tar.zst");
     let ran = nobody.run(&["support-bundle", "--to", &to.display().to_string()]).ok();

@@ -1,7 +1,8 @@
-//! Settings that are changed on a living cluster, one after the other: each takes effect, and goes when it is taken out.
+//! Settings that are changed on a running cluster, one after the other: each takes effect, and is undone when it is
+//! removed.
 
 use super::support::{Hactl, Ran, Writer, wait_for};
-use super::tiny_tls::{Server, TestAuthority, TokenIssuer, registry_pages};
+use super::tiny_tls::{Server, TestCa, TokenIssuer, registry_pages};
 use super::{Scenario, World};
 use serde_json::Value;
 use std::fs;
@@ -10,20 +11,28 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "a cluster is founded on an authority of one's own, and keeps it", cut: true, run: own_authority },
-    Scenario { name: "labels and taints come and go, and those of others stay", cut: false, run: labels_and_taints },
-    Scenario { name: "another name re-issues the API servers' certificates and restarts none", cut: true, run: sans },
-    Scenario { name: "the user's manifests are applied, repaired and pruned", cut: true, run: manifests },
-    Scenario { name: "a mirror with an authority and a password serves an image", cut: true, run: mirror },
-    Scenario { name: "a token of an outside issuer is let in", cut: false, run: jwt },
-    Scenario { name: "extra mounts and flags reach the static pods", cut: false, run: extra },
-    Scenario { name: "the proxy reaches what fetches", cut: false, run: proxy },
+    Scenario { name: "a cluster is bootstrapped with the user's own CA and keeps it", cut: true, run: own_ca },
     Scenario {
-        name: "etcd's quota restarts members one at a time, and its data stays where it is",
+        name: "labels and taints are set and removed, and those of others stay",
+        cut: false,
+        run: labels_and_taints,
+    },
+    Scenario {
+        name: "another SAN reissues the API servers' certificates and restarts no API server",
+        cut: true,
+        run: sans,
+    },
+    Scenario { name: "the user's manifests are applied, repaired and pruned", cut: true, run: manifests },
+    Scenario { name: "a mirror with its own CA and a password serves an image", cut: true, run: mirror },
+    Scenario { name: "a token of an external issuer is accepted", cut: false, run: jwt },
+    Scenario { name: "extra mounts and flags reach the static pods", cut: false, run: extra },
+    Scenario { name: "containerd, API servers and controller managers use the proxy", cut: false, run: proxy },
+    Scenario {
+        name: "a new etcd quota restarts members, and another data directory is refused",
         cut: false,
         run: etcd,
     },
-    Scenario { name: "the MTU reaches interfaces and new pods", cut: false, run: mtu },
+    Scenario { name: "interfaces and new pods get the MTU", cut: false, run: mtu },
     Scenario { name: "kube-proxy can be switched off and on again", cut: false, run: kube_proxy },
 ];
 
@@ -34,12 +43,12 @@ fn folder(w: &World) -> PathBuf {
     w.lab.dir().to_owned()
 }
 
-/// The lab's inventory with the authority of the founding, and what `edit` makes of it. Always the same file, as people have it.
+/// The lab's inventory with the CA of the bootstrap, changed by `edit`. It is always the same file, as people have it.
 fn set(w: &World, edit: impl Fn(String) -> String) -> Hactl {
     let base = fs::read_to_string(w.lab.inventory()).expect("readable");
-    let founded = format!("{base}pki: {{ca: {{cert: ./own-ca.crt, key: ./own-ca.key}}}}\n");
+    let with_ca = format!("{base}pki: {{ca: {{cert: ./own-ca.crt, key: ./own-ca.key}}}}\n");
     let path = folder(w).join("settings.yaml");
-    fs::write(&path, edit(founded)).expect("writable");
+    fs::write(&path, edit(with_ca)).expect("writable");
     Hactl::new(path)
 }
 
@@ -47,7 +56,7 @@ fn with(w: &World, more: &str) -> Hactl {
     set(w, |text| format!("{text}{more}\n"))
 }
 
-/// The cluster as the suite found it.
+/// The inventory without further settings.
 fn plain(w: &World) -> Hactl {
     set(w, |text| text)
 }
@@ -57,42 +66,42 @@ fn converged(hactl: &Hactl) -> Ran {
     hactl.up().ok().says("nothing to do")
 }
 
-/// The plan with its reasons, which are not broken into lines.
+/// The plan with its reasons, which are not wrapped.
 fn why(hactl: &Hactl) -> Ran {
     hactl.run(&["plan", "-o", "json"]).ok()
 }
 
 fn put(w: &World, name: &str, text: &str) {
     let path = folder(w).join(name);
-    fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("a folder");
+    fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder");
     fs::write(&path, text).expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
 }
 
-/// When the processes of a program began, on all hosts: the same text as long as none was restarted.
+/// When the processes of a program started, on these hosts: the text stays the same while none restarts.
 fn started(w: &World, program: &str, hosts: &[&str]) -> String {
     let one = |host: &&str| w.on(host, &format!("pgrep -x {program} | xargs -r ps -o pid=,lstart= -p"));
     hosts.iter().map(one).collect()
 }
 
-fn own_authority(w: &World) {
-    let own = TestAuthority::new("the lab's own authority");
+fn own_ca(w: &World) {
+    let own = TestCa::new("the lab's own CA");
     put(w, "own-ca.crt", &own.cert);
     put(w, "own-ca.key", &own.key());
     let hactl = plain(w);
     hactl.up().ok();
     let trusted = w.on("cp1", "sudo cat /etc/kubernetes/pki/ca.crt");
-    assert_eq!(trusted.trim(), own.cert.trim(), "hosts trust the authority that was brought along");
+    assert_eq!(trusted.trim(), own.cert.trim(), "hosts trust the user's CA");
     let chain = "sudo openssl verify -CAfile /etc/kubernetes/pki/ca.crt /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/observer.crt";
     assert!(w.on("cp1", chain).contains("apiserver.crt: OK"), "{}", w.on("cp1", chain));
     let key = w.on(
         "cp1",
         "sudo grep -rlF \"$(sudo sed -n 2p /etc/kubernetes/pki/ca.crt)\" /etc --include='*.key' 2>/dev/null",
     );
-    assert_eq!(key.trim(), "", "no key of an authority lies on a host");
-    fs::remove_file(folder(w).join("own-ca.key")).expect("after the founding it is not needed");
+    assert_eq!(key.trim(), "", "no CA key is on a host");
+    fs::remove_file(folder(w).join("own-ca.key")).expect("the file can be removed");
     hactl.up().ok().says("nothing to do");
-    let another = TestAuthority::new("another authority");
+    let another = TestCa::new("another CA");
     put(w, "own-ca.crt", &another.cert);
     hactl.up().exits(3).says("the CAs and keys of a running cluster cannot be replaced").says("own-ca.crt");
     put(w, "own-ca.crt", &own.cert);
@@ -122,13 +131,13 @@ fn labels_and_taints(w: &World) {
     for taint in ["gpu=yes", "slow=", "by-hand=yes"] {
         assert!(taints(&live).contains(&taint.to_owned()), "{:?}", taints(&live));
     }
-    // By hand against the inventory: set right again.
+    // Changed by hand against the inventory: `up` restores them.
     hactl.kubectl(&["label", "node", "w1", "disk=hdd", "--overwrite"]).ok();
     hactl.kubectl(&["taint", "node", "w1", "gpu=yes:NoSchedule-"]).ok();
     hactl.run(&["plan", "--exit-code"]).exits(5).says("Node w1");
     converged(&hactl);
     assert_eq!(node()["metadata"]["labels"]["disk"], "nvme");
-    // Another value, and some of them taken out.
+    // Another value, and some settings removed.
     let fewer = "labels: {disk: ssd}\n    taints: [\"gpu=no:NoSchedule\"]\n    roles: [worker]";
     converged(&set(w, |t| t.replace("roles: [worker]", fewer)));
     let live = node();
@@ -136,13 +145,13 @@ fn labels_and_taints(w: &World) {
     assert_eq!(live["metadata"]["labels"].get("example.org/rack"), None);
     let left = taints(&live);
     assert!(left.contains(&"gpu=no".to_owned()) && !left.iter().any(|t| t.starts_with("slow")), "{left:?}");
-    // All of them, on a Node that is cordoned meanwhile.
+    // All settings removed, on a Node that is cordoned meanwhile.
     hactl.kubectl(&["cordon", "w1"]).ok();
     converged(&plain(w));
     let live = node();
     let left = taints(&live);
     assert!(left.contains(&"by-hand=yes".to_owned()) && !left.iter().any(|t| t.starts_with("gpu")), "{left:?}");
-    assert_eq!(live["spec"]["unschedulable"], true, "cordoning is none of the inventory's business");
+    assert_eq!(live["spec"]["unschedulable"], true, "the inventory does not control cordoning");
     assert_eq!(live["metadata"]["labels"]["by-hand"], "yes");
     assert_eq!(live["metadata"]["labels"].get("disk"), None);
     assert_eq!(started(w, "kubelet", &NODES), kubelets, "no kubelet was restarted");
@@ -217,7 +226,7 @@ fn manifests(w: &World) {
         |path: &str| hactl.kubectl(&["-n", "shop", "get", "configmap", "words", "-o", &format!("jsonpath={path}")]).out;
     assert_eq!(value("{.data.a}"), "1");
     let colour = hactl.kubectl(&["-n", "shop", "get", "widget", "one", "-o", "jsonpath={.spec.colour}"]).ok().out;
-    assert_eq!(colour, "red", "a default of the server is no difference");
+    assert_eq!(colour, "red", "a default of the server is not a difference");
     // Edited and deleted by hand.
     hactl
         .kubectl(&[
@@ -235,16 +244,16 @@ fn manifests(w: &World) {
     why(&hactl).says("/data/a differs").says("Secret shop/hidden: it does not exist");
     converged(&hactl);
     assert_eq!((value("{.data.a}").as_str(), value("{.data.c}").as_str()), ("1", "theirs"));
-    // A field taken out of a manifest goes.
+    // A field that is removed from a manifest is removed from the object.
     put(w, "addons/objects.yml", &objects.replace("data: {a: \"1\", b: \"2\"}", "data: {a: \"1\"}"));
     why(&hactl).says("ConfigMap shop/words: its manifest has changed");
     converged(&hactl);
     assert_eq!((value("{.data.b}").as_str(), value("{.data.c}").as_str()), ("", "theirs"));
-    // What is hactl's own is refused, with its line.
+    // An object of hactl's own is refused, with its line.
     put(w, "addons/own.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\n");
     hactl.up().exits(2).says("own.yaml:1").says("hactl's own coredns");
     fs::remove_file(folder(w).join("addons/own.yaml")).expect("removable");
-    // Objects go by consent; what holds others' things stays.
+    // Objects are deleted with consent only; a namespace with other objects stays.
     hactl.kubectl(&["-n", "shop", "create", "configmap", "theirs"]).ok();
     fs::remove_file(folder(w).join("addons/a-widget.yaml")).expect("removable");
     hactl.run(&["up"]).exits(3).says("Widget shop/one");
@@ -267,10 +276,10 @@ fn mirror(w: &World) {
     let pause = bundle.parts().into_iter().find(|part| part.name == "pause").expect("it has pause");
     let packed = fs::read(bundle.blob(&pause.digest).expect("its blob")).expect("readable");
     let archive = zstd::decode_all(packed.as_slice()).expect("zstd");
-    let authority = TestAuthority::new("the mirror's authority");
-    let server = Server::start(w.gateway(), &authority, |_| registry_pages(&archive), Some("me:hunter2"));
+    let ca = TestCa::new("the mirror's CA");
+    let server = Server::start(w.gateway(), &ca, |_| registry_pages(&archive), Some("me:hunter2"));
     let at = format!("{}:{}", w.gateway(), server.port);
-    put(w, "mirror-ca.pem", &authority.cert);
+    put(w, "mirror-ca.pem", &ca.cert);
     put(w, "mirror-login", "me:hunter2\n");
     let runtimes = started(w, "containerd", &NODES);
     let settings = format!(
@@ -289,7 +298,7 @@ fn mirror(w: &World) {
     wait_for("the mirrored image runs", Duration::from_secs(90), || hactl.kubectl(&phase).out == "Running");
     let asked = server.asked();
     assert!(asked.iter().any(|a| a.contains("/manifests/1 200")), "{asked:?}");
-    // The password is where only root reads it, and nowhere else.
+    // Only root can read the password, and it is stored nowhere else.
     let modes = w.on("w1", "sudo stat -c '%a %U' /etc/containerd/certs.d/mirrored.example/hosts.toml");
     assert_eq!(modes, "600 root\n");
     let secret = "aHVudGVyMg"; // hunter2, wherever base64 may begin
@@ -297,9 +306,9 @@ fn mirror(w: &World) {
     let said = format!("{}{}", hactl.run(&["plan", "-v", "-v"]).all(), read_all(&state.join("runs")));
     assert!(
         !said.contains("hunter2") && !said.contains(secret) && !said.contains("bWU6aHVudGVyMg"),
-        "a password was told"
+        "a password was printed"
     );
-    // Without the mirror the same image is nowhere; a wrong password is refused by the mirror.
+    // A wrong password is refused by the mirror.
     put(w, "mirror-login", "me:wrong\n");
     converged(&hactl);
     pod("refused");
@@ -309,7 +318,7 @@ fn mirror(w: &World) {
     hactl.kubectl(&["delete", "pod", "mirrored", "refused", "--grace-period=1"]).ok();
     converged(&plain(w));
     let left = w.on("w1", "sudo find /etc/containerd/certs.d -type f");
-    assert_eq!(left, "", "what is not asked for any more is removed");
+    assert_eq!(left, "", "no file of the removed settings is left");
     assert_eq!(started(w, "containerd", &NODES), runtimes, "no containerd was restarted");
 }
 
@@ -319,12 +328,12 @@ fn read_all(folder: &std::path::Path) -> String {
 }
 
 fn jwt(w: &World) {
-    let authority = TestAuthority::new("the issuer's authority");
+    let ca = TestCa::new("the issuer's CA");
     let issuer = TokenIssuer::new();
     let url = |port: u16| format!("https://{}:{port}", w.gateway());
-    let server = Server::start(w.gateway(), &authority, |port| issuer.pages(&url(port)), None);
+    let server = Server::start(w.gateway(), &ca, |port| issuer.pages(&url(port)), None);
     let url = url(server.port);
-    let indented: String = authority.cert.lines().map(|line| format!("          {line}\n")).collect();
+    let indented: String = ca.cert.lines().map(|line| format!("          {line}\n")).collect();
     let settings = format!(
         "authentication:\n  jwt:\n    - issuer:\n        url: {url}\n        audiences: [the-lab]\n        certificateAuthority: |\n{indented}      \
          claimMappings:\n        username: {{claim: sub, prefix: \"lab:\"}}\n        groups: {{claim: groups, prefix: \"lab:\"}}\n"
@@ -342,9 +351,9 @@ fn jwt(w: &World) {
         w.on("cp1", &ask)
     };
     let token = issuer.token(&url, "the-lab", "alice");
-    wait_for("the token is let in", Duration::from_secs(60), || whoami(&token).contains("\"lab:alice\""));
+    wait_for("the token is accepted", Duration::from_secs(60), || whoami(&token).contains("\"lab:alice\""));
     assert!(whoami(&token).contains("lab:testers"), "{}", whoami(&token));
-    // An answer may be late; that of somebody who is let in never reads like this.
+    // An answer may be late, but an accepted token never gets this one.
     let refused = |what: &str, token: &str| {
         wait_for(what, Duration::from_secs(30), || whoami(token).contains("Unauthorized"));
     };
@@ -409,7 +418,7 @@ fn etcd(w: &World) {
     converged(&smaller);
     let (written, longest) = writer.end();
     println!("        {written} writes while etcd restarted, longest pause {longest:?}");
-    assert!(longest < Duration::from_secs(15), "writes stood still for {longest:?}");
+    assert!(longest < Duration::from_secs(15), "no write was acknowledged for {longest:?}");
     for host in CONTROL {
         assert_eq!(
             variable(w, host, "etcd", "ETCD_QUOTA_BACKEND_BYTES"),

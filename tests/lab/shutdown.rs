@@ -1,4 +1,5 @@
-//! A host that its administrator shuts down in order: who uses the cluster notices nothing, and what reports to the API server stops before it.
+//! A host that is shut down in order: clients notice nothing, and its API server stops after the pods and the kubelet
+//! that report to it.
 
 use super::failures::{holder_of, leads};
 use super::support::{Writer, wait_for};
@@ -6,23 +7,23 @@ use super::trials::{LATE, unnoticed_but_for_moves};
 use super::{Scenario, World};
 use std::time::{Duration, Instant};
 
-/// After the suite's others: a host that shut down leaves pods behind that have ended.
+/// Runs after the other scenarios of the suite: a host that shut down leaves terminated pods behind.
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "a host that shuts down in order stops its API server last, gives the endpoint away, and no client notices",
+    name: "a host that shuts down in order moves the VIP, stops its API server last, and no client notices",
     cut: true,
     run: in_order,
 }];
 
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
-/// What the kubelet asks systemd to wait for altogether, and a start of the next shutdown job.
+/// The time for which the kubelet delays the shutdown in all, and some time for the next shutdown job to start.
 const OFF: Duration = Duration::from_secs(80);
-/// An ordinary pod that takes so long to end, seconds: longer than an API server does that is asked at the same time.
+/// How long an ordinary pod takes to terminate, seconds: longer than an API server that is stopped at the same time.
 const LINGERS: u32 = 9;
-/// How long a write may take where etcd's leader leaves: what a follower passes on to it while it hands over is lost, and etcd says so only after
-/// 5 s and two elections.
+/// How long a write may take when etcd's leader stops: a proposal that a follower forwards during the handover is lost,
+/// and etcd reports that only after 5 s and two elections.
 pub const LOST: Duration = Duration::from_millis(7500);
-/// What an API server says when it has served everybody and ends.
+/// The last message of an API server that has answered all requests.
 const ENDS: &str = "quota evaluator worker shutdown";
 
 fn in_order(w: &World) {
@@ -41,30 +42,30 @@ fn in_order(w: &World) {
     wait_for("a pod runs there", Duration::from_secs(60), || pod(".status.phase") == "Running");
 
     let timeout = if leads(w, holder) { LOST } else { LATE };
-    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-shutdown"));
+    let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-shutdown"));
     let begun = Instant::now();
     w.on(holder, "sudo systemctl poweroff");
     wait_for("the host is off", OFF, || {
-        w.lab.states().expect("LXC tells").iter().any(|host| host.name == holder && !host.running)
+        w.lab.states().expect("LXC lists its hosts").iter().any(|host| host.name == holder && !host.running)
     });
     println!("        {holder} was off after {:.1?}", begun.elapsed());
     std::thread::sleep(Duration::from_secs(4));
     let (written, longest) = writer.end_within(timeout);
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-    unnoticed_but_for_moves(&knocking.end(), 1);
+    unnoticed_but_for_moves(&reading.end(), 1);
     assert_ne!(holder_of(w), holder);
     let ended = pod(".status.containerStatuses[0].state.terminated.finishedAt");
-    assert!(!ended.is_empty(), "its kubelet could still say that the pod had ended: {}", pod(".status"));
+    assert!(!ended.is_empty(), "its kubelet could still report that the pod had terminated: {}", pod(".status"));
 
     w.lab.start(holder, BOOT).expect("the host boots");
     w.hactl.kubectl(&["delete", "pod", "lingers", "--grace-period=1"]).ok();
     w.healthy(HEAL);
-    // Both are times of the same clock, to the second.
+    // Both are timestamps of the same clock, to the second.
     let logs = "sudo sh -c 'cat /var/log/pods/kube-system_kube-apiserver-*/kube-apiserver/*.log'";
     let said = w.on(holder, logs);
     let stopped = said.lines().filter(|line| line.contains(ENDS)).filter_map(|line| line.get(..19)).max();
     let (ended, stopped) = (&ended[..19], stopped.unwrap_or_default());
-    println!("        a pod had ended at {ended}, and the API server at {stopped}");
-    assert!(stopped >= ended, "the API server stops after what reports to it: {ended}, {stopped}");
+    println!("        a pod terminated at {ended}, and the API server at {stopped}");
+    assert!(stopped >= ended, "the API server stops after the pod: {ended}, {stopped}");
     w.hactl.up().ok().says("nothing to do");
 }

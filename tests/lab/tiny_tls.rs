@@ -1,7 +1,8 @@
-//! A small HTTPS server of this machine, for what a cluster reaches outside: a registry with a password, an issuer of tokens.
+//! A small HTTPS server on this machine that stands for external services of a cluster: a registry with a password, an
+//! issuer of tokens.
 //!
-//! In: paths with their answers, an authority that the server's certificate is of. Out: a port, and what was asked. It speaks as
-//! much HTTP/1.1 as containerd and an API server need.
+//! In: paths with their answers, and the CA that signs the server's certificate. Out: a port, and the requests so far.
+//! It speaks as much HTTP/1.1 as containerd and an API server need.
 
 use base64::Engine as _;
 use std::collections::BTreeMap;
@@ -10,15 +11,15 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
-/// An authority of the tests' own.
-pub struct TestAuthority {
+/// A CA of the tests.
+pub struct TestCa {
     params: rcgen::CertificateParams,
     key: rcgen::KeyPair,
     /// Its certificate, PEM.
     pub cert: String,
 }
 
-impl TestAuthority {
+impl TestCa {
     pub fn new(name: &str) -> Self {
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut params = rcgen::CertificateParams::default();
@@ -59,10 +60,10 @@ impl TestAuthority {
     }
 }
 
-/// What is answered at a path: its type and content.
+/// The answer at each path: its type and content.
 pub type Pages = BTreeMap<String, (String, Vec<u8>)>;
 
-/// A server; it ends with this value.
+/// A server, stopped when this value is dropped.
 pub struct Server {
     /// Its port.
     pub port: u16,
@@ -72,18 +73,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `pages` at an address of this machine. With a `login`, whoever does not show it is told to.
-    pub fn start(
-        address: IpAddr,
-        authority: &TestAuthority,
-        pages: impl FnOnce(u16) -> Pages,
-        login: Option<&str>,
-    ) -> Self {
+    /// Serves `pages` at an address of this machine. With a `login`, a request without it is answered with 401.
+    pub fn start(address: IpAddr, ca: &TestCa, pages: impl FnOnce(u16) -> Pages, login: Option<&str>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind((address, 0))).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(authority.server(address)));
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(ca.server(address)));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let basic = login.map(|login| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(login)));
         let shared = Arc::new((pages(port), basic, Arc::clone(&asked)));
@@ -91,7 +87,7 @@ impl Server {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
                 tokio::spawn(async move {
-                    // Whoever does not trust the certificate hangs up.
+                    // A client that does not trust the certificate closes the connection.
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let mut stream = BufReader::new(stream);
                     while let Some(answer) = answer(&mut stream, &shared).await {
@@ -137,7 +133,7 @@ where
         }
     }
     let (status, kind, body) = match pages.get(&path) {
-        _ if login.is_some() && shown != *login => (401, "text/plain".to_owned(), b"who are you?".to_vec()),
+        _ if login.is_some() && shown != *login => (401, "text/plain".to_owned(), b"unauthorized".to_vec()),
         Some((kind, body)) => (200, kind.clone(), body.clone()),
         None => (404, "text/plain".to_owned(), b"not here".to_vec()),
     };
@@ -201,7 +197,7 @@ pub fn registry_pages(archive: &[u8]) -> Pages {
     pages
 }
 
-/// Signs tokens that an API server can check: ES256.
+/// Signs tokens that an API server can verify, with ES256.
 pub struct TokenIssuer {
     pair: aws_lc_rs::signature::EcdsaKeyPair,
 }
@@ -214,7 +210,7 @@ impl TokenIssuer {
             aws_lc_rs::signature::EcdsaKeyPair::from_pkcs8(algorithm, key.serialized_der()).expect("the same key");
         Self { pair }
     }
-    /// Where an API server looks: the issuer's document and its keys.
+    /// The pages that an API server reads: the issuer's discovery document and its keys.
     pub fn pages(&self, url: &str) -> Pages {
         use aws_lc_rs::signature::KeyPair as _;
         let point = self.pair.public_key().as_ref();

@@ -1,4 +1,4 @@
-//! A cluster that nobody looks after: its hosts renew their own certificates.
+//! A cluster without an administrator: its hosts renew their own certificates.
 
 use super::expired::{LEAVES, packed, reissued};
 use super::support::{Writer, wait_for};
@@ -10,31 +10,31 @@ use std::time::Duration;
 
 /// Three control-plane hosts and a worker.
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "hosts renew their own certificates unnoticed, one that was off for too long comes back by itself, and all of it goes again",
+    name: "hosts renew certificates unnoticed, one with expired ones recovers, and up removes the feature again",
     cut: true,
     run: unattended,
 }];
 
 const CONTROL: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
-/// The timer's first look after a boot, and what it takes to serve again.
+/// The timer's first run after a boot, and the time until the host serves again.
 const BY_ITSELF: Duration = Duration::from_secs(240);
 /// A minute after the timer was started, and some more.
-const FIRST_LOOK: Duration = Duration::from_secs(90);
-/// The kubelet sees to its own.
+const FIRST_RUN: Duration = Duration::from_secs(90);
+/// The kubelet renews this one itself.
 const KUBELETS: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
-/// Lets time pass for the certificates of a host that hactl renews: so many hours are left of each.
+/// Ages the certificates of a host that hactl renews: each has this many hours left.
 fn ages(w: &World, host: &str, left_hours: i64) {
     let state = w.hactl.state(w.lab.name());
-    for (path, authority) in LEAVES.iter().filter(|(path, _)| *path != KUBELETS) {
+    for (path, ca) in LEAVES.iter().filter(|(path, _)| *path != KUBELETS) {
         let pem = w.on(host, &format!("sudo cat {path}"));
-        let text = packed(&reissued(&pem, &state.join(authority), left_hours));
+        let text = packed(&reissued(&pem, &state.join(ca), left_hours));
         w.on(host, &format!("echo {text} | base64 -d | sudo tee {path} > /dev/null"));
     }
 }
 
-/// The certificates of a host that hactl renews: name, who signed, who renews, seconds left.
+/// The certificates of a host: name, issuer, what renews it, seconds left.
 fn listed(hactl: &Hactl, host: &str) -> Vec<(String, String, String, i64)> {
     let ran = hactl.run(&["certs", "list", host, "-o", "json"]).ok();
     let list: Value = serde_json::from_str(&ran.out).expect("one object");
@@ -62,14 +62,14 @@ fn unattended(w: &World) {
     let said = in_one_line(&hactl.run(&["status"]).ok());
     assert!(said.contains("hosts renew their own until 20"), "{said}");
 
-    // The timer's own first look, so that none comes while time is let pass below.
-    let looked = |host: &str| w.on(host, "sudo journalctl -u hactl-renew -o cat --no-pager").contains("0 renewed");
-    wait_for("every host has looked once", FIRST_LOOK, || CONTROL.iter().all(|host| looked(host)));
+    // The first run of each timer, so that none comes while the certificates are aged below.
+    let has_run = |host: &str| w.on(host, "sudo journalctl -u hactl-renew -o cat --no-pager").contains("0 renewed");
+    wait_for("the timer of every host has run once", FIRST_RUN, || CONTROL.iter().all(|host| has_run(host)));
 
-    // Twenty days are left of everything, and clients look while it is renewed.
+    // All certificates have twenty days left, and clients read while they are renewed.
     let started = || w.on("cp1", "sudo pgrep -x 'etcd|kube-apiserver|kubelet' | sort | xargs -r ps -o lstart=,pid= -p");
     let before = started();
-    let (knocking, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-unattended"));
+    let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), "w-unattended"));
     for host in CONTROL {
         ages(w, host, 20 * 24);
         w.on(host, "sudo systemctl start hactl-renew");
@@ -78,8 +78,8 @@ fn unattended(w: &World) {
     }
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-    unnoticed(&knocking.end());
-    assert_eq!(started(), before, "nothing that serves was restarted");
+    unnoticed(&reading.end());
+    assert_eq!(started(), before, "no etcd, API server or kubelet was restarted");
     for host in CONTROL {
         let all = listed(&hactl, host);
         let own: Vec<_> = all.iter().filter(|(_, _, fate, _)| fate == "host").collect();
@@ -88,20 +88,20 @@ fn unattended(w: &World) {
     }
     hactl.up().ok().says("nothing to do");
 
-    // One was switched off until everything on it had expired; nobody runs anything.
+    // A host was off until everything on it had expired; nobody runs hactl.
     ages(w, "cp2", -1);
     w.lab.kill("cp2").expect("the power can be cut");
     w.lab.start("cp2", BOOT).expect("the host boots");
-    let took = wait_for("cp2 serves again without anybody", BY_ITSELF, || {
+    let took = wait_for("cp2 serves again automatically", BY_ITSELF, || {
         w.on("cp2", "curl -sko /dev/null -w '%{http_code}' https://$(hostname -I | cut -d' ' -f1):6443/readyz || true")
             .trim()
             == "200"
     });
-    println!("        cp2 served again {took:.0?} after its boot, with what had expired renewed by itself");
-    wait_for("all is well", BY_ITSELF, || hactl.run(&["status"]).code == 0);
+    println!("        cp2 served again {took:.0?} after its boot, with its expired certificates renewed automatically");
+    wait_for("status passes", BY_ITSELF, || hactl.run(&["status"]).code == 0);
     hactl.up().ok().says("nothing to do");
 
-    // What the issuers signed stays good, and they themselves go.
+    // The issuers are removed; the certificates that they signed stay valid.
     asked("");
     let ran = hactl.up().ok();
     assert!(in_one_line(&ran).contains("stop hactl-renew.timer"), "{}", ran.all());

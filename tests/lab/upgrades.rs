@@ -1,9 +1,10 @@
-//! Upgrades from one minor version of Kubernetes to the next, with real components of each, while somebody uses the cluster.
+//! Upgrades from one minor version of Kubernetes to the next, with real components of each, while clients use the
+//! cluster.
 
 use super::bare_hosts::variant;
 use super::founding::SIGKILL;
 use super::recover::members;
-use super::support::{Api, GIVEN_BACK, Hactl, Knocks, Writer, once_free, wait_for};
+use super::support::{Api, GIVEN_BACK, Hactl, Reads, Writer, once_free, wait_for};
 use super::trials::{late, unnoticed};
 use super::{Scenario, World, in_one_line, present_image};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ const NEWEST: &str = "1.36.3";
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "Kubernetes 1.35 that does not come up stops at the first host, which goes back to 1.34, and no client notices",
+        name: "Kubernetes 1.35 that does not start is rolled back to 1.34 on the first host, and no client notices",
         cut: false,
         run: broken,
     },
@@ -26,25 +27,25 @@ pub const SCENARIOS: &[Scenario] = &[
         run: next,
     },
     Scenario {
-        name: "Kubernetes 1.35 becomes 1.36 by a run that is killed and one that finishes it, and no request fails",
+        name: "Kubernetes 1.35 becomes 1.36 in a run that is killed and one that resumes it, and no request fails",
         cut: false,
         run: killed,
     },
 ];
 
-/// What a gate does to an API server that does not know it. 1.34 does, and 1.35 has forgotten it.
+/// A feature gate that 1.34 knows and 1.35 does not, so that its API server does not start.
 const GATE: &str = "kube-apiserver: {args: {feature-gates: PodIndexLabel=true}}";
-/// What tells that nothing was changed on a host.
+/// Prints what must not change on a host.
 const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/systemd/system/kubelet.service /var/lib/kubelet/config.yaml; \
                      ls /var/lib/hactl/kept'";
 
-/// An inventory with another Kubernetes, and with this put first into `extra`.
+/// An inventory with another version of Kubernetes, and with this added to `extra`.
 fn named(text: &str, version: &str, extra: &str) -> String {
     let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
     if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
 }
 
-/// The lab's inventory, named so.
+/// The lab's inventory with this version and this `extra`.
 fn of(w: &World, version: &str, extra: &str) -> Hactl {
     variant(w, "upgrade.yaml", |text| named(&text, version, extra))
 }
@@ -136,14 +137,14 @@ fn versions(hactl: &Hactl) -> Vec<String> {
     all
 }
 
-fn nobody_noticed(knocks: &Knocks, writer: Writer) {
-    unnoticed(knocks);
+fn nobody_noticed(reads: &Reads, writer: Writer) {
+    unnoticed(reads);
     let (written, pause) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
-    assert!(pause <= late(knocks), "a write waited for {pause:?}");
+    assert!(pause <= late(reads), "a write waited for {pause:?}");
 }
 
-/// Begins at 1.34 on bare hosts; later scenarios go on from there.
+/// Starts with 1.34 on bare hosts; later scenarios continue from there.
 fn broken(w: &World) {
     let hactl = of(w, OLD, GATE);
     hactl.up().ok();
@@ -155,13 +156,13 @@ fn broken(w: &World) {
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     let said = in_one_line(&ran);
     assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
-    assert!(ran.all().contains("PodIndexLabel"), "what it did not come up with is told: {}", ran.all());
+    assert!(ran.all().contains("PodIndexLabel"), "the reason is reported: {}", ran.all());
     nobody_noticed(&reading.end(), writer);
     let after: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
-    assert_eq!(after, before, "every host has what it had");
+    assert_eq!(after, before, "every host has its previous files");
     let hactl = of(w, OLD, GATE);
     assert_eq!(versions(&hactl), [format!("v{OLD}")]);
-    // The parts of 1.35 lie there, and the keys are sealed along with an inventory that asks for it.
+    // The hosts have the parts of 1.35 already, and the encrypted state includes the inventory that asks for it.
     hactl.up().ok().says("Nothing that serves is disturbed");
     hactl.up().ok().says("nothing to do");
     let refused = in_one_line(&of(w, NEWEST, "").up().exits(3));
@@ -203,7 +204,7 @@ fn next(w: &World) {
     assert_ne!(moved.host, "w1", "another host took over while the worker was cordoned");
     hactl.kubectl(&["delete", "deployment", MOVABLE]).ok();
     let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
-    assert_eq!(shut.trim(), "", "every Node is open to pods");
+    assert_eq!(shut.trim(), "", "no Node is cordoned");
     hactl.up().ok().says("nothing to do");
     let refused = in_one_line(&of(w, OLD, "").up().exits(3));
     assert!(refused.contains("an older minor version"), "{refused}");

@@ -1,5 +1,5 @@
-//! Hosts that are reached in roundabout ways: sudo that asks, sshd that forwards nothing, a host behind another, authorities instead
-//! of known keys, an address for SSH alone, and runs that change some hosts only.
+//! Unusual access over SSH: sudo that asks for a password, sshd that forwards nothing, a jump host, a host CA instead
+//! of known keys, an address for SSH only, and runs that change some hosts only.
 
 use super::bare_hosts::variant;
 use super::support::{Hactl, wait_for};
@@ -15,10 +15,14 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: true,
         run: asked_and_unforwarded,
     },
-    Scenario { name: "a wrong password for sudo is tried on one host alone", cut: true, run: wrong_password },
-    Scenario { name: "a host behind another is reached as ssh is configured to", cut: true, run: behind_another },
-    Scenario { name: "hosts are known by the authority that signed their keys", cut: true, run: host_authority },
-    Scenario { name: "an RSA key file logs in, and one that nobody knows is refused by name", cut: true, run: rsa },
+    Scenario { name: "a wrong password for sudo is tried on one host only", cut: true, run: wrong_password },
+    Scenario {
+        name: "a host behind a jump host is reached through the OpenSSH configuration",
+        cut: true,
+        run: behind_another,
+    },
+    Scenario { name: "hosts are verified by the CA that signed their host keys", cut: true, run: host_ca },
+    Scenario { name: "an RSA key file logs in, and an unknown one is refused by name", cut: true, run: rsa },
     Scenario {
         name: "a host may have one address for SSH and another for the cluster",
         cut: false,
@@ -27,7 +31,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "a run that is limited to one host leaves the others as they are", cut: true, run: limited },
 ];
 
-/// As Vagrant and ssh-keygen write them; none of them is in an agent.
+/// RSA keys as Vagrant and ssh-keygen write them; none of them is in an agent.
 fn rsa(w: &World) {
     for format in ["PEM", "RFC4716"] {
         let key = w.lab.dir().join(format!("rsa-{format}"));
@@ -42,23 +46,23 @@ fn rsa(w: &World) {
         for host in HOSTS {
             w.on(host, &format!("echo '{}' >> ~/.ssh/authorized_keys", public.trim()));
         }
-        // The inventory names this key, and so no other is shown.
+        // The inventory names this key, so no other is offered.
         other.up().ok();
     }
 }
 
 const PASSWORD: &str = "correct horse battery staple";
-/// The same as /etc/shadow has it: sudo writes every command into the journal, so that the password itself must not be in one.
+/// Its hash as in /etc/shadow: sudo logs every command to the journal, so the password itself must not be in one.
 const HASH: &str =
     "$6$hactltest$stEdL139XXmva/SV4Bb/4byUGlfmaYFJzw2gmWCSTFWckKKTqwg9Yp9xftaAa8/eb8OnJX4xlVIahYSxmHdUY.";
 const HOSTS: [&str; 2] = ["cp1", "w1"];
 
-/// Lines of sshd's configuration, on every host, or none any more.
+/// Sets lines of sshd's configuration on every host, or removes them.
 fn sshd(w: &World, lines: &str) {
     for host in HOSTS {
         let file = "/etc/ssh/sshd_config.d/00-ways.conf";
         w.on(host, &format!("sudo sh -c 'printf \"{lines}\" > {file} && sshd -t && systemctl restart ssh'"));
-        // It is started anew, and may refuse a connection for a moment.
+        // sshd restarts, and may refuse a connection meanwhile.
         let wanted = lines.replace("\\n", "\n");
         wait_for("sshd is back with its new lines", Duration::from_secs(20), || {
             w.on(host, &format!("cat {file}")).trim() == wanted.trim()
@@ -66,7 +70,7 @@ fn sshd(w: &World, lines: &str) {
     }
 }
 
-/// hactl as the user `queries`, whose sudo wants a password, which lies in a file.
+/// hactl as the user `asks`, whose sudo asks for a password, which is in a file.
 fn asking(w: &World, name: &str, password: &str) -> Hactl {
     let file = w.lab.dir().join(format!("{name}.password"));
     fs::write(&file, format!("{password}\n")).expect("writable");
@@ -93,7 +97,7 @@ fn asked_and_unforwarded(w: &World) {
     hactl.up().ok().says("nothing to do");
     hactl.kubectl(&["get", "nodes", "-o", "name"]).ok().says("node/w1");
     hactl.kubectl(&["logs", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--tail=5"]).ok();
-    // Nobody kept the password: no log, no journal, no argument, no environment.
+    // The password is stored nowhere: no log, no journal, no argument, no environment.
     for host in HOSTS {
         let found = w.on(
             host,
@@ -124,7 +128,7 @@ fn wrong_password(w: &World) {
     assert_eq!(count(&after) - count(&before), 1, "{before:?} {after:?}");
 }
 
-/// hactl for somebody with this `~/.ssh/config`.
+/// Runs hactl with this `~/.ssh/config`.
 fn at_home(w: &World, name: &str, config: &str, inventory: &Hactl, arguments: &[&str]) -> (i32, String) {
     let home = w.lab.dir().join(name);
     fs::create_dir_all(home.join(".ssh")).expect("writable");
@@ -145,20 +149,20 @@ fn behind_another(w: &World) {
         known.display(),
         address("w1"),
     );
-    let silent = variant(w, "by-config.yaml", |t| {
+    let plain = variant(w, "by-config.yaml", |t| {
         t.replace("ssh: {user: ops, identity: ./id_ed25519, known_hosts: ./known_hosts, config: none}\n", "")
     });
-    // Its default place is below the home that is another one here.
+    // Its default place is below the home directory, which is another one here.
     let store = hactl::component::default_store().display().to_string();
-    let (code, text) = at_home(w, "home", &config, &silent, &["inventory", "check"]);
+    let (code, text) = at_home(w, "home", &config, &plain, &["inventory", "check"]);
     assert!(code == 0 && text.contains(&format!("through ops@{}:22", address("w1"))), "{text}");
-    let (code, text) = at_home(w, "home", &config, &silent, &["up", "--yes", "--bundles", &store]);
+    let (code, text) = at_home(w, "home", &config, &plain, &["up", "--yes", "--bundles", &store]);
     assert!(code == 0 && text.contains("nothing to do"), "{text}");
     let logins = w.on("cp1", "sudo journalctl -u ssh -n 20 --no-pager");
     assert!(logins.contains(&format!("Accepted publickey for ops from {}", address("w1"))), "{logins}");
-    // A jump host must forward: there is nothing else on it that could.
+    // A jump host must allow forwarding: there is no `hactl host` on it that could carry connections.
     sshd(w, "AllowTcpForwarding no\\n");
-    let (code, text) = at_home(w, "home", &config, &silent, &["status", "--bundles", &store]);
+    let (code, text) = at_home(w, "home", &config, &plain, &["status", "--bundles", &store]);
     assert!(code != 0 && text.contains("the jump host") && text.contains("AllowTcpForwarding"), "{text}");
     sshd(w, "");
 }
@@ -168,8 +172,8 @@ fn run(dir: &Path, program: &str, arguments: &[&str]) {
     assert!(status.success(), "{program} {arguments:?}");
 }
 
-fn host_authority(w: &World) {
-    let dir = w.lab.dir().join("authority");
+fn host_ca(w: &World) {
+    let dir = w.lab.dir().join("host-ca");
     fs::create_dir_all(&dir).expect("writable");
     for name in ["ca", "other"] {
         run(&dir, "ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", name]);

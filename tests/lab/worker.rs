@@ -5,11 +5,11 @@ use super::{Scenario, World, with_pod};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario { name: "one control-plane host and a worker become a cluster", cut: true, run: from_bare },
-    Scenario { name: "a renewed certificate is read by the balancer that uses it", cut: true, run: renewed },
+    Scenario { name: "the etcd balancer reads a renewed certificate", cut: true, run: renewed },
 ];
 
 pub const LAST: &[Scenario] =
-    &[Scenario { name: "hosts that were taken down may belong to another cluster", cut: false, run: another_cluster }];
+    &[Scenario { name: "hosts that were taken down can become another cluster", cut: false, run: another_cluster }];
 
 fn from_bare(w: &World) {
     w.hactl.up().ok().says("nodes Ready");

@@ -1,5 +1,5 @@
-//! The laws do fire: each test does on purpose what no plan may do, and the law that forbids it must say so. A law that
-//! cannot be broken proves nothing about the plans that keep it.
+//! The laws do fire: each test deliberately breaks a law, and that law must report it. A law that cannot be broken
+//! proves nothing about the plans that keep it.
 
 use crate::sim::config;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
@@ -35,7 +35,7 @@ fn a_chain_of_member_changes_run_out_of_order_trips_two_learners() {
     let promote = position(&plan, |a| a == &Action::Promote { peer: peer(1) });
     let add = position(&plan, |a| a == &second);
     let listed = position(&plan, |a| a == &Action::AddLearner { peer: peer(1) });
-    // The mutation: the second learner waits for the first one's listing instead of its vote, and nobody checks.
+    // The mutation: the second learner waits for the first one's listing instead of its vote, and nothing is checked.
     plan.after[add].retain(|w| *w != promote);
     plan.after[add].push(listed);
     for step in &mut plan.steps {
@@ -52,12 +52,12 @@ fn a_chain_of_member_changes_run_out_of_order_trips_two_learners() {
 }
 
 #[test]
-fn a_guard_notices_a_member_list_that_is_not_as_planned() {
+fn a_precondition_fails_on_a_member_list_that_is_not_as_planned() {
     let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(2));
     let plan = planned(&mut world);
     let add = position(&plan, |a| matches!(a, Action::AddLearner { .. }));
-    assert!(world.precondition(&plan.steps[add]).is_err(), "the dead member is in the list still");
+    assert!(world.precondition(&plan.steps[add]).is_err(), "the dead member is still in the list");
     assert_eq!(world.force(&Action::RemoveMember { peer: peer(2) }), Ok(()));
     assert_eq!(world.precondition(&plan.steps[add]), Ok(()));
 }
@@ -79,26 +79,26 @@ fn removing_a_healthy_member_beside_a_dead_one_trips_quorum_lost() {
 }
 
 #[test]
-fn a_genesis_beside_a_cluster_that_was_used_trips_a_second_cluster() {
+fn a_bootstrap_beside_a_cluster_that_was_used_trips_second_cluster() {
     let mut world = converged(Shape::Stacked(3));
     for n in [1, 2] {
         world.lose_data(&cp(n));
     }
     let initial_members = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
     let state = InitialClusterState::New { token: "another".to_owned(), initial_members };
-    let found = Action::StartMember { host: cp(1), state };
-    assert!(matches!(world.force(&found), Err(Broken::SecondCluster { .. })));
+    let bootstrap = Action::StartMember { host: cp(1), state };
+    assert!(matches!(world.force(&bootstrap), Err(Broken::SecondCluster { .. })));
 }
 
 #[test]
-fn a_sealed_disk_founds_nothing_and_a_boot_joins_nothing() {
+fn a_marked_disk_bootstraps_nothing_and_a_boot_joins_nothing() {
     let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(1)).disk = None;
     let initial_members = [1, 2, 3].map(|n| (cp(n), peer(n))).to_vec();
     let state = InitialClusterState::New { token: "token-1".to_owned(), initial_members };
     world.unit_stopped(&cp(1), &make::unit("etcd.service"), false);
     let refused = world.force(&Action::StartMember { host: cp(1), state });
-    assert!(matches!(refused, Err(Broken::Endless(why)) if why.contains("sealed")));
+    assert!(matches!(refused, Err(Broken::Endless(why)) if why.contains("marked as bootstrapped")));
     world.power_off(&cp(1));
     world.power_on(&cp(1));
     assert!(!world.host(&cp(1)).runs("etcd.service"));
@@ -125,20 +125,20 @@ fn a_removed_member_does_not_start_again() {
 fn deleting_data_that_nobody_asked_to_delete_trips_its_law() {
     let wipe = |delete| Action::Wipe { host: cp(1), delete };
     let mut world = converged(Shape::Stacked(5));
-    assert_eq!(world.clone().force(&wipe(false)), Ok(()), "moved aside, the data is still there");
+    assert_eq!(world.clone().force(&wipe(false)), Ok(()), "archived, the data is still there");
     assert_eq!(world.clone().force(&wipe(true)), Err(Broken::DataDeleted { host: cp(1) }));
     world.down_wipe = true;
     assert_eq!(world.force(&wipe(true)), Ok(()), "a person asked for it");
 }
 
 #[test]
-fn a_manifest_written_before_every_member_is_sealed_trips_its_law() {
+fn a_manifest_written_before_every_member_is_marked_as_bootstrapped_trips_its_law() {
     let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(2)).bootstrapped = None;
     world.release(|r| r.manifests += 1);
     let paths = vec![make::MANIFESTS[0].to_owned()];
     let write = Action::Configure { host: cp(3), set: FileSet::ControlPlane, paths, keep: false };
-    let broken = Broken::ManifestBeforeSeal { host: cp(3), unsealed: cp(2) };
+    let broken = Broken::ManifestBeforeMarker { host: cp(3), unmarked: cp(2) };
     assert_eq!(world.force(&write), Err(broken));
 }
 
@@ -158,7 +158,7 @@ fn two_api_servers_restarted_at_once_trip_their_law_and_so_does_the_last_one() {
 }
 
 #[test]
-fn a_plan_without_its_order_is_noticed_by_what_its_steps_need() {
+fn a_plan_without_its_order_is_noticed_by_the_conditions_that_its_steps_require() {
     let mut world = World::bare(3, 0);
     let mut plan = planned(&mut world);
     plan.after.iter_mut().for_each(Vec::clear);
@@ -168,14 +168,14 @@ fn a_plan_without_its_order_is_noticed_by_what_its_steps_need() {
 }
 
 #[test]
-fn a_change_of_members_without_a_guard_is_noticed() {
+fn a_change_of_members_without_a_precondition_is_noticed() {
     let mut world = converged(Shape::Stacked(3));
     world.wipe(&cp(2));
     let mut plan = planned(&mut world);
     let remove = position(&plan, |a| matches!(a, Action::RemoveMember { .. }));
     plan.steps[remove].precondition = Precondition::None;
     let lint = crate::sim::law::lint(&world, &plan);
-    assert!(matches!(lint, Err(Broken::BadPlan(text)) if text.contains("without a guard")));
+    assert!(matches!(lint, Err(Broken::BadPlan(text)) if text.contains("without a precondition")));
 }
 
 #[test]
@@ -213,14 +213,14 @@ fn the_cases_are_the_same_on_every_run() {
 }
 
 #[test]
-fn chaos_is_felt_in_the_simulated_world() {
+fn chaos_changes_the_simulated_world() {
     let mut world = converged(Shape::Stacked(3));
     world.suffer(Chaos::PowerOff(0));
     assert!(world.living().is_some());
     world.suffer(Chaos::StopEtcd(1));
     assert!(world.living().is_none(), "one of three is no quorum");
     world.suffer(Chaos::PowerOn(0));
-    assert!(world.living().is_some(), "a boot starts what is enabled");
+    assert!(world.living().is_some(), "a boot starts enabled units");
     assert!(matches!(world.converge(1, 4), Ok(Ended::Converged)));
     assert!(world.host(&cp(2)).runs("etcd.service"));
 }

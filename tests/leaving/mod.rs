@@ -1,4 +1,5 @@
-//! Hosts that leave, hosts whose address changes, and disks that come to another host: nothing is lost, and nobody is left behind.
+//! Hosts that leave, hosts whose address changes, and disks that move to another host: no data is lost, and no host is
+//! forgotten.
 
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, whole};
@@ -33,7 +34,7 @@ pub fn position(plan: &Plan, is: impl Fn(&Action) -> bool) -> usize {
     plan.steps.iter().position(|s| is(&s.action)).expect("the plan has such a step")
 }
 
-/// Whether a step comes only after another one, by whatever way.
+/// Whether a step waits for another one, directly or indirectly.
 pub fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
     plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
 }
@@ -51,7 +52,7 @@ fn gone(world: &World, host: &HostName) -> Result<(), String> {
 }
 
 #[test]
-fn a_host_that_leaves_alive_goes_once_whoever_comes_is_there() {
+fn a_live_host_leaves_once_its_replacement_votes() {
     let mut world = converged(Shape::Stacked(3));
     world.grow();
     world.leave(&cp(3));
@@ -75,25 +76,25 @@ fn a_host_that_leaves_alive_goes_once_whoever_comes_is_there() {
 }
 
 #[test]
-fn balancers_that_work_hear_of_an_api_server_only_once_it_serves() {
+fn working_balancers_get_an_api_server_only_once_it_serves() {
     let mut world = converged(Shape::Stacked(3));
     world.grow();
     let plan = planned(&mut world);
     let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(4)));
     for n in [1, 2, 3] {
-        let told = position(
+        let configured = position(
             &plan,
             |a| matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(n)),
         );
-        assert!(follows(&plan, told, serves), "cp{n}");
+        assert!(follows(&plan, configured, serves), "cp{n}");
     }
     let own =
         position(&plan, |a| matches!(a, Action::Configure { host, set: FileSet::LoadBalancer, .. } if host == &cp(4)));
-    assert!(!follows(&plan, own, serves), "one that does not run yet sends nobody anywhere");
+    assert!(!follows(&plan, own, serves), "a balancer that does not run yet forwards nothing");
 }
 
 #[test]
-fn a_host_waits_for_the_endpoints_address_until_those_who_may_have_it_tell_it_so() {
+fn a_new_balancer_starts_keepalived_after_all_possible_holders_of_the_endpoints_address_know_it() {
     let mut world = converged(Shape::Stacked(3));
     world.grow();
     let plan = planned(&mut world);
@@ -102,14 +103,14 @@ fn a_host_waits_for_the_endpoints_address_until_those_who_may_have_it_tell_it_so
         position(&plan, |a| matches!(a, Action::RunUnit { host, unit, .. } if host == &cp(n) && *unit == keepalived))
     };
     for n in [1, 2, 3] {
-        assert!(follows(&plan, run(4), run(n)), "cp{n} knows of it first");
+        assert!(follows(&plan, run(4), run(n)), "cp{n} knows it first");
     }
     let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if host == &cp(4)));
-    assert!(!follows(&plan, run(1), serves), "who has the address tells at once that it has it");
+    assert!(!follows(&plan, run(1), serves), "a running holder of the address does not wait");
 }
 
 #[test]
-fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
+fn a_run_killed_after_any_effect_of_removing_a_host_is_finished_by_the_next_one() {
     for grows in [true, false] {
         for crash in 0.. {
             let mut world = converged(Shape::Stacked(if grows { 3 } else { 5 }));
@@ -122,7 +123,7 @@ fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
             assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "crash after {crash}");
             assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()), "crash after {crash}");
             if end != Ended::Crashed {
-                assert!(crash > 10, "a leave has more effects than {crash}");
+                assert!(crash > 10, "a removal has more effects than {crash}");
                 break;
             }
         }
@@ -130,7 +131,7 @@ fn a_run_killed_after_any_effect_of_a_leave_is_finished_by_the_next_one() {
 }
 
 #[test]
-fn five_become_three_one_after_the_other_and_the_leader_hands_over_first() {
+fn five_members_become_three_one_after_the_other_and_the_leader_moves_leadership_first() {
     let mut world = converged(Shape::Stacked(5));
     world.lead(&cp(1), &peer(1)).expect("a voter can lead");
     world.leave(&cp(1));
@@ -148,7 +149,7 @@ fn five_become_three_one_after_the_other_and_the_leader_hands_over_first() {
 }
 
 #[test]
-fn a_dead_host_that_leaves_goes_before_whoever_comes() {
+fn a_dead_host_leaves_before_its_replacement_joins() {
     let mut world = converged(Shape::Stacked(3));
     world.grow();
     world.power_off(&cp(2));
@@ -159,7 +160,7 @@ fn a_dead_host_that_leaves_goes_before_whoever_comes() {
     let listed = position(&plan, |a| a == &Action::AddLearner { peer: peer(4) });
     assert!(follows(&plan, listed, removed));
     assert!(!plan.steps.iter().any(|s| s.action.host() == Some(&cp(2))), "nothing is done on it");
-    // It was on a moment ago: its Node is waited for, as long as its kubelet may still report.
+    // It was on until now: deleting its Node waits as long as its kubelet may still report.
     position(&plan, |a| a == &Action::DeleteNode { node: cp(2), end: NodeEnd::Asked });
     assert!(
         plan.warnings.iter().any(|w| w.contains("cp2 did not answer") && w.contains("keep it off")),
@@ -192,7 +193,7 @@ fn a_balancer_that_is_taken_out_of_the_inventory_and_not_named_is_not_left_behin
     let mut world = converged(Shape::Stacked(3));
     world.intent.removed_hosts.push(make::control_host(9));
     assert_eq!(refused(&mut world), Refusal::LeftBehind { host: cp(9) });
-    // After a recovery from a bundle it is lost, and where it holds no address it harms nobody.
+    // After a recovery from a snapshot it counts as lost, and a host that cannot hold the address does no harm.
     world.intent.abandons = true;
     assert!(planned(&mut world).warnings.iter().any(|w| w.contains("cp9") && w.contains("--prune cp9")));
     world.intent.abandons = false;
@@ -201,7 +202,7 @@ fn a_balancer_that_is_taken_out_of_the_inventory_and_not_named_is_not_left_behin
 }
 
 #[test]
-fn a_name_that_means_nobody_who_could_leave_is_told() {
+fn a_prune_name_without_a_host_that_can_leave_is_reported() {
     let mut world = converged(Shape::Stacked(3));
     world.intent.prune = vec![cp(2), make::host_name("nobody")];
     let plan = planned(&mut world);
@@ -216,8 +217,8 @@ fn the_last_control_plane_host_that_answers_does_not_leave() {
     world.leave(&cp(1));
     let mut facts = world.observe();
     for n in [2, 3] {
-        let silence = Unreachable { why: "no route".to_owned(), hint: None };
-        facts.hosts.insert(cp(n), Err(silence));
+        let unreachable = Unreachable { why: "no route".to_owned(), hint: None };
+        facts.hosts.insert(cp(n), Err(unreachable));
     }
     let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
     assert!(
@@ -247,7 +248,7 @@ fn the_last_balancer_that_answers_does_not_leave_with_the_endpoints_address() {
 }
 
 #[test]
-fn where_every_host_is_lost_and_others_stand_in_their_places_the_silence_of_etcd_is_told_and_not_who_was_left_behind() {
+fn the_lost_quorum_and_not_the_host_left_behind_is_reported_when_every_host_was_replaced() {
     let mut world = converged(Shape::Stacked(3));
     world.intent.removed_hosts.push(make::control_host(9));
     for n in 1..=3 {
@@ -259,7 +260,7 @@ fn where_every_host_is_lost_and_others_stand_in_their_places_the_silence_of_etcd
 }
 
 #[test]
-fn a_member_does_not_leave_when_the_others_could_not_carry_the_cluster() {
+fn a_member_does_not_leave_when_the_others_would_have_no_quorum() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(2));
     world.leave(&cp(3));
@@ -271,7 +272,7 @@ fn a_cluster_of_one_moves_to_another_host() {
     let mut world = converged(Shape::Stacked(1));
     world.grow();
     world.leave(&cp(1));
-    assert!(matches!(world.observe().etcd, Etcd::HasQuorum(_)), "who leaves speaks for the cluster");
+    assert!(matches!(world.observe().etcd, Etcd::HasQuorum(_)), "the leaving host is the cluster");
     assert_eq!(world.converge(5, 4), Ok(Ended::Converged));
     assert_eq!(whole(&world).and_then(|()| gone(&world, &cp(1))), Ok(()));
 }
@@ -305,7 +306,7 @@ fn a_member_whose_address_changed_keeps_its_data_and_its_id() {
 }
 
 #[test]
-fn two_addresses_do_not_change_at_once_where_one_member_could_not_carry_that() {
+fn two_addresses_do_not_change_at_once_when_the_third_member_has_no_quorum() {
     let mut world = converged(Shape::Stacked(3));
     for n in [1, 2] {
         world.unit_stopped(&cp(n), &make::unit("etcd.service"), true);
@@ -319,7 +320,7 @@ fn two_addresses_do_not_change_at_once_where_one_member_could_not_carry_that() {
 }
 
 #[test]
-fn a_disk_that_came_to_another_host_is_adopted_once_its_own_host_is_given_up() {
+fn a_disk_that_moved_to_another_host_is_adopted_once_its_former_host_is_pruned() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(3));
     let (disk, bootstrapped) = (world.host(&cp(3)).disk.clone(), world.host(&cp(3)).bootstrapped.clone());

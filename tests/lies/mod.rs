@@ -1,4 +1,5 @@
-//! Hosts that lie about etcd: what a minority of its hosts says, and whatever all others say, changes nothing for those who are honest.
+//! Hosts that lie about etcd: false reports of a minority of the etcd hosts and of all other hosts change nothing for
+//! honest hosts.
 
 use crate::sim::World;
 use crate::{Shape, converged};
@@ -15,37 +16,37 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// What a host says of etcd instead of the truth.
+/// A host's false report about etcd.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "a lie is any combination of independent claims")]
 struct Lie {
     /// Whether it names the right cluster.
     right: bool,
-    /// Which of the true members it lists, by bits, and itself besides.
+    /// The true members that it lists, by bits, and whether it lists itself.
     lists: u8,
     itself: bool,
-    /// Which of the others it lists where nobody known is, and which as learners, by bits.
+    /// The other members that it lists at unknown addresses, and as learners, by bits.
     elsewhere: u8,
     learning: u8,
-    /// Which member it says that it is: its own, one of the true ones, or one more.
+    /// The member that it claims to be: its own, one of the true ones, or a further one.
     is: Option<u8>,
     linearizable: bool,
     learner: bool,
     far: u64,
     revision: i64,
-    /// Whether it shows data, and a seal.
+    /// Whether it reports data and a bootstrapped marker.
     data: bool,
     bootstrapped: bool,
     running: bool,
 }
 
 fn lie() -> impl Strategy<Value = Lie> {
-    // What no cluster comes near is not heard at all, so that most numbers are such as could be.
+    // Numbers that no cluster reaches are ignored, so most numbers are plausible ones.
     let beyond = prop_oneof![Just(i64::MAX), Just(-1), Just(1_i64 << 59), Just(0), any::<i64>()];
     let revision = prop_oneof![1 => beyond, 2 => 0..2_000_000_000_i64];
     let far = prop_oneof![1 => any::<u64>(), 3 => 0..2_000_000_000_u64];
     let bits = prop_oneof![Just(0_u8), Just(u8::MAX), any::<u8>()].boxed();
-    // Most lies are such as could be true.
+    // Most false reports are plausible.
     let [often, seldom] = [0.8, 0.3].map(proptest::bool::weighted);
     let flags = [often, seldom, often, seldom, seldom, seldom, often];
     let is = prop_oneof![Just(None), (0..9_u8).prop_map(Some)];
@@ -72,7 +73,7 @@ fn lie() -> impl Strategy<Value = Lie> {
 }
 
 impl Lie {
-    fn told(&self, world: &World, cluster: &str, host: &HostName, facts: &mut HostFacts) {
+    fn apply(&self, world: &World, cluster: &str, host: &HostName, facts: &mut HostFacts) {
         let named = if self.right { cluster.to_owned() } else { "1".to_owned() };
         let etcd: Vec<HostName> = world.with(Role::Etcd);
         let truth = world.clusters.get(cluster).expect("a cluster that was");
@@ -127,18 +128,18 @@ impl Lie {
     }
 }
 
-/// What is observed of a world in which these hosts lie.
+/// The facts about a world in which these hosts lie.
 fn observed(world: &mut World, cluster: &str, lies: &[(HostName, &Lie)]) -> Facts {
     let mut hosts = world.observe().hosts;
     for (host, lie) in lies {
         let Some(Ok(facts)) = hosts.get_mut(host) else { continue };
-        lie.told(world, cluster, host, facts);
+        lie.apply(world, cluster, host, facts);
     }
     let known = KnownCluster { cluster: Some(cluster.to_owned()), recovering: false };
     hactl::observe::assemble(&world.desired, &known, hosts, &world.target.addons)
 }
 
-/// Steps that change etcd, or its data, for hosts that are honest.
+/// Steps that change etcd or its data on honest hosts.
 fn harms(world: &World, plan: &Plan, liars: &BTreeSet<HostName>) -> Vec<String> {
     let honest = |host: &HostName| !liars.contains(host);
     let peers: Vec<PeerUrl> = liars.iter().map(|host| world.peer(host)).collect();
@@ -166,7 +167,7 @@ proptest! {
     #![proptest_config(crate::sim::config(400, 4000))]
 
     #[test]
-    fn a_minority_that_lies_and_all_who_have_no_member_never_change_the_members_of_others(
+    fn a_lying_minority_and_all_hosts_without_a_member_never_change_the_members_of_others(
         shape in shape(),
         lies in vec(lie(), 8),
         first in any::<usize>(),
@@ -178,19 +179,19 @@ proptest! {
         let some = (0..minority).map(|n| etcd[(first % etcd.len() + n) % etcd.len()].clone());
         let others = world.desired.hosts.iter().map(|h| h.name.clone()).filter(|h| !etcd.contains(h));
         let liars: BTreeSet<HostName> = some.chain(others).collect();
-        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
-        let facts = observed(&mut world, &cluster, &told);
+        let reports: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
+        let facts = observed(&mut world, &cluster, &reports);
         match &facts.etcd {
             Etcd::HasQuorum(members) => {
                 let listed: BTreeSet<&PeerUrl> = members.0.keys().collect();
                 let truth: Vec<PeerUrl> = etcd.iter().map(|h| world.peer(h)).collect();
                 prop_assert_eq!(listed, truth.iter().collect(), "the list is the honest one");
                 let well = |h: &HostName| members.0[&world.peer(h)].healthy;
-                prop_assert!(members.0.values().all(|member| !member.learner), "who votes is no learner: {:?}", members);
-                prop_assert!(etcd.iter().filter(|h| !liars.contains(*h)).all(well), "who is honest and well counts as well");
+                prop_assert!(members.0.values().all(|member| !member.learner), "no voter is a learner: {:?}", members);
+                prop_assert!(etcd.iter().filter(|h| !liars.contains(*h)).all(well), "healthy honest members count as healthy");
                 prop_assert_eq!(facts.living_cluster(), Some(&cluster));
             }
-            // A second cluster's id is a refusal, with names.
+            // The ID of a second cluster is a refusal, with names.
             Etcd::Disputed(evidence) => prop_assert_eq!(evidence.len(), etcd.len()),
             other => prop_assert!(false, "{:?}", other),
         }
@@ -201,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn while_honest_members_are_stopped_no_list_is_believed_but_the_honest_one(
+    fn only_the_honest_member_list_is_believed_while_honest_members_are_stopped(
         shape in prop::sample::select(vec![Shape::Stacked(3), Shape::Stacked(5)]),
         lies in vec(lie(), 8),
         first in any::<usize>(),
@@ -214,8 +215,8 @@ proptest! {
         etcd.rotate_left(at);
         let truth: BTreeSet<PeerUrl> = etcd.iter().map(|host| world.peer(host)).collect();
         let (liars, honest) = etcd.split_at((etcd.len() - 1) / 2);
-        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter()).collect();
-        let mut facts = observed(&mut world, &cluster, &told);
+        let reports: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter()).collect();
+        let mut facts = observed(&mut world, &cluster, &reports);
         for host in honest.iter().take(stopped) {
             etcd_of(&mut facts, host).view = None;
         }
@@ -224,12 +225,12 @@ proptest! {
         if let Etcd::HasQuorum(members) = &facts.etcd {
             let listed: BTreeSet<PeerUrl> = members.0.keys().cloned().collect();
             prop_assert_eq!(listed, truth);
-            prop_assert!(members.0.values().all(|member| !member.learner), "who votes is no learner: {:?}", members);
+            prop_assert!(members.0.values().all(|member| !member.learner), "no voter is a learner: {:?}", members);
         }
     }
 
     #[test]
-    fn lies_of_a_host_that_lost_its_disk_and_of_workers_never_pass_for_a_quorum_nor_poison_a_recovery(
+    fn false_reports_of_a_host_without_its_disk_and_of_workers_are_no_quorum_and_do_not_poison_a_recovery(
         lies in vec(lie(), 4),
         shape in prop::sample::select(vec![Shape::Stacked(3), Shape::Stacked(5)]),
     ) {
@@ -242,11 +243,11 @@ proptest! {
         }
         let others = world.desired.hosts.iter().map(|h| h.name.clone()).filter(|h| !etcd.contains(h));
         let liars: Vec<HostName> = lost[..1].iter().cloned().chain(others).collect();
-        let told: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
-        let facts = observed(&mut world, &cluster, &told);
+        let reports: Vec<(HostName, &Lie)> = liars.iter().cloned().zip(lies.iter().cycle()).collect();
+        let facts = observed(&mut world, &cluster, &reports);
         let reached = world.clusters[&cluster].revision;
-        let wish = RecoveryRequest { id: "0123456789abcdef".to_owned(), ..RecoveryRequest::default() };
-        match diagnose(&world.desired, &world.target, &facts, &world.intent, &wish) {
+        let request = RecoveryRequest { id: "0123456789abcdef".to_owned(), ..RecoveryRequest::default() };
+        match diagnose(&world.desired, &world.target, &facts, &world.intent, &request) {
             Ok(Diagnosis::Lost(proposal)) => {
                 let base = proposal.recovery.base;
                 prop_assert!(base >= reached + LEAP, "{base} is not above {reached}");
@@ -254,25 +255,25 @@ proptest! {
                 let from = from.map_or(reached, |source| source.revision).max(reached);
                 prop_assert!(base <= from + MOST_AHEAD + LEAP, "{base} is far above {from}");
             }
-            Ok(Diagnosis::Serves { .. }) => prop_assert!(false, "nobody has a quorum"),
-            // Whoever claims to have data like the others may make this a case for a look at it, and nothing is restored.
+            Ok(Diagnosis::Serves { .. }) => prop_assert!(false, "there is no quorum"),
+            // A host that claims to have data may cause a refusal that asks to examine it; nothing is restored.
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Whether a plan touches no host and no member: the facts here know nothing of the API's objects.
+/// Whether a plan touches no host and no member: these facts do not include objects of the API.
 fn only_objects(plan: &Plan) -> bool {
     plan.steps.iter().all(|step| matches!(step.action, Action::Apply { .. }))
 }
 
 #[test]
-fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvoted_from_a_member() {
+fn false_reports_against_a_healthy_member_are_ignored_from_a_worker_and_outvoted_from_a_member() {
     let mut world = converged(Shape::Stacked(3));
     let cluster = world.living().expect("it answers");
     let etcd = world.with(Role::Etcd);
     let worker = world.desired.hosts.iter().find(|h| !h.is(Role::Etcd)).expect("a worker").name.clone();
-    // The first is missing from the list, of a term that nobody has reached.
+    // The list lacks the first member and has a term that no member has reached.
     let claim = |right| Lie {
         right,
         lists: 0b110,
@@ -303,7 +304,7 @@ fn the_lies_that_stopped_a_healthy_member_are_not_heard_from_a_worker_and_outvot
 }
 
 #[test]
-fn workers_that_repeat_a_members_lie_as_members_at_addresses_that_it_invents_confirm_nothing() {
+fn workers_that_repeat_a_members_false_list_as_its_invented_members_confirm_nothing() {
     let mut world = converged(Shape::Stacked(3));
     let cluster = world.living().expect("it answers");
     let etcd = world.with(Role::Etcd);
@@ -324,7 +325,7 @@ fn workers_that_repeat_a_members_lie_as_members_at_addresses_that_it_invents_con
     };
     let mut facts = world.observe();
     let liar = facts.hosts.get_mut(&etcd[0]).and_then(|facts| facts.as_mut().ok()).expect("it answers");
-    lie.told(&world, &cluster, &etcd[0], liar);
+    lie.apply(&world, &cluster, &etcd[0], liar);
     let said = etcd_of(&mut facts, &etcd[0]).clone();
     let view = said.view.clone().expect("it claims to run");
     let others: Vec<u64> = view.members.iter().map(|member| member.0).filter(|id| *id != view.member).collect();
@@ -345,7 +346,7 @@ fn etcd_of<'a>(facts: &'a mut Facts, host: &HostName) -> &'a mut EtcdFact {
     said.etcd.as_mut().expect("an etcd host")
 }
 
-/// The same facts, put together again.
+/// The same facts, assembled again.
 fn again(world: &World, facts: Facts) -> Facts {
     hactl::observe::assemble(&world.desired, &KnownCluster::default(), facts.hosts, &world.target.addons)
 }
@@ -376,8 +377,8 @@ fn a_slow_member_is_left_alone_and_a_frozen_one_is_restarted_unless_the_others_a
     }
     let refused = restarted(&world, &again(&world, facts.clone()));
     assert!(matches!(refused, Err(Refusal::Disputed { .. })), "one of three that answers is not believed: {refused:?}");
-    // Even where a list came about in which the others are too few, nobody is restarted by it.
-    let Etcd::HasQuorum(members) = &mut facts.etcd else { panic!("it speaks") };
+    // Even a list with too few healthy members causes no restart.
+    let Etcd::HasQuorum(members) = &mut facts.etcd else { panic!("it answers") };
     for host in &etcd[..2] {
         members.0.get_mut(&world.peer(host)).expect("it is listed").healthy = false;
     }
@@ -385,7 +386,7 @@ fn a_slow_member_is_left_alone_and_a_frozen_one_is_restarted_unless_the_others_a
 }
 
 #[test]
-fn a_quota_below_what_is_stored_is_refused_with_both_numbers_before_anything_restarts() {
+fn a_quota_below_the_stored_size_is_refused_with_both_numbers_before_anything_restarts() {
     let mut world = converged(Shape::Stacked(3));
     let facts = world.observe();
     world.desired.etcd.quota_gib = 1;
@@ -393,7 +394,7 @@ fn a_quota_below_what_is_stored_is_refused_with_both_numbers_before_anything_res
     let Err(Refusal::QuotaBelowStored { wanted, members }) = refused else { panic!("{refused:?}") };
     assert_eq!((wanted, members.len()), (1 << 30, 3));
     assert!(members.iter().all(|one| one.db_bytes == 1 << 30 && one.quota_bytes == 8 << 30), "{members:?}");
-    // One that is full by the quota it has is a case for making room, and may get more.
+    // A member that is full at its current quota may get a larger one.
     let mut full = facts.clone();
     for host in world.with(Role::Etcd) {
         let view = etcd_of(&mut full, &host).view.as_mut().expect("it runs");
@@ -403,24 +404,26 @@ fn a_quota_below_what_is_stored_is_refused_with_both_numbers_before_anything_res
 }
 
 #[test]
-fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_a_host_that_carries_something_is_not() {
+fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_a_host_with_a_role_is_not() {
     let mut world = converged(Shape::Stacked(3));
     let etcd = world.with(Role::Etcd);
     let workers: Vec<HostName> =
         world.desired.hosts.iter().filter(|h| h.roles == [Role::Worker]).map(|h| h.name.clone()).collect();
     let hosts = world.observe().hosts;
-    let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it is stamped");
+    let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it has a cluster ID");
     let of_another = ClusterId { ca: Digest::of(b"another"), ..ours.clone() };
     let of_later = ClusterId { stages: ours.stages + 1, ..ours.clone() };
     for (claim, says) in [(of_another, "another cluster"), (of_later, "keys that are newer")] {
-        let mut heard = hosts.clone();
-        for facts in heard.values_mut().flatten() {
+        let mut answers = hosts.clone();
+        for facts in answers.values_mut().flatten() {
             facts.stamp = Some(claim.clone());
         }
-        hactl::observe::set_apart(&world.desired, &ours, &mut heard);
-        for (host, facts) in heard {
+        hactl::observe::set_apart(&world.desired, &ours, &mut answers);
+        for (host, facts) in answers {
             match facts {
-                Err(silence) => assert!(workers.contains(&host) && silence.why.contains(says), "{host}: {silence:?}"),
+                Err(left_out) => {
+                    assert!(workers.contains(&host) && left_out.why.contains(says), "{host}: {left_out:?}")
+                }
                 Ok(_) => assert!(!workers.contains(&host), "{host} decides nothing and is left out"),
             }
         }

@@ -1,9 +1,10 @@
-//! Each precondition switched off in turn: without it some law is broken by what happens between the plan and a step, and with it none is.
+//! Each precondition switched off in turn: without it, an event between the plan and a step breaks some law; with it,
+//! none does.
 
 use crate::sim::{Broken, Chaos, Script, Without, World, make};
 use crate::{Shape, converged};
 
-/// A precondition, a world whose next plan has steps that it protects, and what may happen meanwhile.
+/// A precondition, a world whose next plan has steps that it protects, and the events that may happen meanwhile.
 struct Mutant {
     without: Without,
     start: fn() -> World,
@@ -18,7 +19,7 @@ const MUTANTS: &[Mutant] = &[
             world.leave(&make::host_name("cp1"));
             world
         },
-        // Of the hosts that stay.
+        // One of the hosts that stay.
         meanwhile: &[Chaos::PowerOff(0), Chaos::PowerOff(1)],
     },
     Mutant {
@@ -51,7 +52,7 @@ const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// The first law that is broken, whatever the order and whenever it happens.
+/// The first law that is broken in any order and at any time of the event.
 fn broken(mutant: &Mutant, without: Option<Without>) -> Option<Broken> {
     let start = (mutant.start)();
     for order in 0..3 {

@@ -85,7 +85,7 @@ impl Layout {
         self.binary(name.strip_suffix(".amd64").unwrap_or(name))
     }
 
-    /// Puts everything that hactl would ask for onto the server and into the registry.
+    /// Puts everything that hactl downloads onto the server and into the registry.
     pub fn publish(&self, server: &Server, registry: &Registry) {
         let nowhere = std::env::temp_dir().join("hactl-publishers-nothing");
         let mut sums: BTreeMap<String, String> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl Layout {
     }
 }
 
-/// A registry on this machine, gone with this value.
+/// A registry on this machine, stopped when this value is dropped.
 pub struct Registry {
     child: Child,
     at: String,
@@ -148,7 +148,7 @@ impl Registry {
         format!("http://{}", self.at)
     }
 
-    /// Pushes an image as its publisher has it: an index of this one and of one for another architecture.
+    /// Pushes an image as its publisher does: an index of this image and of one for another architecture.
     async fn push(&self, reference: &str, archive: &Path) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (host, rest) = reference.split_once('/').unwrap();

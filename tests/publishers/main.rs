@@ -5,7 +5,7 @@
     clippy::print_stdout,
     clippy::type_complexity,
     clippy::format_collect,
-    reason = "a suite without a harness tells what it ran"
+    reason = "a suite without a harness prints what it ran"
 )]
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ mod lay;
 #[path = "../support/scenarios.rs"]
 mod scenarios;
 #[path = "../download/server.rs"]
-#[allow(dead_code, reason = "what goes wrong with a server is tested elsewhere")]
+#[allow(dead_code, reason = "faults of a server are tested elsewhere")]
 mod server;
 
 use hactl::component::{self, Kind, Lock};
@@ -94,13 +94,13 @@ fn interrupted_and_run_again(world: &World) {
     let store = store(world);
     let mut child = world.build(&store).spawn().unwrap();
     let begun = Instant::now();
-    // Once something of the images is there, whichever it is.
+    // Once a part of a download is there, whichever it is.
     let some = || {
         std::fs::read_dir(store.join("downloads"))
             .is_ok_and(|mut all| all.any(|e| e.unwrap().metadata().is_ok_and(|m| m.len() > 1 << 20)))
     };
     while !some() {
-        assert!(child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60), "nothing comes");
+        assert!(child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60), "nothing arrives");
         std::thread::sleep(Duration::from_millis(5));
     }
     let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn as_from_the_directory(world: &World) {
     assert_eq!(built.keys().collect::<Vec<_>>(), fetched.keys().collect::<Vec<_>>());
     let differ: Vec<&str> =
         built.iter().filter(|(key, c)| fetched[*key].digest != c.digest).map(|(key, _)| key.0.as_str()).collect();
-    // Their archives carry other names: flannel is published elsewhere, and our pause has a second one.
+    // Their archives have other names: flannel is published elsewhere, and our pause has a second one.
     assert_eq!(differ, ["flannel", "pause"]);
     for (key, component) in built.iter().filter(|(key, _)| !differ.contains(&key.0.as_str())) {
         let there = &fetched[key];
@@ -146,7 +146,7 @@ fn through_a_pipe(world: &World) {
     assert!(ok(hactl(&other).arg("verify").output().unwrap()).contains("all as built"));
 }
 
-/// A small file system of its own, gone with this value.
+/// A small file system, unmounted when this value is dropped.
 struct Small(PathBuf);
 
 impl Small {
@@ -172,18 +172,18 @@ fn on_a_full_disk(world: &World) {
     assert_eq!(done.status.code(), Some(1), "{text}");
     assert!(text.contains("No space left") && text.contains("free some space"), "{text}");
     let parts = std::fs::read_dir(small.0.join("bundles/downloads")).unwrap().count();
-    assert!(parts > 0, "what came is kept");
+    assert!(parts > 0, "received data is kept");
 }
 
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
         (
-            "a download of the real components is interrupted, goes on, verifies, and is not repeated",
+            "an interrupted download of the real components resumes, verifies, and is not repeated",
             interrupted_and_run_again,
         ),
         ("its blobs are those of a bundle built from the same components", as_from_the_directory),
-        ("the bundle goes through a pipe into another store and is the same there", through_a_pipe),
-        ("a full disk is told in words and keeps what came", on_a_full_disk),
+        ("the bundle passes through a pipe into another store unchanged", through_a_pipe),
+        ("a full disk is reported, and received data is kept", on_a_full_disk),
     ];
     scenarios::run("publishers", World::new(), scenarios);
 }

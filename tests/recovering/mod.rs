@@ -1,16 +1,18 @@
-//! Recoveries and undoings in the simulated world: what is taken, what never by itself, and every moment at which they may be cut off.
+//! Recoveries and undos in the simulated world: which source is chosen, which one only by name, and a kill after every
+//! effect.
 
 use super::*;
 use hactl::model::facts::{DiskFact, Unreachable};
 use hactl::model::plan::Action;
 
-/// Recovers as `workflow::recover` does: what is agreed to is remembered, whatever is seen later. Whoever has no power is said to.
+/// Recovers as `workflow::recover` does: the agreed recovery is remembered whatever is observed later. Hosts without
+/// power are declared as powered off.
 pub fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
     let facts = world.observe();
     let begun = agreed.clone().filter(|r| world.snapshots.contains_key(&r.id));
     let powered_off = world.hosts.iter().filter(|(_, h)| !h.on).map(|(name, _)| name.to_string()).collect();
-    let wish = RecoveryRequest { id: "recovery1".to_owned(), begun, powered_off, ..RecoveryRequest::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let request = RecoveryRequest { id: "recovery1".to_owned(), begun, powered_off, ..RecoveryRequest::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
     let recovery = proposal.recovery.clone();
     *agreed = Some(recovery.clone());
@@ -43,10 +45,10 @@ fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_t
                 let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
                 let calm = Script { order, ..Script::default() };
                 if first == Ended::Crashed && world.living().is_none() {
-                    // Enough may be restored that they only have to be started: that is for `up`, and loses nothing.
+                    // If enough members are restored and only have to be started, `up` starts them without a loss.
                     let facts = world.observe();
-                    let wakes = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
-                    if !wakes {
+                    let starts = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
+                    if !starts {
                         let second = recovers(&mut world, &mut agreed, &calm);
                         assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
                     }
@@ -63,7 +65,7 @@ fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_t
 }
 
 #[test]
-fn a_member_that_is_to_be_replaced_though_it_runs_joins_anew_once_wherever_the_run_is_killed() {
+fn a_running_member_that_is_to_be_replaced_joins_again_once_wherever_the_run_is_killed() {
     for crash in 0.. {
         let mut world = converged(Shape::Stacked(3));
         let host = world.with(Role::Etcd)[0].clone();
@@ -76,7 +78,7 @@ fn a_member_that_is_to_be_replaced_though_it_runs_joins_anew_once_wherever_the_r
         assert_eq!(ends_well(&mut world, u64::from(crash)), Ok(()), "crash after {crash}");
         let now = world.host(&host).disk.clone().expect("it is a member again");
         assert!(now.member != was.member && now.cluster == was.cluster, "crash after {crash}: {now:?}");
-        assert_eq!(world.host(&host).aside.len(), 1, "crash after {crash}: its old data lies aside, and nothing else");
+        assert_eq!(world.host(&host).aside.len(), 1, "crash after {crash}: its old data is archived, and nothing else");
         if ran != Ended::Crashed {
             break;
         }
@@ -84,7 +86,7 @@ fn a_member_that_is_to_be_replaced_though_it_runs_joins_anew_once_wherever_the_r
 }
 
 #[test]
-fn a_member_that_lies_still_is_started_unless_its_data_is_damaged() {
+fn a_stopped_member_is_started_unless_its_data_is_damaged() {
     let mut world = converged(Shape::Stacked(3));
     let hosts = world.with(Role::Etcd);
     world.host_mut(&hosts[1]).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
@@ -106,17 +108,17 @@ fn a_member_that_lies_still_is_started_unless_its_data_is_damaged() {
     disk(&mut facts, &|disk| disk.as_mut().expect("its data is read").revision = None);
     assert!(removes(&facts), "its store cannot be read");
     disk(&mut facts, &|disk| *disk = None);
-    assert!(removes(&facts), "nor can its log");
+    assert!(removes(&facts), "neither can its log");
 }
 
-/// Goes back to what the last recovery moved aside, as the same command run again would.
+/// Goes back to the data that the last recovery archived, as the same command run again would.
 fn undoes(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
     let facts = world.observe();
-    // A quorum that answers ends what was agreed to.
+    // A quorum that answers ends the agreed recovery.
     let open = agreed.clone().filter(|_| !matches!(facts.etcd, Etcd::HasQuorum(_)));
     let begun = open.filter(|r| world.snapshots.contains_key(&r.id));
-    let wish = RecoveryRequest { id: "recovery2".to_owned(), begun, undo: true, ..RecoveryRequest::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let request = RecoveryRequest { id: "recovery2".to_owned(), begun, undo: true, ..RecoveryRequest::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = found else { return Err(format!("{found:?}")) };
     let recovery = proposal.recovery.clone();
     let taken = !matches!(facts.etcd, Etcd::HasQuorum(_)) && world.snapshots.contains_key(&recovery.id);
@@ -129,7 +131,7 @@ fn undoes(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> 
 }
 
 #[test]
-fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_nothing() {
+fn an_undo_killed_after_any_effect_goes_back_to_the_archived_data_or_changes_nothing() {
     let mut recovered = without_majority(3, 2);
     let old = recovered.with(Role::Etcd).into_iter().find_map(|h| recovered.host(&h).disk.clone()).expect("a survivor");
     let script = Script::default();
@@ -147,9 +149,9 @@ fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_
             if first == Ended::Crashed && now(&world).is_none() {
                 let facts = world.observe();
                 let restored = world.clusters.values().any(|c| c.revision > 2_000_000_000);
-                let wakes = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
-                // Restored members that only have to be started are for `up`.
-                if !(restored && wakes) {
+                let starts = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
+                // `up` starts restored members that only have to be started.
+                if !(restored && starts) {
                     let calm = Script { order, ..Script::default() };
                     let second = undoes(&mut world, &mut agreed, &calm);
                     assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
@@ -157,7 +159,7 @@ fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_
             }
             assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
             let living = now(&world).unwrap_or_else(|| panic!("{place}: it went back"));
-            assert!(living != was && living != old.cluster, "{place}: a new cluster, whose members know no other");
+            assert!(living != was && living != old.cluster, "{place}: a new cluster, unknown to all earlier members");
             if first != Ended::Crashed {
                 break;
             }
@@ -166,27 +168,27 @@ fn an_undo_killed_after_any_effect_goes_back_to_what_was_moved_aside_or_changes_
 }
 
 #[test]
-fn nothing_is_undone_where_nothing_was_recovered_nor_from_under_members_that_do_not_answer() {
+fn nothing_is_undone_without_a_recovery_or_while_members_do_not_answer() {
     let mut world = converged(Shape::Stacked(3));
     let undo = |world: &mut World, undo| {
-        let (facts, wish) =
+        let (facts, request) =
             (world.observe(), RecoveryRequest { id: "recovery2".to_owned(), undo, ..RecoveryRequest::default() });
-        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &request)
     };
     assert_eq!(undo(&mut world, true), Err(Refusal::NothingAside));
     world = without_majority(3, 2);
     assert!(matches!(recovers(&mut world, &mut None, &Script::default()), Ok(Ended::Done(_))));
     assert_eq!(ends_well(&mut world, 0), Ok(()));
     let found = undo(&mut world, true);
-    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("there is what to go back to: {found:?}") };
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("there is archived data: {found:?}") };
     let hosts = world.with(Role::Etcd);
     assert!(matches!(&proposal.recovery.source, Origin::Aside(host, _) if host == &hosts[2]));
     assert!(matches!(proposal.loss, Loss::Undone { .. }) && proposal.recovery.members.len() == 3, "{proposal:?}");
-    assert_eq!(proposal.sources.len(), 1, "what goes on until now is no source: {:?}", proposal.sources);
+    assert_eq!(proposal.sources.len(), 1, "the running cluster is no source: {:?}", proposal.sources);
     assert_eq!(
         undo(&mut world, false),
         Ok(Diagnosis::Serves { healthy: 3, voters: 3 }),
-        "nobody goes back who did not ask for it"
+        "an undo happens only on request"
     );
     for host in &hosts[..2] {
         world.host_mut(host).cut = true;
@@ -196,7 +198,7 @@ fn nothing_is_undone_where_nothing_was_recovered_nor_from_under_members_that_do_
 }
 
 #[test]
-fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_others() {
+fn nothing_is_restored_while_unreachable_members_could_have_a_quorum_of_their_own() {
     let mut world = converged(Shape::Stacked(3));
     let hosts = world.with(Role::Etcd);
     for host in &hosts[..2] {
@@ -206,8 +208,8 @@ fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_oth
     let facts = world.observe();
     let ask = |powered_off: &[&HostName]| {
         let powered_off = powered_off.iter().map(ToString::to_string).collect();
-        let wish = RecoveryRequest { id: "recovery1".to_owned(), powered_off, ..RecoveryRequest::default() };
-        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+        let request = RecoveryRequest { id: "recovery1".to_owned(), powered_off, ..RecoveryRequest::default() };
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &request)
     };
     assert!(matches!(ask(&[]), Err(Refusal::MayLive { quorum: 2, voters: 3, .. })), "{:?}", ask(&[]));
     let Ok(Diagnosis::Lost(proposal)) = ask(&[&hosts[0]]) else { panic!("one of them alone is no quorum") };
@@ -220,27 +222,28 @@ fn nothing_is_restored_while_those_who_do_not_answer_could_go_on_without_the_oth
 fn a_majority_that_has_its_data_is_never_restored() {
     let mut world = converged(Shape::Stacked(3));
     let hosts = world.with(Role::Etcd);
-    // Off and on again: their data is there, and they do not run.
+    // They were off and on again: their data is there, and they do not run.
     for host in &hosts {
         world.host_mut(host).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
     }
     let facts = world.observe();
-    let wish = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let request = RecoveryRequest { id: "recovery1".to_owned(), ..RecoveryRequest::default() };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     assert_eq!(found, Ok(Diagnosis::Asleep));
     let asked = Origin::Data(hosts[0].clone());
-    let wish = RecoveryRequest { from: Some(asked.clone()), ..wish };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let request = RecoveryRequest { from: Some(asked.clone()), ..request };
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     assert_eq!(
         found,
         Err(Refusal::NeedNot { asked: asked.clone(), serves: false, begun: None }),
-        "nor is that passed over in silence"
+        "and this is reported"
     );
     let living = converged(Shape::Stacked(3)).observe();
-    let found = diagnose(&world.desired, &world.target, &living, &world.intent, &wish);
+    let found = diagnose(&world.desired, &world.target, &living, &world.intent, &request);
     assert_eq!(found, Err(Refusal::NeedNot { asked, serves: true, begun: None }));
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest { undo: true, ..wish });
-    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "who means it says so: {found:?}");
+    let found =
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest { undo: true, ..request });
+    assert!(matches!(found, Ok(Diagnosis::Lost(_))), "an undo was requested: {found:?}");
 }
 
 /// A recovery of all members that was agreed to.
@@ -250,7 +253,7 @@ fn begun(world: &World, source: Origin, reach: (u64, u64)) -> Recovery {
 }
 
 #[test]
-fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are_silent_could_go_on_with_it() {
+fn a_begun_recovery_is_given_up_for_another_source_unless_unreachable_hosts_could_complete_it() {
     let (world, mut facts, hosts) = two_sources(|at, disk| {
         (disk.cluster, disk.term, disk.index, disk.revision) =
             ("c".to_owned(), 4, 900, Some(if at == 0 { 800 } else { 801 }));
@@ -260,11 +263,11 @@ fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are
     let ask = |facts: &Facts, from: &Origin, powered_off: &[&HostName]| {
         let powered_off = powered_off.iter().map(ToString::to_string).collect();
         let (begun, from) = (Some(begun.clone()), Some(from.clone()));
-        let wish =
+        let request =
             RecoveryRequest { id: "recovery2".to_owned(), begun, from, powered_off, ..RecoveryRequest::default() };
-        diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+        diagnose(&world.desired, &world.target, facts, &world.intent, &request)
     };
-    let Ok(Diagnosis::Lost(same)) = ask(&facts, &begun.source, &[]) else { panic!("it goes on") };
+    let Ok(Diagnosis::Lost(same)) = ask(&facts, &begun.source, &[]) else { panic!("it is resumed") };
     assert_eq!((same.begun, same.gives_up.as_ref(), &same.recovery), (true, None, &begun));
     let Ok(Diagnosis::Lost(proposal)) = ask(&facts, &other, &[]) else { panic!("it is another one") };
     assert_eq!((proposal.begun, proposal.gives_up.as_ref()), (false, Some(&begun)));
@@ -272,14 +275,14 @@ fn a_recovery_that_was_begun_is_given_up_for_another_source_unless_those_who_are
     for host in &hosts[2..] {
         facts.hosts.insert(host.clone(), Err(Unreachable { why: "no route".to_owned(), hint: None }));
     }
-    let dark: Vec<&HostName> = hosts[2..].iter().collect();
+    let unreachable: Vec<&HostName> = hosts[2..].iter().collect();
     assert!(matches!(ask(&facts, &other, &[]), Err(Refusal::MayLive { .. })), "three of five are a quorum of either");
-    let found = ask(&facts, &other, &dark);
+    let found = ask(&facts, &other, &unreachable);
     assert!(matches!(&found, Ok(Diagnosis::Lost(p)) if p.gives_up.is_some()), "{found:?}");
 }
 
 #[test]
-fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_person_loses() {
+fn data_restored_by_a_recovery_that_is_given_up_is_no_source_and_no_loss() {
     let (world, mut facts, hosts) = two_sources(|at, disk| {
         let restored = ("restored".to_owned(), 1, 5, Some(1_000_000_800));
         let own = ("c".to_owned(), 4, 900, Some(801));
@@ -291,27 +294,27 @@ fn what_a_recovery_restored_that_is_given_up_is_no_source_and_nothing_that_a_per
     let begun = begun(&world, Origin::Bundle("older.hactl".to_owned()), (3, 700));
     let ask = |from: &HostName| {
         let (begun, from) = (Some(begun.clone()), Some(Origin::Data(from.clone())));
-        let wish = RecoveryRequest { id: "recovery2".to_owned(), begun, from, ..RecoveryRequest::default() };
-        diagnose(&world.desired, &world.target, &facts, &world.intent, &wish)
+        let request = RecoveryRequest { id: "recovery2".to_owned(), begun, from, ..RecoveryRequest::default() };
+        diagnose(&world.desired, &world.target, &facts, &world.intent, &request)
     };
     let Ok(Diagnosis::Lost(proposal)) = ask(&hosts[1]) else { panic!("it is there") };
     assert_eq!((proposal.loss, proposal.gives_up.as_ref()), (Loss::CannotBeKnown, Some(&begun)));
     let found = ask(&hosts[0]);
-    assert!(matches!(found, Err(Refusal::NoSource { asked: Some(_), .. })), "it is a copy of the bundle: {found:?}");
+    assert!(matches!(found, Err(Refusal::NoSource { asked: Some(_), .. })), "it is a copy of the snapshot: {found:?}");
     let etcd = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
     etcd.and_then(|etcd| etcd.disk.as_mut()).expect("its data is read").revision = Some(1_000_000_801);
-    let wish = RecoveryRequest {
+    let request = RecoveryRequest {
         begun: Some(begun),
         from: Some(Origin::Data(hosts[1].clone())),
         ..RecoveryRequest::default()
     };
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
-    let told =
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
+    let reported =
         matches!(&found, Err(Refusal::Preflight { problems }) if problems[0].contains("already accepted writes"));
-    assert!(told, "somebody lived with it: {found:?}");
+    assert!(reported, "the restored data was used: {found:?}");
 }
 
-/// The facts of a cluster of three that lost one disk and one host, with the two others' data changed at will.
+/// The facts of a cluster of three that lost one disk and one host; `change` changes the data of the two others.
 pub fn two_sources(change: impl Fn(usize, &mut hactl::model::facts::DiskFact)) -> (World, Facts, Vec<HostName>) {
     let mut world = converged(Shape::Stacked(5));
     let hosts = world.with(Role::Etcd);
@@ -331,12 +334,12 @@ pub fn two_sources(change: impl Fn(usize, &mut hactl::model::facts::DiskFact)) -
 }
 
 pub fn diagnosed(world: &World, facts: &Facts, from: Option<&HostName>) -> Result<Diagnosis, Refusal> {
-    let wish = RecoveryRequest {
+    let request = RecoveryRequest {
         id: "recovery1".to_owned(),
         from: from.cloned().map(Origin::Data),
         ..RecoveryRequest::default()
     };
-    diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+    diagnose(&world.desired, &world.target, facts, &world.intent, &request)
 }
 
 #[test]
@@ -354,10 +357,10 @@ fn the_source_is_the_data_whose_log_goes_furthest_whatever_its_revision() {
 }
 
 #[test]
-fn data_of_two_clusters_is_left_to_a_person_and_no_data_is_said() {
+fn a_person_chooses_between_data_of_two_clusters_and_missing_data_is_reported() {
     let (world, mut facts, hosts) = two_sources(|at, disk| disk.cluster = format!("c{at}"));
     assert!(matches!(diagnosed(&world, &facts, None), Err(Refusal::TwoOrigins { .. })));
-    assert!(matches!(diagnosed(&world, &facts, Some(&hosts[0])), Ok(Diagnosis::Lost(_))), "a person said which");
+    assert!(matches!(diagnosed(&world, &facts, Some(&hosts[0])), Ok(Diagnosis::Lost(_))), "a person chose one");
     for host in &hosts {
         if let Some(Ok(found)) = facts.hosts.get_mut(host) {
             found.etcd.as_mut().expect("an etcd host").disk = None;
@@ -377,7 +380,7 @@ fn an_earlier_recovery_on_any_host_raises_the_next_ones_revision_above_its_own()
 }
 
 #[test]
-fn what_a_recovery_restored_that_was_given_up_is_nobodys_source_and_is_not_started() {
+fn data_restored_by_an_abandoned_recovery_is_no_source_and_is_not_started() {
     let (mut world, mut facts, hosts) = two_sources(|at, disk| {
         (disk.cluster, disk.index) = ("c".to_owned(), 900);
         if at == 0 {
@@ -397,18 +400,18 @@ fn what_a_recovery_restored_that_was_given_up_is_nobodys_source_and_is_not_start
     );
     world.intent.dropped = ["recovery0".to_owned()].into();
     let found = diagnosed(&world, &facts, None);
-    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("it is as if there were only the other: {found:?}") };
+    let Ok(Diagnosis::Lost(proposal)) = found else { panic!("only the other data counts: {found:?}") };
     assert_eq!(proposal.recovery.source, Origin::Data(hosts[1].clone()));
 }
 
 #[test]
-fn nobody_stands_still_before_it_is_certain_that_there_is_something_to_go_back_to() {
+fn no_member_is_stopped_before_the_archived_data_is_saved() {
     let mut world = without_majority(3, 2);
     assert!(matches!(recovers(&mut world, &mut None, &Script::default()), Ok(Ended::Done(_))));
     assert_eq!(ends_well(&mut world, 0), Ok(()));
-    let (facts, wish) =
+    let (facts, request) =
         (world.observe(), RecoveryRequest { id: "recovery2".to_owned(), undo: true, ..RecoveryRequest::default() });
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
     let Ok(Diagnosis::Lost(proposal)) = found else { panic!("{found:?}") };
     assert!(proposal.recovery.undo);
     let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, &proposal.recovery, false);
@@ -417,12 +420,12 @@ fn nobody_stands_still_before_it_is_certain_that_there_is_something_to_go_back_t
     let halts: Vec<_> = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).collect();
     assert!(halts.len() == 3 && halts.iter().all(|halt| halt.requires.contains(&taken)), "{halts:?}");
     world.intent.lived.clear();
-    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &wish);
-    assert_eq!(found, Err(Refusal::NothingAside), "what never answered is nothing to go back to");
+    let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
+    assert_eq!(found, Err(Refusal::NothingAside), "a cluster that never answered cannot be restored by an undo");
 }
 
 #[test]
-fn what_was_moved_aside_of_a_cluster_that_is_in_no_place_is_taken_only_when_a_person_names_it() {
+fn archived_data_of_a_cluster_without_current_data_is_restored_only_when_it_is_named() {
     let (world, mut facts, hosts) = two_sources(|_, disk| disk.cluster = "c".to_owned());
     let aside = |facts: &mut Facts, cluster: &str, revision, voter: &HostName| {
         let found = facts.hosts.get_mut(&hosts[0]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
@@ -434,22 +437,22 @@ fn what_was_moved_aside_of_a_cluster_that_is_in_no_place_is_taken_only_when_a_pe
         etcd.aside = [("member.moved-1".to_owned(), disk)].into();
     };
     let moved = Origin::Aside(hosts[0].clone(), "member.moved-1".to_owned());
-    // As a recovery leaves it that was given up when the cluster of before came back.
+    // As left by a recovery that was given up when the previous cluster came back.
     aside(&mut facts, "given-up", 1_000_000_900, &hosts[0]);
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
     assert_ne!(proposal.recovery.source, moved);
     let named = |facts: &Facts| {
-        let wish =
+        let request =
             RecoveryRequest { id: "recovery1".to_owned(), from: Some(moved.clone()), ..RecoveryRequest::default() };
-        diagnose(&world.desired, &world.target, facts, &world.intent, &wish)
+        diagnose(&world.desired, &world.target, facts, &world.intent, &request)
     };
     let Ok(Diagnosis::Lost(proposal)) = named(&facts) else { panic!("a person named it") };
     assert_eq!((&proposal.recovery.source, proposal.recovery.reach.1), (&moved, 5_000));
-    // Its own list knows one member; who has joined since may live on.
+    // Its own list has one member; a member that joined later may still run.
     facts.hosts.insert(hosts[4].clone(), Err(Unreachable { why: "no route".to_owned(), hint: None }));
     let Err(Refusal::MayLive { dark, quorum: 1, .. }) = named(&facts) else { panic!("{:?}", named(&facts)) };
     assert_eq!(dark, [hosts[4].to_string()]);
-    // Of the cluster whose data lies in its place, and further: that is what raft would take.
+    // Data of the current cluster that goes further: raft would choose it, too.
     aside(&mut facts, "c", 900, &hosts[0]);
     facts.hosts.insert(hosts[4].clone(), Ok(facts.hosts[&hosts[3]].clone().expect("it answers")));
     let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };

@@ -1,4 +1,5 @@
-//! Leaves that are wanted anew although they are good: exactly those, one host after the other, each once, whatever cuts the run off.
+//! Renewal of certificates that are still valid: exactly the requested ones, one host after the other, each once, even
+//! if the run is interrupted.
 
 use crate::sim::{Ended, Script, World, law, make};
 use crate::{Shape, converged, ends_well};
@@ -16,7 +17,7 @@ fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
 }
 
-/// A converged world in which these leaves were asked for just now.
+/// A converged world in which a renewal of these certificates was just requested.
 fn asked(shape: Shape, leaves: &[(u8, &[CertId])]) -> World {
     let mut world = converged(shape);
     let leaves = leaves.iter().map(|(n, ids)| (cp(*n), ids.iter().copied().collect())).collect();
@@ -35,7 +36,7 @@ fn plan_by(world: &World, facts: &Facts) -> Plan {
     plan
 }
 
-/// What is issued, by host.
+/// The certificates that a plan issues, by host.
 fn issued(plan: &Plan) -> BTreeMap<HostName, Vec<CertId>> {
     let certify = |action: &Action| match action {
         Action::Certify { host, leaves } => Some((host.clone(), leaves.clone())),
@@ -49,12 +50,12 @@ fn run(world: &mut World, plan: &Plan, script: &Script) -> Ended {
 }
 
 #[test]
-fn exactly_what_was_asked_for_is_issued_and_then_there_is_nothing_to_do() {
+fn exactly_the_requested_certificates_are_issued_and_then_there_is_nothing_to_do() {
     let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::Apiserver])]);
     let first = plan(&mut world);
     let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::Apiserver])]);
     assert_eq!(issued(&first), wanted);
-    assert_eq!(first.steps.len(), 2, "nobody has to be told of these: {:?}", first.steps);
+    assert_eq!(first.steps.len(), 2, "no unit has to reload these: {:?}", first.steps);
     assert!(first.steps.iter().all(|step| step.impact() == Impact::None));
     assert!(matches!(run(&mut world, &first, &Script::default()), Ended::Done(_)));
     assert!(plan(&mut world).is_empty());
@@ -62,7 +63,7 @@ fn exactly_what_was_asked_for_is_issued_and_then_there_is_nothing_to_do() {
 }
 
 #[test]
-fn hosts_come_one_after_the_other_and_what_reads_a_certificate_at_its_start_reads_it_before_the_next() {
+fn hosts_are_renewed_one_after_the_other_and_units_reload_a_certificate_before_the_next_host() {
     let id = CertId::ApiserverEtcdClient;
     let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
     let plan = plan(&mut world);
@@ -74,17 +75,17 @@ fn hosts_come_one_after_the_other_and_what_reads_a_certificate_at_its_start_read
     }
     assert_eq!(plan.steps.iter().map(|s| s.action.clone()).collect::<Vec<_>>(), wanted);
     for (index, after) in plan.after.iter().enumerate().skip(1) {
-        assert!(after.contains(&(index - 1)), "step {index} waits for the one before: {after:?}");
+        assert!(after.contains(&(index - 1)), "step {index} waits for the previous one: {after:?}");
     }
     assert!(matches!(run(&mut world, &plan, &Script::default()), Ended::Done(_)));
     assert!(self::plan(&mut world).is_empty());
 }
 
 #[test]
-fn what_has_to_be_restarted_takes_turns() {
+fn units_that_must_restart_do_so_one_after_the_other() {
     let id = CertId::ApiserverEtcdClient;
     let mut world = asked(Shape::Stacked(3), &[(1, &[id]), (2, &[id]), (3, &[id])]);
-    // As a unit would be that takes new certificates by no reload.
+    // Like a unit that cannot reload new certificates.
     for host in world.target.hosts.values_mut() {
         for set in host.sets.values_mut().filter(|set| !set.reads.is_empty()) {
             set.reload = false;
@@ -102,7 +103,7 @@ fn what_has_to_be_restarted_takes_turns() {
 }
 
 #[test]
-fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twice() {
+fn a_run_interrupted_anywhere_is_finished_by_the_next_and_issues_nothing_twice() {
     let both: &[CertId] = &[CertId::ApiserverEtcdClient, CertId::EtcdPeer];
     for order in 0..4 {
         for crash in 0.. {
@@ -136,7 +137,7 @@ fn a_run_that_is_cut_off_anywhere_is_finished_by_the_next_and_issues_nothing_twi
 }
 
 #[test]
-fn what_else_the_inventory_asks_for_is_left_to_up() {
+fn other_changes_of_the_inventory_are_left_to_up() {
     let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::Apiserver])]);
     world.release(|r| (r.etcd, r.manifests, r.balancer) = (1, 1, 1));
     let plan = plan(&mut world);
@@ -145,28 +146,32 @@ fn what_else_the_inventory_asks_for_is_left_to_up() {
 }
 
 #[test]
-fn what_is_due_by_itself_on_the_same_host_goes_along_and_other_hosts_are_left_alone() {
+fn certificates_due_on_the_same_host_are_renewed_too_and_other_hosts_are_left_alone() {
     let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::Apiserver])]);
     world.release(|r| r.leaves += 1);
     let plan = plan(&mut world);
     let hosts: Vec<HostName> = issued(&plan).into_keys().collect();
-    assert_eq!((hosts, issued(&plan)[&cp(2)].len()), (vec![cp(2)], 3), "all but the kubelet's, which have a new name");
+    assert_eq!(
+        (hosts, issued(&plan)[&cp(2)].len()),
+        (vec![cp(2)], 3),
+        "all but those of the kubelet, which have a new name"
+    );
 }
 
 #[test]
-fn kubelets_own_certificates_are_never_issued_because_somebody_asked() {
+fn kubelets_own_certificates_are_never_issued_on_request() {
     let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::Kubelet])]);
     assert!(plan(&mut world).is_empty());
 }
 
 #[test]
-fn a_host_that_is_silent_is_told_and_one_that_is_no_part_of_the_cluster_yet_gets_nothing() {
+fn an_unreachable_host_is_reported_and_a_host_outside_the_cluster_gets_nothing() {
     let all: &[CertId] = &[CertId::Apiserver];
     let mut world = asked(Shape::Stacked(3), &[(1, all), (2, all), (3, all)]);
     world.power_off(&cp(1));
     world.wipe(&cp(2));
     let plan = plan(&mut world);
-    assert_eq!(issued(&plan).into_keys().collect::<Vec<_>>(), [cp(3)], "nobody waits for it");
+    assert_eq!(issued(&plan).into_keys().collect::<Vec<_>>(), [cp(3)], "no other host waits for it");
     assert!(plan.warnings.iter().any(|w| w.contains("cp1 is left out")), "{:?}", plan.warnings);
     assert!(
         plan.blocked.iter().any(|b| b.contains("cp2") && b.contains(&Condition::ClusterIdWritten(cp(2)).to_string()))
@@ -174,26 +179,30 @@ fn a_host_that_is_silent_is_told_and_one_that_is_no_part_of_the_cluster_yet_gets
 }
 
 #[test]
-fn certificates_are_issued_anew_also_while_no_quorum_answers() {
+fn certificates_are_renewed_even_without_a_quorum() {
     let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer, CertId::EtcdServer])]);
     for n in 2..=3 {
         world.power_off(&cp(n));
     }
-    assert_eq!(issued(&plan(&mut world)), BTreeMap::from([(cp(1), vec![CertId::EtcdPeer])]), "it has no other here");
+    assert_eq!(
+        issued(&plan(&mut world)),
+        BTreeMap::from([(cp(1), vec![CertId::EtcdPeer])]),
+        "it has no other certificate here"
+    );
 }
 
-/// What is seen where other authorities sign now: the leaves that are there were signed by those of before, and so was what kubelets serve with.
+/// Facts after a change of the signing CAs: the previous CAs signed the kubelets' certificates.
 fn signed_by_others(world: &mut World) -> Facts {
     let mut facts = world.observe();
     for found in facts.hosts.values_mut().filter_map(|f| f.as_mut().ok()) {
         let kubelet = found.leaves.get_mut(&CertId::Kubelet).expect("every Node has one");
-        "the one before".clone_into(&mut kubelet.authority);
+        "the previous CA".clone_into(&mut kubelet.authority);
     }
     facts
 }
 
 #[test]
-fn a_kubelet_that_is_signed_anew_comes_after_whoever_signs_for_it() {
+fn a_kubelet_with_a_new_certificate_restarts_after_the_api_servers_that_sign_for_it() {
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     let facts = signed_by_others(&mut world);
@@ -214,14 +223,14 @@ fn a_kubelet_that_is_signed_anew_comes_after_whoever_signs_for_it() {
 }
 
 #[test]
-fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_restarted() {
+fn a_kubelet_with_a_serving_certificate_of_another_ca_gets_a_new_one_and_restarts() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    let shown = |authority: &str| CertFact {
+    let shown = |ca: &str| CertFact {
         common_name: "system:node:cp2".to_owned(),
         key_id: String::new(),
-        authority: authority.to_owned(),
+        authority: ca.to_owned(),
         serial: "1".to_owned(),
         fingerprint: make::digest("shown"),
         not_before_s: 0,
@@ -230,38 +239,39 @@ fn a_kubelet_that_serves_with_what_another_authority_signed_is_signed_anew_and_r
     let own = found.leaves[&CertId::Kubelet].authority.clone();
     found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown(&own)]);
     let plan = |facts: &Facts| hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a plan");
-    assert!(plan(&facts).is_empty(), "that is the one who signs");
+    assert!(plan(&facts).is_empty(), "the current CA signed it");
 
     let found = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
-    found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown("the one before")]);
+    found.certificates.files.insert(KUBELET_SERVES_WITH.to_owned(), vec![shown("the previous CA")]);
     let asked = plan(&facts);
     assert_eq!(issued(&asked), BTreeMap::from([(cp(2), vec![CertId::Kubelet])]));
     let restarts = asked.steps.iter().filter(|s| matches!(s.action, Action::RunUnit { how: HowToRun::Restart, .. }));
     assert_eq!(restarts.map(|s| s.action.host().cloned()).collect::<Vec<_>>(), [Some(cp(2))]);
 }
 
-/// What a stage of a rotation changes: whom hosts trust, and what they know of it.
+/// Applies a stage of a rotation: the CAs that hosts trust, and the stage in their cluster ID.
 fn another_stage(world: &mut World) {
     world.release(|r| r.trust += 1);
     world.intent.stamp.stages += 1;
 }
 
 #[test]
-fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it_gets_anything_of_it() {
+fn a_host_records_a_stage_after_the_encrypted_state_is_stored_and_before_it_gets_files_of_that_stage() {
     for shape in [Shape::Stacked(3), Shape::Apart] {
         let mut world = converged(shape);
         another_stage(&mut world);
         let plan = world.plan().expect("no law is broken").0.expect("a plan");
-        let at =
-            |mark: &Condition| plan.steps.iter().position(|s| &s.provides == mark).unwrap_or_else(|| panic!("{mark}"));
-        let sealed: Vec<usize> =
+        let at = |condition: &Condition| {
+            plan.steps.iter().position(|s| &s.provides == condition).unwrap_or_else(|| panic!("{condition}"))
+        };
+        let stored: Vec<usize> =
             world.with(Role::Etcd).into_iter().map(|h| at(&Condition::Configured(h, FileSet::State))).collect();
-        assert_eq!(sealed.len(), 3);
+        assert_eq!(stored.len(), 3);
         for host in world.desired.hosts.iter().map(|h| h.name.clone()) {
-            let heard = at(&Condition::ClusterIdWritten(host.clone()));
-            assert!(sealed.iter().all(|sealed| before(&plan, *sealed, heard)), "{shape:?}: {host}");
+            let recorded = at(&Condition::ClusterIdWritten(host.clone()));
+            assert!(stored.iter().all(|stored| before(&plan, *stored, recorded)), "{shape:?}: {host}");
             assert!(
-                before(&plan, heard, at(&Condition::Configured(host.clone(), FileSet::Trust))),
+                before(&plan, recorded, at(&Condition::Configured(host.clone(), FileSet::Trust))),
                 "{shape:?}: {host}"
             );
         }
@@ -271,26 +281,26 @@ fn a_host_hears_of_a_stage_when_state_that_knows_of_it_lies_sealed_and_before_it
 }
 
 #[test]
-fn state_of_before_a_rotation_is_refused_wherever_the_run_that_went_on_was_cut_off() {
+fn state_from_before_a_rotation_is_refused_wherever_the_rotation_was_interrupted() {
     for crash in 0.. {
         let mut world = converged(Shape::Stacked(3));
         another_stage(&mut world);
         let script = Script { order: 3, crash_after: Some(crash), ..Script::default() };
         let end = world.round(&script).expect("no law is broken");
-        let heard = world.hosts.values().any(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1));
+        let recorded = world.hosts.values().any(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1));
         world.intent.stamp.stages = 0;
         let (answer, _) = world.plan().expect("no law is broken");
-        assert_eq!(matches!(answer, Err(Refusal::StateBehind { .. })), heard, "crash after {crash}: {answer:?}");
+        assert_eq!(matches!(answer, Err(Refusal::StateBehind { .. })), recorded, "crash after {crash}: {answer:?}");
         world.intent.stamp.stages = 1;
         assert_eq!(ends_well(&mut world, 3), Ok(()), "crash after {crash}");
         if end != Ended::Crashed {
-            assert!(heard && crash > 4, "there are more effects than {crash}");
+            assert!(recorded && crash > 4, "there are more effects than {crash}");
             break;
         }
     }
 }
 
-/// Whether a step comes before another one, by whatever way.
+/// Whether a later step waits for an earlier one, directly or indirectly.
 fn before(plan: &Plan, earlier: usize, later: usize) -> bool {
     plan.after[later].iter().any(|&step| step == earlier || before(plan, earlier, step))
 }

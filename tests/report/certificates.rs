@@ -22,11 +22,11 @@ fn found(name: &str, left_days: i64) -> CertFact {
     }
 }
 
-fn row(name: &str, subject: &str, authority: &str, left_days: i64, fate: Fate) -> Certificate {
+fn row(name: &str, subject: &str, ca: &str, left_days: i64, fate: Fate) -> Certificate {
     Certificate {
         name: name.into(),
         subject: subject.into(),
-        authority: authority.into(),
+        authority: ca.into(),
         paths: vec![format!("/etc/kubernetes/pki/{name}.crt")],
         found: Some(found(subject, left_days)),
         fate,
@@ -55,17 +55,17 @@ fn listing() -> Listing {
         etcd,
         serving,
     ];
-    let silence =
+    let unreachable =
         Unreachable { why: "no answer to SSH within 10 s".into(), hint: Some("see that the host is up".into()) };
     let own = vec![row("admin", "admin", "cluster-ca", 365, Fate::ByUp)];
     Listing {
-        hosts: vec![(name("cp1"), Ok(OfHost::sorted(one, NOW * 1000))), (name("cp2"), Err(silence))],
+        hosts: vec![(name("cp1"), Ok(OfHost::sorted(one, NOW * 1000))), (name("cp2"), Err(unreachable))],
         own: OfHost::sorted(own, NOW * 1000),
     }
 }
 
 #[test]
-fn every_certificate_has_a_line_and_what_is_odd_about_it_follows() {
+fn every_certificate_has_a_line_followed_by_its_problems() {
     let wide = Style { colour: false, unicode: true, width: 120, verbosity: 1 };
     assert_data_eq!(certs::text(&listing(), &wide), file!["certs.txt"]);
     let json = certs::json(&"lab".parse().unwrap(), &listing());
@@ -90,7 +90,7 @@ fn a_narrow_page_keeps_its_lines_whole_and_plain_text_has_no_colour() {
 }
 
 #[test]
-fn the_last_line_names_what_ends_first() {
+fn the_last_line_names_the_first_certificate_to_expire() {
     let all = listing();
     assert_eq!(
         certs::summary(&all),
@@ -107,7 +107,7 @@ fn the_last_line_names_what_ends_first() {
 }
 
 #[test]
-fn what_a_host_says_cannot_move_the_cursor() {
+fn text_from_a_host_cannot_move_the_cursor() {
     let mut all = listing();
     let Ok(of) = &mut all.hosts[0].1 else { panic!() };
     of.certificates[0].subject = "evil\x1b[2J\nname".into();
@@ -116,7 +116,7 @@ fn what_a_host_says_cannot_move_the_cursor() {
 }
 
 #[test]
-fn every_end_of_a_rotation_says_what_is_trusted_and_what_is_left_to_do() {
+fn every_end_of_a_rotation_shows_the_trusted_cas_and_the_remaining_steps() {
     let path = std::path::Path::new(".hactl/lab/kubeconfig");
     let mut all = String::new();
     for what in Rotatable::ALL {

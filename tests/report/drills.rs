@@ -1,4 +1,4 @@
-//! Drills as `status` tells them: who held the last, what it showed, and what is wrong.
+//! Restore drills as `status` reports them: the host of the last drill, its result, and problems.
 
 use crate::world::*;
 use hactl::model::check::{Check, Outcome};
@@ -15,7 +15,7 @@ const HOUR: i64 = 3_600_000;
 const NOW: i64 = 1_000 * DAY;
 const PROOF: Proof = Proof { keys: 14_233, hash: 7, restored_ms: 6_040 };
 
-/// Three hosts with a bundle each and an identity of their own for a hundred days.
+/// Three hosts, each with a snapshot and with its own identity for a hundred days.
 fn world(drill: Option<Period>) -> (Desired, Facts) {
     let mut desired = desired(3);
     desired.snapshots.drill = drill;
@@ -54,11 +54,11 @@ fn held(facts: &mut Facts, host: &str, ago_ms: i64, showed: Showed) {
 }
 
 fn found(desired: &Desired, facts: &Facts) -> Check {
-    let checks = hactl::observe::checks(desired, facts, &HashCheck::Unknown("nobody asked".to_owned()));
-    checks.into_iter().find(|check| check.name == BUNDLES).expect("a cluster speaks")
+    let checks = hactl::observe::checks(desired, facts, &HashCheck::Unknown("no member was asked".to_owned()));
+    checks.into_iter().find(|check| check.name == BUNDLES).expect("the cluster answers")
 }
 
-fn told(check: &Check) -> String {
+fn shown(check: &Check) -> String {
     let host = check.host.as_ref().map_or("-", |host| host.as_str());
     format!("{:?} {host}: {}\n  {}\n", check.outcome, check.detail, check.hint.as_deref().unwrap_or("-"))
 }
@@ -68,12 +68,12 @@ fn failed(what: &str, damaged: bool) -> Showed {
 }
 
 #[test]
-fn who_held_the_last_drills_and_what_they_showed_stands_in_the_check_of_bundles() {
+fn the_check_of_snapshots_shows_the_hosts_and_results_of_the_last_drills() {
     let mut all = Vec::new();
     let mut say = |drill, set: &dyn Fn(&mut Facts)| {
         let (desired, mut facts) = world(drill);
         set(&mut facts);
-        all.push(told(&found(&desired, &facts)));
+        all.push(shown(&found(&desired, &facts)));
     };
     let by_owners = |facts: &mut Facts| of(facts, "cp1").drill = Some(Drill { at_ms: NOW - 40 * DAY, proof: PROOF });
     let damage =
@@ -112,7 +112,7 @@ fn who_held_the_last_drills_and_what_they_showed_stands_in_the_check_of_bundles(
 }
 
 #[test]
-fn a_host_owes_a_drill_for_two_periods_before_it_is_told_and_none_where_nobody_asks() {
+fn a_missing_drill_is_reported_after_two_periods_and_only_if_drills_are_configured() {
     for (period, days) in [(Period::Daily, 2), (Period::Weekly, 14)] {
         for (ago, outcome) in [(days * DAY - HOUR, Outcome::Pass), (days * DAY + HOUR, Outcome::Fail)] {
             let (desired, mut facts) = world(Some(period));
@@ -123,21 +123,21 @@ fn a_host_owes_a_drill_for_two_periods_before_it_is_told_and_none_where_nobody_a
         }
     }
     let (desired, mut facts) = world(None);
-    held(&mut facts, "cp1", 90 * DAY, failed("of then", true));
+    held(&mut facts, "cp1", 90 * DAY, failed("damaged", true));
     assert_eq!(found(&desired, &facts).outcome, Outcome::Pass);
 }
 
 #[test]
-fn a_drill_of_the_future_says_nothing() {
+fn a_drill_with_a_future_timestamp_proves_nothing() {
     let (desired, mut facts) = world(Some(Period::Daily));
     for host in ["cp1", "cp2", "cp3"] {
         held(&mut facts, host, -30 * DAY, Showed::Restored(PROOF));
     }
-    assert_eq!(found(&desired, &facts).outcome, Outcome::Fail, "its clock was wrong then");
+    assert_eq!(found(&desired, &facts).outcome, Outcome::Fail, "its clock was wrong at that time");
 }
 
 #[test]
-fn programs_are_told_with_whose_identity_a_drill_was_held() {
+fn the_json_output_says_with_whose_identity_a_drill_was_held() {
     let (desired, mut facts) = world(Some(Period::Weekly));
     of(&mut facts, "cp1").drill = Some(Drill { at_ms: NOW - DAY, proof: PROOF });
     held(&mut facts, "cp1", HOUR, Showed::Restored(PROOF));

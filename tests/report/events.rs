@@ -1,4 +1,4 @@
-//! The readers, fed with a run made by hand.
+//! The readers, with a handmade run as input.
 
 use crate::world::*;
 use hactl::model::check::{Check, Outcome};
@@ -71,30 +71,30 @@ fn run(plan: &Plan) -> Vec<(Duration, Event)> {
 #[test]
 fn a_log_gets_a_line_per_finished_group_and_not_one_per_step() {
     let plan = fresh();
-    let mut teller = Reporter::new(PLAIN, true);
+    let mut reporter = Reporter::new(PLAIN, true);
     let mut text = String::new();
     for (at, event) in run(&plan) {
         if matches!(event, Event::Planned { .. }) {
-            // Has golden files of its own.
-            teller.on(at, &event);
+            // It has its own golden files.
+            reporter.on(at, &event);
             continue;
         }
-        text.push_str(&teller.on(at, &event));
+        text.push_str(&reporter.on(at, &event));
     }
-    text.push_str(&teller.flush(Duration::from_secs(9)));
+    text.push_str(&reporter.flush(Duration::from_secs(9)));
     assert!(text.lines().count() < plan.steps.len() / 2, "{} lines", text.lines().count());
     assert_data_eq!(text, file!["lines.txt"]);
 }
 
 #[test]
-fn many_hosts_make_the_log_no_longer_than_their_stages() {
+fn many_hosts_do_not_make_the_log_longer_than_its_stages() {
     let plan = fresh_hosts(60);
-    let mut teller = Reporter::new(PLAIN, true);
+    let mut reporter = Reporter::new(PLAIN, true);
     let mut text = String::new();
     for (at, event) in run(&plan) {
-        let told = teller.on(at, &event);
+        let lines = reporter.on(at, &event);
         if !matches!(event, Event::Planned { .. }) {
-            text.push_str(&told);
+            text.push_str(&lines);
         }
     }
     assert!(text.lines().count() < 30, "{text}");
@@ -113,10 +113,10 @@ fn the_next_steps_can_be_pasted_into_a_shell() {
 #[test]
 fn with_v_every_step_has_its_line() {
     let plan = fresh();
-    let mut teller = Reporter::new(Style { verbosity: 1, ..PLAIN }, true);
+    let mut reporter = Reporter::new(Style { verbosity: 1, ..PLAIN }, true);
     let mut lines = 0;
     for (at, event) in run(&plan) {
-        let text = teller.on(at, &event);
+        let text = reporter.on(at, &event);
         if matches!(event, Event::Done { .. }) {
             assert_eq!(text.lines().count(), 1, "{text}");
             lines += 1;
@@ -137,19 +137,19 @@ fn failed(plan: &Plan, step: usize) -> Event {
 }
 
 #[test]
-fn a_failure_is_told_in_full_with_the_last_twenty_lines_and_what_was_under_way() {
+fn a_failure_is_shown_in_full_with_the_last_twenty_lines_and_the_running_steps() {
     let plan = fresh();
-    let mut teller = Reporter::new(PLAIN, true);
-    teller.on(Duration::ZERO, &Event::Planned { plan: Box::new(plan.clone()) });
+    let mut reporter = Reporter::new(PLAIN, true);
+    reporter.on(Duration::ZERO, &Event::Planned { plan: Box::new(plan.clone()) });
     let mut text = String::new();
     for (ms, event) in
         [(100, started(&plan, 0)), (200, done(&plan, 0, 100)), (200, started(&plan, 2)), (4_200, failed(&plan, 2))]
     {
-        text.push_str(&teller.on(Duration::from_millis(ms), &event));
+        text.push_str(&reporter.on(Duration::from_millis(ms), &event));
     }
-    text.push_str(&teller.flush(Duration::from_secs(5)));
+    text.push_str(&reporter.flush(Duration::from_secs(5)));
     assert!(!text.contains("line 10 ") && text.contains("line 11 ") && text.contains("line 30 "));
-    assert!(!text.contains('\u{1b}'), "a host's colours are not ours");
+    assert!(!text.contains('\u{1b}'), "colours of a host are removed");
     assert_data_eq!(text, file!["failed.txt"]);
 }
 
@@ -184,7 +184,7 @@ fn progress_in_json_is_a_gauge_and_not_a_flood() {
     }
     let text = paper.text();
     assert!(text.lines().count() < 100, "{} lines", text.lines().count());
-    assert!(text.lines().last().unwrap().contains(r#""done":10000"#), "the end is always told");
+    assert!(text.lines().last().unwrap().contains(r#""done":10000"#), "the end is always reported");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn verdicts_on_failures_go_to_standard_error_and_good_ones_do_not() {
 }
 
 #[test]
-fn the_run_log_is_for_its_owner_alone_and_holds_every_event() {
+fn only_its_owner_can_read_the_run_log_which_holds_every_event() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.jsonl");
@@ -221,7 +221,7 @@ fn the_run_log_is_for_its_owner_alone_and_holds_every_event() {
 }
 
 #[test]
-fn bars_leave_nothing_behind_but_what_is_worth_keeping() {
+fn bars_leave_only_the_lines_that_matter() {
     let plan = fresh();
     let paper = Paper::default();
     let reader = BarReader::new(Box::new(paper.clone()), Box::new(|| Some((80, 24))), PLAIN);
@@ -238,7 +238,7 @@ fn bars_leave_nothing_behind_but_what_is_worth_keeping() {
     assert!(shown.trim_end().ends_with("✓ lab is up"), "{shown}");
 }
 
-/// A terminal of the simplest kind: lines, a cursor, and the few sequences that bars use.
+/// A minimal terminal: lines, a cursor, and the few sequences that bars use.
 struct Screen;
 impl Screen {
     fn of(written: &str) -> Vec<String> {

@@ -1,4 +1,5 @@
-//! Text of hosts that would move the cursor, turn the writing, hide or speak for hactl: it goes out of every reader without that.
+//! Text from hosts that would move the cursor, reverse the text direction, hide text or imitate hactl: no reader passes
+//! it on unescaped.
 
 use crate::world::*;
 use hactl::model::certificate::{Listing, OfHost};
@@ -14,11 +15,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 const COLOURED: Style = Style { colour: true, unicode: true, width: 80, verbosity: 2 };
-/// An escape sequence, one in C1, a title, a bell, a return, turned and isolated writing, no width, a line separator, a tag.
+/// An escape sequence, one in C1, a title, a bell, a carriage return, reversed and isolated text, zero width, a line
+/// separator, a tag.
 const POISON: &str =
     "go\x1b[2J\x1b[8m on\u{9b}2J\u{90}q\x1b]0;t\x07\r\u{202e}\u{2066}\u{200b}\u{feff}\u{2028}\u{e0041}\x7f?";
 
-/// What is left of a text without line feeds, hactl's own looks, and, in live lines, its own movements of the cursor.
+/// Asserts that nothing but line feeds, hactl's own styles and, in live lines, its own cursor movements is special.
 fn harmless(text: &str) {
     let mut left = text.to_owned();
     for own in [
@@ -40,7 +42,7 @@ fn harmless(text: &str) {
     }
     let bad: String = left.chars().filter(|c| unseen(*c) && *c != '\n').collect();
     assert!(bad.is_empty(), "{bad:?} in {left:?}");
-    assert!(left.contains("go"), "the words themselves are told: {left:?}");
+    assert!(left.contains("go"), "the words themselves are shown: {left:?}");
 }
 
 fn poison() -> String {
@@ -68,7 +70,7 @@ fn check() -> Check {
     }
 }
 
-fn silence() -> Unreachable {
+fn unreachable_host() -> Unreachable {
     Unreachable { why: poison(), hint: Some(poison()) }
 }
 
@@ -96,7 +98,7 @@ fn events() -> Vec<Event> {
 }
 
 #[test]
-fn no_reader_passes_on_what_a_terminal_would_act_on() {
+fn no_reader_passes_on_terminal_sequences() {
     let (out, err, live, lines) = (Paper::default(), Paper::default(), Paper::default(), Paper::default());
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("run.log");
@@ -122,12 +124,12 @@ fn no_reader_passes_on_what_a_terminal_would_act_on() {
         for line in text.lines() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
         }
-        assert!(text.contains("\\u009b") && text.contains("\\u202e"), "escaped, and still there for programs: {text}");
+        assert!(text.contains("\\u009b") && text.contains("\\u202e"), "programs get them escaped: {text}");
     }
 }
 
 #[test]
-fn pages_and_objects_are_harmless_whatever_field_is_poisoned() {
+fn pages_and_objects_are_harmless_with_any_field_poisoned() {
     let desired = desired(3);
     let target = target(&desired);
     let mut facts = healthy(&desired, &target);
@@ -136,10 +138,10 @@ fn pages_and_objects_are_harmless_whatever_field_is_poisoned() {
         poisoned(&mut value);
         *said = Ok(serde_json::from_value(value).unwrap());
     }
-    facts.hosts.insert(name("cp3"), Err(silence()));
+    facts.hosts.insert(name("cp3"), Err(unreachable_host()));
     let (plan, check) = (poisoned_plan(), check());
     let refusal = Refusal::Locked { host: name("cp1"), holder: poison(), since: poison() };
-    let rows = Listing { hosts: vec![(name("cp1"), Err(silence()))], own: OfHost::default() };
+    let rows = Listing { hosts: vec![(name("cp1"), Err(unreachable_host()))], own: OfHost::default() };
     let pages = [
         plan_text(&plan, &COLOURED),
         status_text(&desired, &facts, std::slice::from_ref(&check), &COLOURED),
@@ -156,7 +158,7 @@ fn pages_and_objects_are_harmless_whatever_field_is_poisoned() {
     }
 }
 
-/// Every text is poison where what it stands for takes any text.
+/// Replaces every free text with poison.
 fn poisoned(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -173,7 +175,7 @@ fn poisoned(value: &mut serde_json::Value) {
     }
 }
 
-/// What hosts say of themselves in words of their own.
+/// Fields in which hosts write free text.
 const FREE: [&str; 16] = [
     "kernel",
     "os",

@@ -1,4 +1,4 @@
-//! Plans as text, made by the planner from hand-made worlds.
+//! Plans as text, made by the planner from handmade worlds.
 
 use crate::world::*;
 use hactl::model::difference::{Difference, Shown};
@@ -12,7 +12,7 @@ use snapbox::{assert_data_eq, file};
 const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
 
 #[test]
-fn three_fresh_hosts_are_planned_in_a_page_and_not_in_three_hundred_lines() {
+fn the_plan_for_three_fresh_hosts_fits_on_a_page() {
     let desired = desired(3);
     let target = target(&desired);
     let facts = facts(vec![Ok(bare()), Ok(bare()), Ok(bare())], Etcd::Uninitialized, false);
@@ -35,7 +35,7 @@ fn a_converged_cluster_says_that_there_is_nothing_to_do() {
 }
 
 #[test]
-fn a_wiped_host_is_taken_out_and_comes_back_with_the_quorum_after_each_change() {
+fn a_wiped_host_is_removed_and_joins_again_with_the_quorum_shown_after_each_change() {
     let desired = desired(3);
     let target = target(&desired);
     let facts = facts(
@@ -61,7 +61,7 @@ fn a_new_etcd_setting_restarts_the_members_one_host_at_a_time() {
 }
 
 #[test]
-fn of_five_members_a_dead_one_is_named_and_nothing_is_guessed_about_it() {
+fn a_dead_member_of_five_is_named_and_nothing_is_guessed_about_it() {
     let desired = desired(5);
     let target = target(&desired);
     let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
@@ -72,7 +72,7 @@ fn of_five_members_a_dead_one_is_named_and_nothing_is_guessed_about_it() {
 }
 
 #[test]
-fn of_five_members_an_emptied_one_is_replaced_while_four_carry_on() {
+fn an_empty_member_of_five_is_replaced_while_four_keep_quorum() {
     let desired = desired(5);
     let target = target(&desired);
     let mut hosts: Vec<_> = (1..=5).map(|n| Ok(converged(&desired, &target, n))).collect();
@@ -84,7 +84,7 @@ fn of_five_members_an_emptied_one_is_replaced_while_four_carry_on() {
 }
 
 #[test]
-fn without_quorum_the_refusal_is_calm_and_names_the_next_command() {
+fn the_refusal_without_quorum_names_the_next_command() {
     let desired = desired(3);
     let target = target(&desired);
     let evidence = vec![
@@ -101,7 +101,7 @@ fn without_quorum_the_refusal_is_calm_and_names_the_next_command() {
 }
 
 #[test]
-fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
+fn a_handmade_plan_shows_its_deletions_and_its_horizon() {
     let wipe = |host: &str, delete| Step {
         action: Action::Wipe { host: name(host), delete },
         why: "you asked for it".into(),
@@ -123,7 +123,7 @@ fn a_plan_made_by_hand_shows_what_it_takes_away_and_where_it_ends() {
 }
 
 #[test]
-fn a_refusal_about_silent_hosts_founds_nothing() {
+fn a_refusal_about_unreachable_hosts_bootstraps_nothing() {
     let desired = desired(3);
     let target = target(&desired);
     let facts = facts(vec![Ok(bare()), Ok(bare()), unreachable("connection refused")], Etcd::Uninitialized, false);
@@ -134,7 +134,7 @@ fn a_refusal_about_silent_hosts_founds_nothing() {
 }
 
 #[test]
-fn a_recovery_says_what_it_takes_what_it_loses_and_who_comes_later_before_anybody_agrees() {
+fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmation() {
     use hactl::model::recovery::{Loss, Origin, Proposal, Recovery, Source};
     let source = |host: &str, reach, revision, age_ms| Source {
         aside: None,

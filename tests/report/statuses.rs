@@ -24,7 +24,7 @@ fn good() -> Vec<Check> {
 }
 
 #[test]
-fn a_healthy_cluster_on_one_page() {
+fn a_healthy_cluster_fits_on_one_page() {
     let desired = desired(3);
     let target = target(&desired);
     let facts = healthy(&desired, &target);
@@ -34,7 +34,7 @@ fn a_healthy_cluster_on_one_page() {
 }
 
 #[test]
-fn without_quorum_the_page_shows_what_each_host_says() {
+fn the_page_without_quorum_shows_the_report_of_each_host() {
     let desired = desired(3);
     let target = target(&desired);
     let mut one = converged(&desired, &target, 1);
@@ -94,7 +94,7 @@ fn without_quorum_the_page_shows_what_each_host_says() {
 }
 
 #[test]
-fn an_orphan_member_a_learner_and_an_alarm_are_seen() {
+fn a_member_outside_the_inventory_a_learner_and_an_alarm_are_shown() {
     let desired = desired(3);
     let target = target(&desired);
     let mut facts = healthy(&desired, &target);
@@ -110,7 +110,7 @@ fn an_orphan_member_a_learner_and_an_alarm_are_seen() {
 }
 
 #[test]
-fn the_worst_check_decides_how_the_cluster_stands() {
+fn the_worst_check_decides_the_state_of_the_cluster() {
     let of = |outcomes: &[Outcome]| {
         Standing::of(&outcomes.iter().map(|o| check("x", None, *o, "", None)).collect::<Vec<_>>())
     };

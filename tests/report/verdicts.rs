@@ -1,4 +1,4 @@
-//! The table of verdicts: every failure has an exit code, a headline and a way on.
+//! The table of verdicts: every failure has an exit code, a headline and a next step.
 
 use crate::world::*;
 use hactl::model::desired::Role;
@@ -159,7 +159,7 @@ fn refusals() -> Vec<Refusal> {
 }
 
 #[test]
-fn every_refusal_says_what_and_what_next() {
+fn every_refusal_says_what_happened_and_what_to_do_next() {
     let all: Vec<String> = refusals()
         .iter()
         .map(|r| {
@@ -263,7 +263,7 @@ fn every_failure_has_the_exit_code_of_the_table() {
 }
 
 #[test]
-fn a_cause_that_the_headline_repeats_is_told_once() {
+fn a_cause_that_the_headline_repeats_is_shown_once() {
     let error = Chained("cannot open x: no such file", Some(Box::new(Chained("no such file", None))));
     let verdict = Verdict::of(&FailureKind::Other, Some(&error));
     assert_eq!(verdict.headline, "cannot open x: no such file");
@@ -280,7 +280,7 @@ fn the_verdict_for_programs_is_one_object() {
 }
 
 #[test]
-fn what_a_lock_holder_writes_cannot_draw_on_our_terminal() {
+fn text_from_a_lock_holder_cannot_control_the_terminal() {
     let refusal =
         Refusal::Locked { host: name("cp1"), holder: "x\u{1b}[2J\u{1b}]0;y\u{7}\nmallory".into(), since: "now".into() };
     let text = Verdict::from(&refusal).text(&NARROW);
@@ -291,7 +291,7 @@ fn what_a_lock_holder_writes_cannot_draw_on_our_terminal() {
 }
 
 #[test]
-fn a_refusal_after_work_was_done_does_not_claim_that_nothing_was_changed() {
+fn a_refusal_after_completed_steps_does_not_claim_that_nothing_was_changed() {
     for refusal in refusals() {
         let text = Verdict::from(&refusal).after_work().text(&NARROW);
         assert!(!text.to_lowercase().contains("nothing was changed.") && !text.contains(": nothing was"), "{text}");

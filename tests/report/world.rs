@@ -1,4 +1,4 @@
-//! A small world made by hand: three or five hosts, what they should hold, what they say.
+//! A small handmade world: three or five hosts, their targets and their facts.
 
 use hactl::model::desired::*;
 use hactl::model::facts::*;
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Something to write to and to look at afterwards.
+/// A writer whose text can be read afterwards.
 #[derive(Clone, Default)]
 pub struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -205,7 +205,7 @@ pub fn intent() -> Intent {
     }
 }
 
-/// For a cluster whose birth is in the journal.
+/// For a cluster whose bootstrap is in the journal.
 pub fn bootstrapped() -> Intent {
     Intent { bootstrapped: true, ..intent() }
 }
@@ -214,7 +214,7 @@ pub fn stamp() -> ClusterId {
     ClusterId { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0, host: None, machine: None }
 }
 
-/// A host as its operating system came: nothing of ours on it.
+/// A host with a fresh operating system and nothing of hactl.
 pub fn bare() -> HostFacts {
     HostFacts {
         os: "debian 12".into(),
@@ -226,7 +226,7 @@ pub fn bare() -> HostFacts {
     }
 }
 
-/// A host on which everything is as it should be.
+/// A host that matches its target.
 pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
     let wanted = &target.hosts[&name(&format!("cp{n}"))];
     let files = wanted.sets.values().flat_map(|s| &s.files).map(|f| {

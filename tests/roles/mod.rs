@@ -1,4 +1,4 @@
-//! Hosts that stay and whose roles become fewer: what belonged to the others goes, in order, and nothing else does.
+//! Hosts that stay and lose roles: everything that belonged to the lost roles is removed, in order, and nothing else.
 
 use crate::leaving::{follows, planned, position, refused};
 use crate::sim::{Broken, Ended, Script, World, make};
@@ -16,7 +16,7 @@ fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
 }
 
-/// A host gives up a role, as long as others have it, or gets one that it has not. Only of a cluster that was used.
+/// A host gives up a role that others have, or gets one that it does not have. Only in a cluster that was used.
 pub fn reassign(world: &mut World, host: u8, role: u8) {
     if !world.acknowledged() {
         return;
@@ -39,7 +39,7 @@ pub fn reassign(world: &mut World, host: u8, role: u8) {
     world.reassign(&host.name, &roles);
 }
 
-/// Whether nothing is on a host of a role that it has not, judged from the world.
+/// Checks, from the world itself, that a host has nothing of roles that it does not have.
 pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
     let found = world.host(&host.name);
     if !found.answers() || found.stamp.is_none() {
@@ -47,14 +47,15 @@ pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
     }
     let target = world.host_target(&host.name);
     let wanted = |unit: &str| target.sets.values().any(|s| s.unit.as_ref().is_some_and(|u| u.as_str() == unit));
-    // A run that is cut off between the stop of such a timer and its last link leaves the link, which starts nothing without the file.
+    // A run interrupted between stopping such a timer and removing its last link leaves the link, which starts nothing
+    // without the file.
     let on_demand = [make::RENEWS, make::DRILLS];
     if let Some((unit, _)) = found
         .units
         .iter()
         .find(|(unit, u)| (u.running || u.enabled) && !wanted(unit.as_str()) && !on_demand.contains(&unit.as_str()))
     {
-        return Err(format!("{unit} is on on {}", host.name));
+        return Err(format!("{unit} runs on {}", host.name));
     }
     if let Some(set) = FileSet::FORMER.into_iter().find(|set| world.stale_files(&host.name, *set) > 0) {
         return Err(format!("{} has something of {set}", host.name));
@@ -87,7 +88,7 @@ fn in_order(plan: &Plan, steps: &[usize]) {
 }
 
 #[test]
-fn the_address_leaves_a_balancer_before_the_others_stop_counting_on_it_and_its_haproxy_goes_last() {
+fn the_address_leaves_a_balancer_before_the_others_forget_it_and_its_haproxy_stops_last() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&cp(1), &[Role::ControlPlane, Role::Etcd]);
     let plan = planned(&mut world);
@@ -104,14 +105,14 @@ fn the_address_leaves_a_balancer_before_the_others_stop_counting_on_it_and_its_h
 }
 
 #[test]
-fn a_control_plane_goes_once_its_kubelet_asks_the_endpoint_and_its_keys_go_last() {
+fn a_control_plane_stops_once_its_kubelet_uses_the_endpoint_and_its_keys_are_removed_last() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&cp(2), &[Role::Worker, Role::Etcd, Role::LoadBalancer]);
     let plan = planned(&mut world);
     let ended = position(&plan, |a| a == &Action::EndPods { host: cp(2) });
     assert_eq!(plan.steps[ended].precondition, Precondition::Tolerates { down: cp(2) });
     for n in [1, 2, 3] {
-        // Nobody is sent to an API server that is about to stop.
+        // Balancers no longer use an API server that is about to stop.
         in_order(&plan, &[removes(&plan, &cp(n), FileSet::LoadBalancer), ended]);
     }
     let balancer = stops(&plan, &cp(2), "hactl-etcd-balancer.service");
@@ -121,7 +122,7 @@ fn a_control_plane_goes_once_its_kubelet_asks_the_endpoint_and_its_keys_go_last(
 }
 
 #[test]
-fn the_leader_hands_over_before_its_vote_goes_and_its_data_is_moved_aside() {
+fn the_leader_moves_leadership_before_its_member_is_removed_and_its_data_archived() {
     let mut world = converged(Shape::Stacked(5));
     world.lead(&cp(1), &make::control_host(1).peer_url()).expect("a voter can lead");
     world.reassign(&cp(1), &[Role::ControlPlane, Role::LoadBalancer]);
@@ -138,7 +139,7 @@ fn the_leader_hands_over_before_its_vote_goes_and_its_data_is_moved_aside() {
 }
 
 #[test]
-fn a_worker_that_becomes_a_spare_is_drained_and_its_node_goes_once_its_kubelet_is_off() {
+fn a_worker_that_becomes_a_spare_is_drained_and_its_node_is_deleted_once_its_kubelet_is_off() {
     let mut world = converged(Shape::Stacked(3));
     let worker = make::worker(1).name;
     world.reassign(&worker, &[Role::Spare]);
@@ -180,7 +181,7 @@ fn a_role_goes_to_another_host_before_this_one_gives_it_up() {
     assert_eq!(whole(&world), Ok(()));
 }
 
-/// Every way in which a host of a converged cluster may have fewer roles than before.
+/// All cases in which a host of a converged cluster gets fewer roles.
 fn fewer() -> Vec<(Shape, HostName, Vec<Role>)> {
     use Role::{ControlPlane, Etcd, LoadBalancer, Spare, Worker};
     let stacked = [
@@ -207,13 +208,13 @@ fn a_run_killed_after_any_effect_of_giving_up_roles_is_finished_by_the_next_one(
             let mut world = converged(shape);
             world.reassign(&host, &roles);
             let script = Script { order: 7, crash_after: Some(crash), ..Script::default() };
-            let told = || format!("{host} as {roles:?}, crash after {crash}");
-            let end = world.round(&script).unwrap_or_else(|b| panic!("{}: {b:?}", told()));
-            assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "{}", told());
-            assert_eq!(whole(&world), Ok(()), "{}", told());
-            assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "{}", told());
+            let case = || format!("{host} as {roles:?}, crash after {crash}");
+            let end = world.round(&script).unwrap_or_else(|b| panic!("{}: {b:?}", case()));
+            assert_eq!(world.converge(7, 5), Ok(Ended::Converged), "{}", case());
+            assert_eq!(whole(&world), Ok(()), "{}", case());
+            assert!(world.plan().expect("sound").0.expect("a plan").is_empty(), "{}", case());
             if end != Ended::Crashed {
-                assert!(crash > 3, "{}: it has more effects", told());
+                assert!(crash > 3, "{}: it has more effects", case());
                 break;
             }
         }
@@ -234,7 +235,7 @@ fn a_host_that_gets_its_roles_back_has_them_again() {
 }
 
 #[test]
-fn the_last_who_answers_gives_up_neither_the_api_nor_the_address() {
+fn the_last_reachable_host_gives_up_neither_the_api_nor_the_address() {
     for (role, rest) in [
         (Role::ControlPlane, [Role::Worker, Role::LoadBalancer]),
         (Role::LoadBalancer, [Role::ControlPlane, Role::Worker]),
@@ -243,8 +244,8 @@ fn the_last_who_answers_gives_up_neither_the_api_nor_the_address() {
         world.reassign(&cp(1), &[&rest[..], &[Role::Etcd]].concat());
         let mut facts = world.observe();
         for n in [2, 3] {
-            let silence = Unreachable { why: "no route".to_owned(), hint: None };
-            facts.hosts.insert(cp(n), Err(silence));
+            let unreachable = Unreachable { why: "no route".to_owned(), hint: None };
+            facts.hosts.insert(cp(n), Err(unreachable));
         }
         let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
         assert_eq!(answer.unwrap_err(), Refusal::LastOfRole { host: cp(1), role, others: 2, answer: 0 });
@@ -252,7 +253,7 @@ fn the_last_who_answers_gives_up_neither_the_api_nor_the_address() {
 }
 
 #[test]
-fn a_vote_is_not_given_up_when_the_others_could_not_carry_the_cluster() {
+fn a_vote_is_not_given_up_when_the_others_would_have_no_quorum() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(2));
     world.reassign(&cp(3), &[Role::ControlPlane, Role::LoadBalancer]);
@@ -260,7 +261,7 @@ fn a_vote_is_not_given_up_when_the_others_could_not_carry_the_cluster() {
 }
 
 #[test]
-fn a_silent_host_that_was_a_balancer_is_counted_on_until_it_answers() {
+fn an_unreachable_former_balancer_counts_as_a_balancer_until_it_answers() {
     let mut world = converged(Shape::Stacked(3));
     world.host_mut(&cp(3)).cut = true;
     world.reassign(&cp(3), &[Role::ControlPlane, Role::Etcd]);
@@ -274,7 +275,7 @@ fn a_silent_host_that_was_a_balancer_is_counted_on_until_it_answers() {
 }
 
 #[test]
-fn a_silent_member_that_is_to_be_none_leaves_by_name_alone() {
+fn an_unreachable_former_member_is_removed_only_by_name() {
     let mut world = converged(Shape::Stacked(5));
     world.power_off(&cp(3));
     world.reassign(&cp(3), &[Role::ControlPlane, Role::LoadBalancer]);
@@ -286,7 +287,7 @@ fn a_silent_member_that_is_to_be_none_leaves_by_name_alone() {
 }
 
 #[test]
-fn with_a_limit_no_host_gives_up_a_role() {
+fn no_host_gives_up_a_role_in_a_limited_run() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&cp(3), &[Role::Worker]);
     for limit in [1, 3] {
@@ -303,7 +304,7 @@ fn with_a_limit_no_host_gives_up_a_role() {
 }
 
 #[test]
-fn a_host_of_no_cluster_keeps_what_lies_where_our_files_would() {
+fn a_host_outside_the_cluster_keeps_its_files_at_hactls_paths() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&make::worker(1).name, &[Role::Spare]);
     world.host_mut(&make::worker(1).name).stamp = None;
@@ -312,7 +313,7 @@ fn a_host_of_no_cluster_keeps_what_lies_where_our_files_would() {
 }
 
 #[test]
-fn two_who_do_not_know_of_one_another_never_share_the_address() {
+fn two_balancers_that_do_not_know_each_other_never_share_the_address() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&cp(1), &[Role::ControlPlane, Role::Etcd]);
     let path = "/etc/keepalived/keepalived.conf".to_owned();

@@ -1,4 +1,5 @@
-//! Disks that no member may vote by: one that went back in time, one that is another host's, one whose member cannot catch up.
+//! Disks with which no member may vote: a disk that was rolled back, the disk of another host, and the disk of a member
+//! that cannot catch up.
 
 use crate::sim::{World, make};
 use crate::{Shape, converged};
@@ -34,7 +35,7 @@ fn etcd(facts: &mut Facts, n: u8) -> &mut EtcdFact {
 }
 
 fn disk(facts: &mut Facts, n: u8) -> &mut DiskFact {
-    etcd(facts, n).disk.as_mut().expect("a member that does not speak is read from its files")
+    etcd(facts, n).disk.as_mut().expect("a member that does not answer is read from its files")
 }
 
 fn views(facts: &mut Facts) -> Vec<&mut EtcdView> {
@@ -46,13 +47,13 @@ fn up(world: &World, facts: &Facts) -> Result<Plan, Refusal> {
     hactl::plan::up(&world.desired, &world.target, facts, &world.intent)
 }
 
-fn told(world: &World, facts: &Facts) -> Vec<Check> {
+fn disk_checks(world: &World, facts: &Facts) -> Vec<Check> {
     let all = checks(&world.desired, facts, &HashCheck::Unknown(String::new()));
     all.into_iter().filter(|check| check.name == "etcd disks").collect()
 }
 
-/// The member is taken out, its data goes aside, and it joins as a learner: nothing is started from what lies there.
-fn takes_in_again(world: &World, plan: &Plan, n: u8) {
+/// The member is removed, its data is archived, and it joins as a learner; nothing starts from its old data.
+fn joins_again(world: &World, plan: &Plan, n: u8) {
     let has = |action: &Action| plan.steps.iter().position(|s| &s.action == action);
     let peer = world.peer(&cp(n));
     let removed = has(&Action::RemoveMember { peer: peer.clone() });
@@ -65,7 +66,8 @@ fn takes_in_again(world: &World, plan: &Plan, n: u8) {
     assert!(!plan.steps.iter().any(|s| from_its_data(&s.action)), "{plan:?}");
 }
 
-/// Three members of which cp2 lies still with a disk that ends at entry 9; the others have gone on, and cp1 remembers how far it was.
+/// Three members: cp2 is stopped with a disk that ends at entry 9, the others went on, and cp1 has recorded the
+/// position of cp2.
 fn back(remembered: u64) -> (World, Facts) {
     let mut world = converged(Shape::Stacked(3));
     stopped(&mut world, 2);
@@ -80,35 +82,35 @@ fn back(remembered: u64) -> (World, Facts) {
 }
 
 #[test]
-fn a_member_whose_disk_went_back_in_time_is_taken_in_again_and_one_that_was_merely_off_is_started() {
+fn a_member_with_a_rolled_back_disk_joins_again_and_one_that_was_merely_off_is_started() {
     let (world, facts) = back(25);
     let plan = up(&world, &facts).expect("a plan");
-    takes_in_again(&world, &plan, 2);
+    joins_again(&world, &plan, 2);
     let why = &plan.steps.iter().find(|s| matches!(s.action, Action::RemoveMember { .. })).expect("removed").why;
     assert_eq!(
         why,
         "the disk of cp2 was rolled back: its member had reached raft term 2, index 25 (recorded by cp1), but its data ends at raft term 2, index 9"
     );
-    let check = told(&world, &facts);
+    let check = disk_checks(&world, &facts);
     assert!(check.len() == 1 && check[0].outcome == Outcome::Fail && check[0].detail == *why, "{check:?}");
-    // Nobody saw it further, or who says so tells of what nobody has come to.
+    // No host recorded a later position, or the recorded one is beyond every member.
     for remembered in [0, 9, 41] {
         let (world, facts) = back(remembered);
         let plan = up(&world, &facts).expect("a plan");
         let starts = |a: &Action| matches!(a, Action::StartMember { state: InitialClusterState::Restart, .. });
         assert!(plan.steps.iter().any(|s| starts(&s.action)) && !plan.changes_members(), "{remembered}: {plan:?}");
-        assert_eq!(told(&world, &facts), []);
+        assert_eq!(disk_checks(&world, &facts), []);
     }
-    // What only the journal knows counts as well; what a host tells that is no etcd host does not.
+    // A position that is only in the journal counts as well.
     let (world, mut facts) = back(25);
     facts.noted = std::mem::take(&mut etcd(&mut facts, 1).positions);
-    assert!(told(&world, &facts)[0].detail.contains("recorded by hactl's journal"));
+    assert!(disk_checks(&world, &facts)[0].detail.contains("recorded by hactl's journal"));
 }
 
 #[test]
-fn without_a_quorum_it_is_not_woken_and_both_ways_on_are_told() {
+fn a_rolled_back_member_is_not_started_without_a_quorum_and_both_remedies_are_shown() {
     let (world, mut facts) = back(25);
-    // Only cp1 answers beside it: the one that has all is off.
+    // Besides it only cp1 answers: the member with all entries is off.
     let view = etcd(&mut facts, 1).view.take();
     let found = disk(&mut facts, 2).clone();
     let first = view.as_ref().map_or(0, |view| view.member);
@@ -117,38 +119,38 @@ fn without_a_quorum_it_is_not_woken_and_both_ways_on_are_told() {
     facts.etcd = classified(&world, &mut facts);
     assert!(matches!(facts.etcd, Etcd::NoQuorum(_)));
     let Err(Refusal::NoQuorum { evidence }) = up(&world, &facts) else { panic!("{:?}", up(&world, &facts)) };
-    let of = evidence.iter().find(|e| e.host == cp(2)).expect("every host is told of");
+    let of = evidence.iter().find(|e| e.host == cp(2)).expect("every host is listed");
     assert!(of.what.contains("was rolled back") && of.what.contains("not started"), "{of:?}");
-    let hint = told(&world, &facts)[0].hint.clone().unwrap_or_default();
+    let hint = disk_checks(&world, &facts)[0].hint.clone().unwrap_or_default();
     assert!(hint.contains("bring the other hosts back") && hint.contains("hactl recover"), "{hint}");
-    // It does not count as one of two that have all: what is missing may be on cp3 alone.
+    // It does not count as one of two complete members: cp3 alone may have the missing entries.
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest::default());
     assert!(!matches!(asked, Err(Refusal::NotLost { .. })), "{asked:?}");
     etcd(&mut facts, 1).positions.clear();
-    assert!(up(&world, &facts).is_ok_and(|plan| !plan.is_empty()), "nobody knows, so that it may be started");
+    assert!(up(&world, &facts).is_ok_and(|plan| !plan.is_empty()), "without a recorded position it may be started");
 }
 
 #[test]
-fn a_copy_of_another_members_disk_goes_aside_whether_it_runs_or_not() {
+fn a_copy_of_another_members_disk_is_archived_whether_it_runs_or_not() {
     let (world, mut facts) = back(0);
     let first = etcd(&mut facts, 1).view.clone().expect("it answers").member;
     disk(&mut facts, 2).member = first;
     let plan = up(&world, &facts).expect("a plan");
-    takes_in_again(&world, &plan, 2);
-    assert_eq!(told(&world, &facts)[0].detail, "the disk of cp2 holds the etcd data of cp1's member");
+    joins_again(&world, &plan, 2);
+    assert_eq!(disk_checks(&world, &facts)[0].detail, "the disk of cp2 holds the etcd data of cp1's member");
 
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     etcd(&mut facts, 2).view.as_mut().expect("it answers").member = first;
     facts.etcd = classified(&world, &mut facts);
     let Etcd::HasQuorum(members) = &facts.etcd else { panic!() };
-    assert_eq!(members.healthy(), 2, "nobody finds the member of cp2 where the list has it");
+    assert_eq!(members.healthy(), 2, "the member of cp2 is not at its listed address");
     let plan = up(&world, &facts).expect("a plan");
-    takes_in_again(&world, &plan, 2);
+    joins_again(&world, &plan, 2);
 }
 
 #[test]
-fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
+fn swapped_volumes_are_reported_with_and_without_a_quorum() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let ids = [2, 3].map(|n| etcd(&mut facts, n).view.as_ref().expect("it answers").member);
@@ -162,7 +164,7 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     let Etcd::HasQuorum(members) = &facts.etcd else { panic!() };
     assert_eq!((members.healthy(), members.spare()), (1, None), "with one more off there is no quorum");
 
-    // All are off but for their data.
+    // All members are stopped; only their data is there.
     for n in [1, 2, 3] {
         stopped(&mut world, n);
     }
@@ -170,14 +172,14 @@ fn swapped_volumes_are_named_as_what_they_are_with_and_without_a_quorum() {
     for (n, id) in [(2, ids[1]), (3, ids[0])] {
         disk(&mut facts, n).member = id;
     }
-    let details: Vec<String> = told(&world, &facts).into_iter().map(|check| check.detail).collect();
+    let details: Vec<String> = disk_checks(&world, &facts).into_iter().map(|check| check.detail).collect();
     assert!(details.len() == 2 && details[0] == words, "{details:?}");
     let asked = diagnose(&world.desired, &world.target, &facts, &world.intent, &RecoveryRequest::default());
     assert!(matches!(&asked, Err(Refusal::Preflight { problems }) if problems == &[words]), "{asked:?}");
 }
 
 #[test]
-fn a_member_that_cannot_catch_up_is_replaced_where_the_others_went_on_without_it() {
+fn a_member_that_cannot_catch_up_is_replaced_when_the_others_went_on_without_it() {
     let stuck = |applied: u64| {
         let (world, mut facts) = back(0);
         etcd(&mut facts, 2).stuck = Some("it hears its leader and has written nothing for 75 s".to_owned());
@@ -190,15 +192,15 @@ fn a_member_that_cannot_catch_up_is_replaced_where_the_others_went_on_without_it
     };
     let (world, facts) = stuck(40);
     let plan = up(&world, &facts).expect("a plan");
-    takes_in_again(&world, &plan, 2);
-    let words = told(&world, &facts)[0].detail.clone();
+    joins_again(&world, &plan, 2);
+    let words = disk_checks(&world, &facts)[0].detail.clone();
     assert!(words.starts_with("the member on cp2 runs but cannot catch up: it hears its leader"), "{words}");
     let (world, facts) = stuck(9);
     assert!(!up(&world, &facts).expect("a plan").changes_members(), "there is nothing that it lacks");
 }
 
 #[test]
-fn a_member_that_another_one_gave_its_name_to_tells_its_own_again() {
+fn a_member_with_a_wrong_name_in_the_list_is_restarted_to_publish_its_own() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     let peer = world.peer(&cp(1));

@@ -1,8 +1,8 @@
-//! Agents of simulated hosts: each operation of the protocol cut into the single effects between which a crash can fall. The real
-//! executor asks them as it asks real hosts.
+//! Agents of simulated hosts: each operation of the protocol is cut into single effects, and a crash can happen between
+//! any two of them. The real executor calls these agents as it calls real hosts.
 //!
-//! In: operations. Out: replies, from the world as it is then. Each call takes a while that the dice choose, in the virtual time of the test,
-//! so that steps which may run beside one another do so in any order.
+//! In: operations. Out: replies, from the world as it is then. The dice choose how much of the test's virtual time each
+//! call takes, so that steps that may run in parallel run in any order.
 
 use super::effect::Effect;
 use super::live::{Shared, halted};
@@ -24,9 +24,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two polls of a condition that does not hold yet.
+/// The interval between two polls of a condition that does not hold yet.
 const POLL: Duration = Duration::from_secs(2);
-/// What stands for the content of every snapshot.
+/// The content of every simulated snapshot.
 const SNAPSHOT: &[u8] = b"snapshot";
 
 /// The agent of one host.
@@ -122,7 +122,7 @@ impl SimAgent {
             }
             Op::ArchiveData(_) if self.serves() => Err(fault("its member serves")),
             Op::Halt { unless_serving: Some(_), .. } if self.serves() => Err(fault("its member serves")),
-            // Nothing of these is of this world.
+            // This world does not simulate these.
             Op::Unlock | Op::DeliverSnapshot { .. } | Op::Balance { .. } | Op::Sweep(_) | Op::Accept { .. } => {
                 if let Op::Accept { sets } = op {
                     self.live.lock().expect("no panic holds it").world.accept(&self.host, &sets);
@@ -146,7 +146,7 @@ impl SimAgent {
         self.host.clone()
     }
 
-    /// Makes these happen one after the other; a crash, or whatever else happens, may fall between two of them.
+    /// Makes these happen one after the other; a crash or another event may fall between two of them.
     async fn all(&self, effects: Vec<Effect>) -> Result<(), HostError> {
         for (at, effect) in effects.iter().enumerate() {
             if at > 0 {
@@ -272,12 +272,12 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
             Effect::Dense(name.clone()),
             Effect::UnitStarts(host, etcd),
         ],
-        Op::ArchiveData(_) => vec![Effect::UnitStops(name.clone(), etcd), Effect::DataAside(host)],
+        Op::ArchiveData(_) => vec![Effect::UnitStops(name.clone(), etcd), Effect::DataArchived(host)],
         Op::Halt { .. } => {
             vec![of(Effect::UnitStops, "kubelet.service"), of(Effect::UnitStops, "etcd.service"), Effect::PodsEnd(host)]
         }
-        Op::Restore(ask) => vec![Effect::DataAside(name.clone()), Effect::Restored(host, restored(*ask))],
-        Op::Seal { .. } => vec![Effect::Born(name.clone()), Effect::TokenSpent(host)],
+        Op::Restore(ask) => vec![Effect::DataArchived(name.clone()), Effect::Restored(host, restored(*ask))],
+        Op::Seal { .. } => vec![Effect::MarkedBootstrapped(name.clone()), Effect::TokenSpent(host)],
         Op::ChangeMembers { change, .. } => vec![match change {
             MemberChange::Remove(peer) => Effect::Members(Change::Remove(peer)),
             MemberChange::AddLearner(peer) => Effect::Members(Change::AddLearner(peer)),
@@ -293,7 +293,7 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
 fn starts(name: &HostName, start: MemberStart) -> Vec<Effect> {
     let etcd = make::unit("etcd.service");
     let boot = start.first.map(|first| match first.token {
-        Some(token) => FirstBoot::Genesis {
+        Some(token) => FirstBoot::New {
             token,
             initial_members: first
                 .members
@@ -301,7 +301,7 @@ fn starts(name: &HostName, start: MemberStart) -> Vec<Effect> {
                 .map(|(name, peer)| (name.parse().expect("a host's name"), peer))
                 .collect(),
         },
-        None => FirstBoot::Join { members: first.members },
+        None => FirstBoot::Existing { members: first.members },
     });
     let first = boot.is_some();
     let mut all: Vec<Effect> = boot.into_iter().map(|boot| Effect::FirstBoot(name.clone(), boot)).collect();
@@ -314,7 +314,7 @@ fn wiped(world: &World, name: &HostName, ask: &WipeAsk) -> Vec<Effect> {
     let stops =
         |unit: UnitName| [Effect::UnitStops(name.clone(), unit.clone()), Effect::UnitDisabled(name.clone(), unit)];
     if ask.stays {
-        // It is no Node any more.
+        // It is no longer a Node.
         let local = matches!(world.desired.endpoint.kind, EndpointKind::Local { .. });
         let units = ["haproxy.service", "kubelet.service", "containerd.service"].into_iter();
         let units = units.filter(|unit| local || *unit != "haproxy.service").map(make::unit);
@@ -322,12 +322,12 @@ fn wiped(world: &World, name: &HostName, ask: &WipeAsk) -> Vec<Effect> {
     }
     let units: Vec<_> = world.host(name).units.keys().cloned().collect();
     let mut all: Vec<Effect> = units.into_iter().map(|unit| Effect::UnitStops(name.clone(), unit)).collect();
-    all.push(if ask.delete { Effect::DataDeleted(name.clone()) } else { Effect::DataAside(name.clone()) });
+    all.push(if ask.delete { Effect::DataDeleted(name.clone()) } else { Effect::DataArchived(name.clone()) });
     all.push(Effect::Blank(name.clone()));
     all
 }
 
-/// What is seen when a condition holds; none: that a quorum answers.
+/// The effect of observing that a condition holds; `None` for a quorum that answers.
 fn waited(world: &World, host: &HostName, condition: &WaitCondition) -> Option<Effect> {
     match condition {
         WaitCondition::EtcdQuorum(_) => None,
@@ -341,7 +341,7 @@ fn waited(world: &World, host: &HostName, condition: &WaitCondition) -> Option<E
     }
 }
 
-/// The set that has a file on a host, by what it should hold.
+/// The set that a file belongs to, according to the target of the host.
 fn set_of(world: &World, host: &HostName, path: &str) -> Option<FileSet> {
     let target = world.host_target(host);
     let has = |set: &hactl::model::target::SetTarget| {
@@ -355,7 +355,7 @@ fn set_of(world: &World, host: &HostName, path: &str) -> Option<FileSet> {
 
 fn restored(ask: RestoreAsk) -> Recovery {
     let members = ask.members.into_iter().map(|(name, peer)| (name.parse().expect("a host's name"), peer)).collect();
-    // Which source it was is not the host's business.
+    // The host does not learn which source was chosen.
     let source = Origin::Bundle(String::new());
     Recovery { id: ask.token, source, reach: (0, 0), base: ask.base, members, undo: false }
 }

@@ -1,7 +1,7 @@
 //! The API server of a simulated host: as much of the Kubernetes API as the executor uses.
 //!
-//! In: requests of the real API client. Out: Nodes, Pods, objects and hactl's own record as they are in the world. What changes something is
-//! an effect like any other.
+//! In: requests of the real API client. Out: Nodes, Pods, objects and hactl's own record as they are in the world. A
+//! request that changes something is an effect like any other.
 
 use super::effect::Effect;
 use super::live::{Shared, halted};

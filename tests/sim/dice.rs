@@ -1,4 +1,5 @@
-//! Dice that fall the same way every time, for whatever must not depend on anything else (SplitMix64, Steele et al. 2014).
+//! Deterministic dice: the same seed gives the same numbers, independent of anything else (SplitMix64, Steele et al.
+//! 2014).
 
 /// A small deterministic generator.
 #[derive(Debug, Clone)]

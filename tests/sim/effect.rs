@@ -24,17 +24,17 @@ pub enum Effect {
     Bundled(HostName),
     UnitEnabled(HostName, UnitName),
     UnitDisabled(HostName, UnitName),
-    /// The kubelet stops a static pod that has no manifest any more; where there is no kubelet, hactl does.
+    /// The kubelet stops a static pod whose manifest was removed; without a kubelet, hactl stops it.
     PodEnds(HostName, String),
     FirstBoot(HostName, FirstBoot),
     MemberStarts(HostName, bool),
-    DataAside(HostName),
+    DataArchived(HostName),
     PodsEnd(HostName),
     SnapshotTaken(HostName, String, Option<String>),
     Restored(HostName, Recovery),
-    /// The journal of the administrator learns that the cluster was born: the record after the effect.
-    BirthRecorded,
-    Born(HostName),
+    /// The administrator's journal records that the cluster was bootstrapped, after the fact.
+    BootstrapRecorded,
+    MarkedBootstrapped(HostName),
     TokenSpent(HostName),
     Members(Change),
     Dense(HostName),
@@ -72,18 +72,18 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::PodEnds(h, _)
         | Effect::FirstBoot(h, _)
         | Effect::MemberStarts(h, _)
-        | Effect::DataAside(h)
+        | Effect::DataArchived(h)
         | Effect::PodsEnd(h)
         | Effect::SnapshotTaken(h, _, _)
         | Effect::Restored(h, _)
-        | Effect::Born(h)
+        | Effect::MarkedBootstrapped(h)
         | Effect::TokenSpent(h)
         | Effect::Dense(h)
         | Effect::Leads(h, _)
         | Effect::ServingSeen(h)
         | Effect::DataDeleted(h)
         | Effect::Blank(h) => Some(h),
-        Effect::BirthRecorded
+        Effect::BootstrapRecorded
         | Effect::Members(_)
         | Effect::ApiSeen
         | Effect::EndpointSeen
@@ -147,7 +147,9 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(world.host(h).runs("etcd.service") && world.living().is_some(), || {
                 format!("no member answers on {h}")
             })?;
-            need(world.stale_files(h, FileSet::Snapshots) == 0, || format!("{h} does not know how to take a bundle"))?;
+            need(world.stale_files(h, FileSet::Snapshots) == 0, || {
+                format!("{h} does not know how to take a snapshot")
+            })?;
             let now = world.tick();
             world.host_mut(h).bundled_ms = Some(now);
             world.saved_ms = Some(now);
@@ -168,7 +170,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         }
         Effect::FirstBoot(h, boot) => first_boot(world, h, boot)?,
         Effect::MemberStarts(h, first) => member_starts(world, h, *first)?,
-        Effect::DataAside(h) => {
+        Effect::DataArchived(h) => {
             need(!world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
             let host = world.host_mut(h);
             let disk = host.without_data();
@@ -185,7 +187,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.snapshots.insert(id.clone(), disk);
         }
         Effect::Restored(h, recovery) => world.restore(h, recovery)?,
-        Effect::BirthRecorded => {
+        Effect::BootstrapRecorded => {
             world.intent.bootstrapped = true;
             world.intent.lived.extend(world.living());
             let living = world.living().map(|id| &world.clusters[&id]);
@@ -193,21 +195,21 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
                 world.intent.recovered = Some(base);
             }
         }
-        Effect::Born(h) => {
+        Effect::MarkedBootstrapped(h) => {
             let disk = world.host(h).disk.clone();
-            let Some(disk) = disk else { return failed(format!("there is no member on {h} to seal")) };
+            let Some(disk) = disk else { return failed(format!("there is no member on {h} to mark as bootstrapped")) };
             let bootstrapped = &world.host(h).bootstrapped;
             let ours = bootstrapped.as_ref().is_none_or(|b| *b == disk.cluster);
-            need(ours, || format!("the disk on {h} is sealed for another cluster"))?;
+            need(ours, || format!("the disk on {h} is marked as bootstrapped for another cluster"))?;
             world.host_mut(h).bootstrapped = Some(disk.cluster);
         }
         Effect::TokenSpent(h) => {
             let host = world.host_mut(h);
             host.token = None;
-            // The settings stay, but can only join from now on.
-            if let Some(FirstBoot::Genesis { initial_members, .. }) = &host.first_boot {
+            // The settings stay; from now on they only let the member join.
+            if let Some(FirstBoot::New { initial_members, .. }) = &host.first_boot {
                 let members = initial_members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect();
-                host.first_boot = Some(FirstBoot::Join { members });
+                host.first_boot = Some(FirstBoot::Existing { members });
             }
         }
         Effect::Dense(h) => {
@@ -237,7 +239,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::Object(key) => {
             let object = world.target.addons.iter().flat_map(|a| &a.objects).find(|o| &object_key(o) == key).cloned();
             let Some(object) = object else { return failed(format!("{key} is not an object of the target")) };
-            // On the record before it is there, so that nothing that hactl made is ever lost from sight.
+            // Recorded before it is created, so that hactl never loses track of an object.
             if !super::observe::is_recorded(world, key) {
                 return Err(Stop::Broken(super::law::Broken::NotRecorded { key: key.clone() }));
             }
@@ -264,7 +266,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         Effect::Cordoned(h, false) => drop(world.cordoned.remove(h)),
         Effect::NodeGone(h) => {
             need(world.any_api(), || "no API server answers".to_owned())?;
-            // A kubelet that lives would make it again.
+            // A running kubelet would create it again.
             let lives = world.hosts.get(h).is_some_and(|host| host.runs("kubelet.service"));
             need(!lives, || format!("the kubelet on {h} still reports"))?;
             world.unknown_nodes.remove(h);
@@ -276,7 +278,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Directories first, then every kernel setting that there is: one that this kernel has not got fails the whole.
+/// Directories first, then every kernel setting: one that this kernel does not have fails the whole operation.
 fn prepare(world: &mut World, host: &HostName) -> Result<(), Stop> {
     let target = world.host_target(host);
     let found = world.host_mut(host);
@@ -290,18 +292,18 @@ fn prepare(world: &mut World, host: &HostName) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What stands on the disk has the last word on how a member may be born.
+/// The content of the disk decides whether a member may bootstrap or join.
 fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<(), Stop> {
     prepared(world, host)?;
     let found = world.host(host);
     let token = match boot {
-        FirstBoot::Genesis { token, .. } => {
-            need(found.bootstrapped.is_none(), || format!("{host}: a sealed disk founds nothing"))?;
+        FirstBoot::New { token, .. } => {
+            need(found.bootstrapped.is_none(), || format!("{host}: its disk is marked as bootstrapped"))?;
             let ours = found.disk.is_none() || found.token.as_ref() == Some(token);
             need(ours, || format!("{host} holds data of another cluster"))?;
             Some(token.clone())
         }
-        FirstBoot::Join { .. } => {
+        FirstBoot::Existing { .. } => {
             let again = found.disk.is_none() || found.first_boot.as_ref() == Some(boot);
             need(again, || format!("{host} holds data of an earlier member"))?;
             None
@@ -312,10 +314,10 @@ fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<()
     Ok(())
 }
 
-/// What `down` removes, by the very request that a host gets. Parts, packages and kernel settings stay.
+/// Removes what `down` removes, from the same request that a host gets. Parts, packages and kernel settings stay.
 fn blank(world: &mut World, host: &HostName) {
     let entered = world.desired.entered().find(|h| &h.name == host);
-    let desired = entered.expect("only hosts that were entered are wiped").clone();
+    let desired = entered.expect("only entered hosts are wiped").clone();
     let ask = hactl::render::wipe(&world.desired, &desired, true);
     let below = |path: &str, folder: &String| {
         path.strip_prefix(folder.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'))
@@ -336,7 +338,7 @@ fn blank(world: &mut World, host: &HostName) {
 fn prepared(world: &World, host: &HostName) -> Result<(), Stop> {
     let target = world.host_target(host);
     let found = world.host(host);
-    need(found.stamp.is_some(), || format!("{host} carries no stamp"))?;
+    need(found.stamp.is_some(), || format!("{host} has no cluster ID"))?;
     need(target.paths.iter().all(|p| found.programs.contains(p)), || format!("{host} has no directories yet"))
 }
 
@@ -354,7 +356,7 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
         }
         return failed(format!("{path} is not a file of {set} on {host}"));
     };
-    // What is as it should be is not touched: its change time goes on saying when it last changed.
+    // A file that is as it should be is not touched, so its change time stays the time of its last change.
     if world.host(host).has(&file) {
         return Ok(());
     }
@@ -376,9 +378,9 @@ fn certify(world: &mut World, host: &HostName, id: CertId) -> Result<(), Stop> {
     prepared(world, host)?;
     let target = world.host_target(host);
     let Some(leaf) = target.leaves.iter().find(|l| l.id == id).cloned() else {
-        return failed(format!("{id} is not a leaf of {host}"));
+        return failed(format!("{id} is not a certificate of {host}"));
     };
-    // The signing authority's certificate follows what it signed; the one above it signs the API server's.
+    // The certificate of the signing CA follows the certificate it signed; the CA above it signs the API server's.
     let above = target.leaves.iter().find(|l| l.id == CertId::Apiserver && l.ca == leaf.ca);
     let through = above.map(|l| l.authority.clone()).filter(|above| id == CertId::Kubelet && *above != leaf.authority);
     let changed_ms = world.tick();
@@ -398,7 +400,7 @@ fn certify(world: &mut World, host: &HostName, id: CertId) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What a unit cannot start without, known here from the components and not from the planner's needs.
+/// Requirements of a unit's start, known from the components and not from the conditions of the planner.
 fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop> {
     if unit.as_str() == "etcd.service" {
         etcd_ready(world, host)?;
@@ -436,14 +438,14 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
 fn etcd_ready(world: &World, host: &HostName) -> Result<(), Stop> {
     let found = world.host(host);
     let target = world.host_target(host);
-    // One that is to be no member any more runs by the binary that its unit names.
+    // A member that is to be removed runs the binary that its unit names.
     let former = found.disk.is_some() && !target.sets.contains_key(&FileSet::Etcd);
     let binary = former || target.parts.iter().any(|p| p.name == "etcd" && found.blobs.contains(&p.digest));
     need(binary, || format!("there is no etcd binary on {host}"))?;
     need(found.leaves.contains_key(&CertId::EtcdPeer), || format!("etcd on {host} has no certificate"))
 }
 
-/// A member is started as the plan says. A process that runs by its own disk is left alone.
+/// Starts a member as the plan says. A process that already runs from its own disk is left alone.
 fn member_starts(world: &mut World, host: &HostName, first: bool) -> Result<(), Stop> {
     etcd_ready(world, host)?;
     if world.host(host).runs("etcd.service") && world.host(host).disk.is_some() {

@@ -1,5 +1,5 @@
-//! Whether a mark holds in the world itself, judged from the world and not from facts: a second opinion on the planner's
-//! `holds`. Exhaustive, so that a new mark cannot be forgotten.
+//! Whether a condition holds, judged from the world itself and not from facts: a second opinion on the planner's
+//! `holds`. Exhaustive, so that a new condition cannot be forgotten.
 
 use super::world::World;
 use hactl::model::desired::Role;
@@ -8,9 +8,9 @@ use hactl::model::plan::Condition;
 use hactl::model::target::{FileSet, Place, SetTarget};
 
 impl World {
-    pub fn holds(&self, mark: &Condition) -> bool {
+    pub fn holds(&self, condition: &Condition) -> bool {
         let at = |h: &HostName| self.host(h);
-        match mark {
+        match condition {
             Condition::ClusterIdWritten(h) => at(h).stamp == Some(self.intent.stamp.of(h)),
             Condition::Prepared(h) => {
                 let target = self.host_target(h);
@@ -25,7 +25,7 @@ impl World {
                 matches!(&p.place, Place::Image { reference } if at(h).images.get(reference) == Some(&digest.hex()))
             }),
             Condition::Configured(h, set) => self.stale_files(h, *set) == 0,
-            // What is on trial changes with other steps: the step itself and the end of a calm run are judged (`run`).
+            // Other steps change which files are on trial; `run` judges the step itself and the end of a calm run.
             Condition::Accepted(_) => true,
             Condition::Certified(h) => {
                 let good = |l: &hactl::model::target::CertSpec| at(h).leaves.get(&l.id).is_some_and(|f| f.sans == l.sans);
@@ -52,7 +52,7 @@ impl World {
                 !at(h).runs("etcd.service") && !at(h).runs("kubelet.service") && at(h).processes.is_empty()
             }
             Condition::Taken(id) => self.snapshots.contains_key(id),
-            // Sealed as one of another cluster it would not start.
+            // Marked as bootstrapped for another cluster, it would not start.
             Condition::Restored(h) => {
                 let disk = at(h).disk.as_ref().filter(|d| self.clusters[&d.cluster].restored);
                 disk.is_some_and(|d| at(h).bootstrapped.as_ref().is_none_or(|bootstrapped| *bootstrapped == d.cluster))
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Whether previous files are kept on a host that answers although what runs there runs by the new ones.
+    /// Whether a host that answers still keeps previous files although its processes run with the new ones.
     pub fn keeps_what_has_passed(&self, name: &HostName) -> bool {
         let passed = |set: &FileSet| match set {
             FileSet::ControlPlane | FileSet::ControlPlaneConfig => self.api_serves(name),
@@ -108,7 +108,7 @@ impl World {
         unit.running && unit.enabled && since >= newest
     }
 
-    /// Whether a unit that runs would be disturbed by a restart, being one that serves.
+    /// Whether a restart would interrupt a unit that serves.
     pub fn serves_by(&self, host: &HostName, set: FileSet) -> bool {
         match set {
             FileSet::ControlPlane => self.api_serves(host),

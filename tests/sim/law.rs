@@ -18,43 +18,43 @@ pub enum Broken {
     QuorumLost { cluster: String },
     /// Two learners were in flight.
     TwoLearners { learners: Vec<PeerUrl> },
-    /// A genesis began although a cluster had acknowledged writes.
+    /// A bootstrap began although a cluster had acknowledged writes.
     SecondCluster { first: String, host: HostName },
-    /// Two clusters formed, and there is something left of both.
+    /// Two clusters formed, and both still exist.
     TwoClusters { clusters: Vec<String> },
     /// A voter was started on an empty disk under an id that had voted.
     Amnesia { host: HostName },
-    /// Data that was on a host is neither in place nor aside.
+    /// Data that was on a host is neither in place nor archived.
     DataDeleted { host: HostName },
-    /// An API server was to write before every reachable member was sealed.
-    ManifestBeforeSeal { host: HostName, unsealed: HostName },
-    /// Two API servers were down at the same time by our doing.
+    /// An API server could write before every reachable member was marked as bootstrapped.
+    ManifestBeforeMarker { host: HostName, unmarked: HostName },
+    /// Our effects took two API servers down at the same time.
     TwoDisturbed { hosts: Vec<HostName> },
-    /// A balancer was told of others and not of one that runs: both would take the endpoint's address.
+    /// A balancer knew others but not one that runs: both would take the address of the endpoint.
     TwoHolders { host: HostName, other: HostName },
-    /// No API server serves any more, by our doing, although more than one host could.
+    /// Our effect stopped the last serving API server although more than one host could serve.
     ApiLost,
-    /// Two programs of Kubernetes are of versions that may not stand beside one another, by our doing.
+    /// Our effect put two Kubernetes programs into a version skew that Kubernetes does not support.
     Skewed { what: String },
-    /// The first API server was to get another version before there was a recovery bundle.
+    /// The first API server got another version before a snapshot was taken.
     NotSaved { host: HostName },
-    /// A step ran although what it needs did not hold.
+    /// A step ran although a condition that it requires did not hold.
     NeedUnmet { step: String, need: Condition },
-    /// A step succeeded and what it gives does not hold.
+    /// A step succeeded, but the condition that it provides does not hold.
     GivesNothing { step: String, provides: Condition },
-    /// A plan that is wrong in itself.
+    /// The plan itself is invalid.
     BadPlan(String),
-    /// An object was applied before it was on the record: a crash would leave it behind for ever.
+    /// An object was applied before it was recorded: a crash would leave it behind for ever.
     NotRecorded { key: String },
-    /// Nothing is left to do, and a Node is still cordoned by us.
+    /// Nothing is left to do, but a Node that hactl cordoned is still cordoned.
     LeftCordoned { host: HostName },
-    /// Nothing is left to do, and previous files are still kept.
+    /// Nothing is left to do, but previous files are still kept.
     LeftOnTrial { host: HostName },
-    /// Something that must end did not.
+    /// Something that must end did not end.
     Endless(String),
 }
 
-/// What the laws look at.
+/// The state that the laws compare.
 #[derive(Debug, Clone)]
 pub struct Scene {
     quorum: BTreeMap<String, (bool, usize)>,
@@ -64,7 +64,7 @@ pub struct Scene {
     minors: BTreeSet<Minor>,
 }
 
-/// What may not stand beside one another: API servers two minor versions apart, and whatever is newer than the API server it asks.
+/// An unsupported version skew: API servers two minor versions apart, or a client newer than its API server.
 fn skewed(world: &World) -> Option<String> {
     let minor = |text: &str| Version::parse(text).map(|version| version.minor);
     let up = || world.hosts.iter().filter(|(_, host)| host.on);
@@ -76,7 +76,7 @@ fn skewed(world: &World) -> Option<String> {
     if newest.1.after(oldest.1) > Some(1) {
         return Some(format!("the API servers of {} ({}) and {} ({})", oldest.0, oldest.1, newest.0, newest.1));
     }
-    // Each asks the API server of its own host, and no other.
+    // Each program asks the API server of its own host, and no other.
     for path in &MANIFESTS[1..] {
         let newer = |(name, found): &(HostName, Minor)| servers.iter().any(|(other, own)| other == name && found > own);
         if let Some((name, found)) = of(path).into_iter().find(newer) {
@@ -85,7 +85,7 @@ fn skewed(world: &World) -> Option<String> {
     }
     for (name, host) in up().filter(|(_, host)| host.runs("kubelet.service")) {
         let Some(found) = host.ran.get("kubelet").and_then(|text| minor(text)) else { continue };
-        // Beside an API server a kubelet asks that one alone, and none while there is none.
+        // On a control-plane host a kubelet asks only the local API server, and none while that is not there.
         let own = servers.iter().find(|(other, _)| other == name);
         let apart = world.desired.host(name).is_none_or(|host| !host.is(Role::ControlPlane));
         let Some(asked) = own.or(Some(oldest).filter(|_| apart)) else { continue };
@@ -96,7 +96,7 @@ fn skewed(world: &World) -> Option<String> {
     None
 }
 
-/// The minor versions that API servers are of.
+/// The minor versions of the API servers.
 fn minors(world: &World) -> BTreeSet<Minor> {
     let of = |host: &super::world::SimHost| Version::parse(host.version_of(MANIFESTS[0])?).map(|v| v.minor);
     world.hosts.values().filter(|host| host.on).filter_map(of).collect()
@@ -119,7 +119,7 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     let wiping = world.down_wipe || matches!(effect, Effect::Blank(_));
     for (cluster, (had, voters)) in &before.quorum {
         let has = after.quorum.get(cluster).is_some_and(|(has, _)| *has);
-        // A lone member has nobody to stand in for it while it restarts.
+        // No other member can take over from a lone member while it restarts.
         if *had && !has && *voters > 1 && !wiping && !world.standstill {
             return Err(Broken::QuorumLost { cluster: cluster.clone() });
         }
@@ -130,9 +130,9 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
             return Err(Broken::TwoLearners { learners });
         }
     }
-    // A cluster that nobody used and of which no disk is left has never been, as far as anybody can tell.
+    // A cluster without an acknowledged write and without a remaining disk is the same as no cluster.
     let left = |id: &String| world.hosts.values().any(|h| h.disk.as_ref().is_some_and(|d| &d.cluster == id));
-    // One whose place a recovery has taken may lie about, and must not answer again.
+    // A cluster that a recovery replaced may remain on disks, but must not answer again.
     let counts = |id: &String, c: &super::member::Cluster| {
         if c.superseded { world.has_quorum(id) } else { c.acknowledged || (c.formed && left(id)) }
     };
@@ -147,15 +147,15 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     }
     if let Effect::File(host, FileSet::ControlPlane, _) = effect {
         let etcd = world.with(hactl::model::desired::Role::Etcd).into_iter();
-        let unsealed = etcd.filter(|h| world.answered.contains(h)).find(|h| world.host(h).bootstrapped.is_none());
-        // A host that was lost after the plan was made is not this step's fault: it cannot found anything by itself.
-        if let Some(unsealed) = unsealed.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
-            return Err(Broken::ManifestBeforeSeal { host: host.clone(), unsealed });
+        let unmarked = etcd.filter(|h| world.answered.contains(h)).find(|h| world.host(h).bootstrapped.is_none());
+        // A host that was lost after planning is not this step's fault: it cannot bootstrap anything on its own.
+        if let Some(unmarked) = unmarked.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
+            return Err(Broken::ManifestBeforeMarker { host: host.clone(), unmarked });
         }
     }
     if let Effect::File(host, FileSet::Keepalived, _) = effect {
-        let told = world.with(hactl::model::desired::Role::LoadBalancer);
-        let others = world.desired.hosts.iter().map(|h| &h.name).filter(|h| !told.contains(h));
+        let balancers = world.with(hactl::model::desired::Role::LoadBalancer);
+        let others = world.desired.hosts.iter().map(|h| &h.name).filter(|h| !balancers.contains(h));
         if let Some(other) = others.into_iter().find(|h| world.host(h).runs("keepalived.service")) {
             return Err(Broken::TwoHolders { host: host.clone(), other: other.clone() });
         }
@@ -168,7 +168,7 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         && let Some(named) = world.host(host).names.get(path).and_then(|(text, _)| Version::parse(text))
         && !before.minors.is_empty()
         && before.minors.iter().all(|minor| *minor < named.minor)
-        // A host that takes its bundles with it is none of our doing.
+        // A host that is lost together with its snapshots is not the fault of the step.
         && world.saved_ms.is_none_or(|at| world.now - at > 600_000)
     {
         return Err(Broken::NotSaved { host: host.clone() });
@@ -234,7 +234,7 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
             given.is_none_or(|g| g == index || !plan.after[index].contains(&g)) && !world.holds(need)
         });
         if let Some(need) = unmet {
-            return bad(format!("step {index} ({}) needs {need:?}, which neither holds nor is given", step.action));
+            return bad(format!("step {index} ({}) needs {need:?}, which neither holds nor is provided", step.action));
         }
         let membership = matches!(
             step.action,
@@ -245,13 +245,13 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
                 | Action::ArchiveData { .. }
         );
         if membership && !matches!(step.precondition, Precondition::Members { .. }) {
-            return bad(format!("step {index} ({}) changes members without a guard", step.action));
+            return bad(format!("step {index} ({}) changes members without a precondition", step.action));
         }
     }
     serial(world, plan)
 }
 
-/// Disturbances come one after the other: of any two, one waits for what heals the other.
+/// Disruptions come one after the other: of any two, one waits until the other host is healthy again.
 fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let members: Vec<usize> = (0..plan.steps.len()).filter(|i| disturbs_member(&plan.steps[*i])).collect();
     let waits = |steps: &[usize]| -> BTreeMap<usize, BTreeSet<usize>> {
@@ -274,8 +274,8 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let healed = |i: usize| {
         let host = plan.steps[i].action.host()?;
         let waits = |at: &usize| plan.after[*at].contains(&i);
-        let marks = [Condition::ApiServer(host.clone()), Condition::Serving(host.clone())];
-        (0..plan.steps.len()).filter(waits).find(|at| marks.contains(&plan.steps[*at].provides))
+        let conditions = [Condition::ApiServer(host.clone()), Condition::Serving(host.clone())];
+        (0..plan.steps.len()).filter(waits).find(|at| conditions.contains(&plan.steps[*at].provides))
     };
     let chained = waits(&written);
     for (at, a) in written.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! A world that a run works on: effects are counted and judged one by one, and what else happens falls between them.
+//! A world that a run works on: effects are counted and judged one by one, and other events fall between them.
 //!
-//! In: a world, a script. Out: the world afterwards, and how the run ended: by itself, by a kill after an effect, or by a law that was
-//! broken.
+//! In: a world, a script. Out: the world afterwards, and how the run ended: normally, by a kill after an effect, or by
+//! a broken law.
 
 use super::dice::Dice;
 use super::effect::{Effect, happen};
@@ -12,10 +12,10 @@ use super::world::World;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// Shared by all that a run consists of.
+/// Shared by all parts of a run.
 pub type Shared = Arc<Mutex<Live>>;
 
-/// Why a run goes no further.
+/// Why a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
     Crashed,
@@ -30,9 +30,9 @@ pub struct Live {
     pub ended: Arc<Notify>,
     script: Script,
     count: u16,
-    /// Steps whose precondition was checked and that are not done yet.
+    /// Steps whose precondition was checked and that have not finished yet.
     protected: usize,
-    /// Up to which effect the script's other happenings have happened.
+    /// The number of the effect up to which the other events of the script have happened.
     until: u16,
 }
 
@@ -51,7 +51,7 @@ impl Live {
         }
     }
 
-    /// Whether nothing but the run itself happens.
+    /// Whether no event is scripted besides the run itself.
     pub fn is_calm(&self) -> bool {
         self.script.meanwhile.is_empty()
     }
@@ -62,7 +62,7 @@ impl Live {
         self.ended.notify_one();
     }
 
-    /// Makes an effect happen and judges it. `Err(Some)`: it failed, as it would in reality; `Err(None)`: the run has ended.
+    /// Makes an effect happen and judges it. `Err(Some)`: it failed, as it would on a host; `Err(None)`: the run ended.
     pub fn happen(&mut self, effect: &Effect) -> Result<(), Option<String>> {
         if self.halt.is_some() {
             return Err(None);
@@ -90,7 +90,7 @@ impl Live {
         Ok(())
     }
 
-    /// Between a precondition and the effects that it protects nobody can see a failure coming: it falls behind the step.
+    /// No check can foresee a failure between a precondition and its effects, so such a failure falls after the step.
     pub fn protect(&mut self) {
         self.protected += 1;
     }
@@ -114,7 +114,7 @@ impl Live {
     }
 }
 
-/// The run has ended: nothing of it goes on.
+/// The run has ended: none of its tasks continues.
 pub async fn halted<T>() -> T {
     std::future::pending().await
 }

@@ -1,5 +1,5 @@
-//! Inventories and targets for the simulated world: every kind of part, file set, unit and leaf that the planner knows,
-//! in small numbers. In: how many hosts, which version of what. Out: a `Desired` and the `Target` that belongs to it.
+//! Inventories and targets for the simulated world: every kind of part, file set, unit and certificate that the planner
+//! knows, in small numbers. In: the numbers of hosts and the versions. Out: a `Desired` and the `Target` for it.
 
 use hactl::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
@@ -22,15 +22,15 @@ pub struct Release {
     pub approver: u8,
     pub addons: u8,
     pub leaves: u8,
-    /// Which registries there is something to say about.
+    /// Which registries have settings.
     pub registries: u8,
-    /// Which objects of the user's there are.
+    /// Which objects of the user exist.
     pub users: u8,
-    /// Whether hosts renew their own certificates: by odd numbers they do.
+    /// Whether hosts renew their own certificates: odd numbers mean yes.
     pub renewal: u8,
-    /// Whether hosts hold drills by themselves: by odd numbers they do.
+    /// Whether hosts hold restore drills automatically: odd numbers mean yes.
     pub drills: u8,
-    /// Which authorities hosts trust, and with it which state is sealed for them.
+    /// Which CAs hosts trust, and with them which state is encrypted for them.
     pub trust: u8,
 }
 
@@ -145,7 +145,7 @@ fn image(name: &str, release: u8) -> Part {
     part(name, release, Place::Image { reference: format!("registry.k8s.io/{name}:v{release}") })
 }
 
-/// The Kubernetes that worlds have which ask for none.
+/// The Kubernetes version of worlds that do not set one.
 pub const KUBERNETES: &str = "1.36.3";
 
 /// A part of Kubernetes itself.
@@ -229,9 +229,9 @@ const CONTROL_CONFIG: &str = "/etc/kubernetes/audit.yaml";
 const ETCD_BALANCER: &str = "/etc/hactl/etcd-balancer.cfg";
 const APPROVER: &str = "/etc/systemd/system/hactl-approver.service";
 
-/// What asks before a start of etcd.
+/// The drop-in that asks the other members before etcd starts.
 pub const FENCE: &str = "/etc/systemd/system/etcd.service.d/10-fence.conf";
-/// What remembers how far members are.
+/// The unit that records the positions of members.
 const POSITIONS: &str = "/etc/systemd/system/hactl-positions.service";
 
 fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
@@ -261,7 +261,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     }
     if host.is(Role::Etcd) {
         sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &ETCD, &plain(release.etcd))));
-        // It names hactl, as the approver's unit does.
+        // It contains the path of hactl, as the approver's unit does.
         let fence = set(Some("hactl-positions.service"), false, &[FENCE, POSITIONS], &plain(release.approver));
         sets.push((FileSet::Fence, fence));
         target.parts.push(program("etcd", release.etcd));
@@ -323,7 +323,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     target
 }
 
-/// What a host may have of roles that it has not. In this world all files are hactl's.
+/// Files of roles that a host does not have. In this world all files are hactl's.
 fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let of =
         |paths: &[&str]| SetTarget { own: paths.iter().map(|p| (*p).to_owned()).collect(), ..SetTarget::default() };
@@ -356,7 +356,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     all.into_iter().filter(|(.., lost)| *lost).map(|(set, target, _)| (set, target)).collect()
 }
 
-/// A timer and its files, or what once was of them.
+/// A timer and its files, or the removal of a former one.
 fn on_demand(release: u8, timer: &str, files: &[&str]) -> SetTarget {
     let wanted = release % 2 == 1;
     SetTarget {
@@ -365,17 +365,17 @@ fn on_demand(release: u8, timer: &str, files: &[&str]) -> SetTarget {
     }
 }
 
-/// The unit that asks for it day by day.
+/// The unit that asks for it every day.
 pub const RENEWS: &str = "hactl-renew.timer";
-/// What it goes by.
+/// Its settings.
 pub const RENEWAL: [&str; 2] = ["/etc/hactl/renewal.json", "/etc/systemd/system/hactl-renew.timer"];
 
-/// The unit that has a host hold drills.
+/// The unit with which a host holds restore drills.
 pub const DRILLS: &str = "hactl-drill.timer";
-/// What it goes by.
+/// Its settings.
 pub const DRILL: [&str; 2] = ["/etc/systemd/system/hactl-drill.service", "/etc/systemd/system/hactl-drill.timer"];
 
-/// Where what is said about registries lies.
+/// The directory of the registry settings.
 const CERTS: &str = "/etc/containerd/certs.d";
 
 /// The user's objects: two of five, which change with every release.

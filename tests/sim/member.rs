@@ -1,4 +1,4 @@
-//! etcd as raft would have it: who forms a cluster with whom, what needs a quorum, and what a disk remembers.
+//! etcd according to raft: which members form a cluster, which operations need a quorum, and what a disk remembers.
 
 use super::law::Broken;
 use super::make;
@@ -14,27 +14,27 @@ pub struct Listed {
     /// Empty until it first starts.
     pub name: String,
     pub learner: bool,
-    /// Whether it ever took part: from then on an empty disk under the same id is amnesia.
+    /// Whether it ever took part: from then on an empty disk under the same ID is amnesia.
     pub started: bool,
 }
 
-/// A cluster: what its log has agreed on.
+/// A cluster: the state that its log has agreed on.
 #[allow(clippy::struct_excessive_bools, reason = "what may have become of a cluster, each independent of the others")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cluster {
     pub members: BTreeMap<u64, Listed>,
     pub removed: BTreeSet<u64>,
-    /// Whether a quorum of it ever stood together.
+    /// Whether a quorum of its members ever ran together.
     pub formed: bool,
     /// Whether it ever acknowledged a write of an API server.
     pub acknowledged: bool,
-    /// Whether it came out of a recovery.
+    /// Whether a recovery created it.
     pub restored: bool,
-    /// Whether a recovery has taken its place: it must never answer again.
+    /// Whether a recovery replaced it: it must never answer again.
     pub superseded: bool,
-    /// Where its members' stores are; within one cluster they are never far apart.
+    /// The revision of its members' stores; within one cluster they are never far apart.
     pub revision: i64,
-    /// Who was made to lead; else the first living voter does.
+    /// The member that leadership was moved to; otherwise the first living voter leads.
     pub leader: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Cluster {
 /// Why something did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// It failed, as it would in reality.
+    /// It failed, as it would on a real host.
     Failed(String),
     /// It must never have been tried.
     Broken(Broken),
@@ -66,8 +66,8 @@ pub fn failed<T>(why: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Failed(why.into()))
 }
 
-/// A genesis member's id: from its peer URL and the token, without time, as in etcd.
-fn genesis_id(peer: &PeerUrl, token: &str) -> u64 {
+/// The ID of an initial member: from its peer URL and the token, without a timestamp, as in etcd.
+fn initial_member_id(peer: &PeerUrl, token: &str) -> u64 {
     number(&format!("{peer} {token}"))
 }
 
@@ -81,7 +81,7 @@ impl World {
         make_peer(self, host)
     }
 
-    /// Whether this member's process runs on the disk that is its own.
+    /// Whether this member's process runs on its own disk.
     pub fn member_alive(&self, cluster: &str, id: u64) -> bool {
         self.hosts
             .values()
@@ -97,7 +97,7 @@ impl World {
         self.clusters.get(id).is_some_and(|c| c.voters() > 0 && self.alive_voters(id) >= c.quorum())
     }
 
-    /// Whether a cluster was born that no start of what is left can bring back: too many disks are gone.
+    /// Whether so many disks are gone that starting the remaining members cannot bring a bootstrapped cluster back.
     pub fn lost_for_good(&self) -> bool {
         let disks: BTreeSet<(&String, u64)> =
             self.hosts.values().filter_map(|h| h.disk.as_ref()).map(|d| (&d.cluster, d.member)).collect();
@@ -108,7 +108,7 @@ impl World {
         self.clusters.iter().any(gone)
     }
 
-    /// Members of the living cluster, or of one that was born, that the inventory does not name.
+    /// Members of the living cluster, or of a bootstrapped one, that are not in the inventory.
     pub fn removed_hosts(&self) -> Vec<HostName> {
         let wanted: BTreeSet<PeerUrl> = self.desired.hosts.iter().map(hactl::model::desired::Host::peer_url).collect();
         let bootstrapped =
@@ -125,7 +125,7 @@ impl World {
         self.clusters.keys().find(|id| self.has_quorum(id)).cloned()
     }
 
-    /// What happens by itself and at once: members that stand together become ready, publish their names, and API
+    /// The immediate, automatic changes: members with a quorum become ready and publish their names, and API
     /// servers write their leases.
     pub fn settle(&mut self) {
         let ids: Vec<String> = self.clusters.keys().cloned().collect();
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// etcd's process is started by its unit, by what is on disk and in the first-boot file.
+    /// The unit starts etcd's process, according to the disk and the first-boot file.
     pub fn etcd_process_starts(&mut self, name: &HostName) -> Result<(), Stop> {
         let unit = make::unit("etcd.service");
         let host = self.host(name);
@@ -184,7 +184,7 @@ impl World {
             }
             if let Some(other) = self.fenced(name) {
                 self.unit_stopped(name, &unit, false);
-                return failed(format!("etcd on {name}: its data is of before the recovery that {other} is of"));
+                return failed(format!("etcd on {name}: its data is older than the recovery that {other} belongs to"));
             }
             self.unit_started(name, &unit);
             self.settle();
@@ -194,8 +194,8 @@ impl World {
         failed(format!("etcd on {name}: its disk is empty"))
     }
 
-    /// Who tells this host before a start of etcd that its data is of the past. The members that its data lists are asked, and a
-    /// member answers once it had a quorum since its own start.
+    /// The member that reports, before a start of etcd, that this host's data is older than a recovery. The host asks
+    /// the members in its data; a member answers once it has had a quorum since its own start.
     pub fn fenced(&self, name: &HostName) -> Option<HostName> {
         let host = self.host(name);
         let disk = host.disk.as_ref().filter(|_| host.files.contains_key(make::FENCE))?;
@@ -215,20 +215,18 @@ impl World {
     pub fn etcd_first_start(&mut self, name: &HostName) -> Result<(), Stop> {
         let peer = self.peer(name);
         match self.host(name).first_boot.clone() {
-            // The unit asserts it: leave to found lies on the very disk, and went with it.
-            Some(FirstBoot::Genesis { token, .. }) if self.host(name).token.as_ref() != Some(&token) => {
-                return failed(format!("etcd on {name}: its disk holds no leave to found a cluster"));
+            // The unit asserts it: the token that permits a bootstrap is stored on the same disk and was lost with it.
+            Some(FirstBoot::New { token, .. }) if self.host(name).token.as_ref() != Some(&token) => {
+                return failed(format!("etcd on {name}: its disk holds no token to bootstrap a cluster"));
             }
-            None => return failed(format!("etcd on {name}: nothing says how it is born")),
-            Some(FirstBoot::Genesis { token, initial_members }) => {
-                self.genesis(name, &peer, &token, &initial_members)?
-            }
-            Some(FirstBoot::Join { members }) => self.join(name, &peer, &members)?,
+            None => return failed(format!("etcd on {name}: its initial cluster state is not set")),
+            Some(FirstBoot::New { token, initial_members }) => self.bootstrap(name, &peer, &token, &initial_members)?,
+            Some(FirstBoot::Existing { members }) => self.join(name, &peer, &members)?,
         }
         self.etcd_process_starts(name)
     }
 
-    fn genesis(
+    fn bootstrap(
         &mut self,
         name: &HostName,
         peer: &PeerUrl,
@@ -236,18 +234,18 @@ impl World {
         initial_members: &[(HostName, PeerUrl)],
     ) -> Result<(), Stop> {
         if self.host(name).bootstrapped.is_some() {
-            return failed(format!("etcd on {name}: a sealed disk founds nothing"));
+            return failed(format!("etcd on {name}: its disk is marked as bootstrapped"));
         }
         if let Some((id, _)) = self.clusters.iter().find(|(_, c)| c.acknowledged) {
             return Err(Stop::Broken(Broken::SecondCluster { first: id.clone(), host: name.clone() }));
         }
         let list: Vec<String> = initial_members.iter().map(|(n, p)| format!("{n}={p}")).collect();
         let id = make::digest(&format!("{token} {}", list.join(","))).short();
-        let member = genesis_id(peer, token);
+        let member = initial_member_id(peer, token);
         let cluster = self.clusters.entry(id.clone()).or_insert_with(|| {
             let listed = |(name, peer): &(HostName, PeerUrl)| {
                 let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: false };
-                (genesis_id(peer, token), listed)
+                (initial_member_id(peer, token), listed)
             };
             Cluster { members: initial_members.iter().map(listed).collect(), revision: 5, ..Cluster::default() }
         });
@@ -258,7 +256,7 @@ impl World {
         Ok(())
     }
 
-    /// A snapshot takes the place of a member's data: a new cluster, whose ids come from its token.
+    /// A snapshot replaces a member's data: a new cluster, whose IDs come from its token.
     pub fn restore(&mut self, name: &HostName, recovery: &Recovery) -> Result<(), Stop> {
         let Some(from) = self.snapshots.get(&recovery.id).cloned() else {
             return failed(format!("{name}: the snapshot of recovery {} was never taken", recovery.id));
@@ -272,15 +270,15 @@ impl World {
         let id = make::digest(&recovery.id).short();
         let listed = |(name, peer): &(HostName, PeerUrl)| {
             let listed = Listed { peer: peer.clone(), name: name.to_string(), learner: false, started: true };
-            (genesis_id(peer, &recovery.id), listed)
+            (initial_member_id(peer, &recovery.id), listed)
         };
         let acknowledged = self.clusters[&from.cluster].acknowledged;
         let members = recovery.members.iter().map(listed).collect();
         let fresh = Cluster { members, acknowledged, restored: true, revision: recovery.base, ..Cluster::default() };
         self.clusters.entry(id.clone()).or_insert(fresh);
-        // Whose data it is, and whoever went on until now.
+        // The cluster that the data is from, and the cluster that ran until now.
         self.clusters.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, c)| c.superseded = true);
-        let member = genesis_id(&self.peer(name), &recovery.id);
+        let member = initial_member_id(&self.peer(name), &recovery.id);
         let host = self.host_mut(name);
         host.token = Some(recovery.id.clone());
         host.disk = Some(Disk { cluster: id, member });
@@ -293,9 +291,9 @@ impl World {
         let Some((member, listed)) = cluster.by_peer(peer) else {
             return failed(format!("etcd on {name}: {peer} is not in the member list"));
         };
-        let told: BTreeSet<&PeerUrl> = members.iter().map(|(_, p)| p).collect();
+        let given: BTreeSet<&PeerUrl> = members.iter().map(|(_, p)| p).collect();
         let real: BTreeSet<&PeerUrl> = cluster.members.values().map(|m| &m.peer).collect();
-        if told != real {
+        if given != real {
             return failed(format!("etcd on {name}: the list it was given is not the cluster's"));
         }
         let names: BTreeSet<&String> = members.iter().map(|(n, _)| n).collect();
@@ -312,19 +310,19 @@ impl World {
         Ok(())
     }
 
-    /// The leader hands over to a member that votes and lives.
+    /// The leader moves leadership to a living voter.
     pub fn lead(&mut self, host: &HostName, to: &PeerUrl) -> Result<(), Stop> {
         let Some(id) = self.living() else { return failed("etcd: no quorum") };
         let cluster = &self.clusters[&id];
-        let heir = cluster.by_peer(to).filter(|(m, l)| !l.learner && self.member_alive(&id, *m)).map(|(m, _)| m);
-        let Some(heir) = heir else { return failed(format!("etcd: {to} cannot lead")) };
+        let successor = cluster.by_peer(to).filter(|(m, l)| !l.learner && self.member_alive(&id, *m)).map(|(m, _)| m);
+        let Some(successor) = successor else { return failed(format!("etcd: {to} cannot lead")) };
         if self.host(host).disk.as_ref().is_some_and(|d| d.cluster == id) {
-            self.clusters.get_mut(&id).expect("the living cluster").leader = Some(heir);
+            self.clusters.get_mut(&id).expect("the living cluster").leader = Some(successor);
         }
         Ok(())
     }
 
-    /// A change of the list through any member: needs a quorum, and done already is done.
+    /// Changes the member list through any member: this needs a quorum and is idempotent.
     pub fn change_members(&mut self, change: &Change) -> Result<(), Stop> {
         let Some(id) = self.living() else { return failed("etcd: no quorum") };
         self.joins += 1;

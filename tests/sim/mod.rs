@@ -1,5 +1,5 @@
 //! A deterministic world of hosts and etcd members, for tests only: plan steps have effects here as they would on real
-//! hosts, facts are told as `observe/` would tell them, and laws are judged after every single effect.
+//! hosts, facts are reported as `observe/` would report them, and laws are judged after every single effect.
 //!
 //! It lives beside the tests, not under `src/`: integration tests need it and the product must not carry it.
 

@@ -1,4 +1,4 @@
-//! Facts as `observe/` tells them: what each host says, and what the answers say together about etcd.
+//! Facts as `observe/` reports them: the answer of each host, and what the answers say together about etcd.
 
 use super::make;
 use super::world::{Disk, SimHost, World, program_of};
@@ -45,7 +45,7 @@ impl World {
         Facts { hosts, leaving, etcd, drift, stale, noted: Vec::new() }
     }
 
-    /// Objects of an add-on that were applied and that nobody asks for any more.
+    /// Objects of an add-on that were applied and are no longer wanted.
     pub fn stale(&self, addon: &str) -> Vec<String> {
         let wanted: BTreeSet<String> = self.target.addons.iter().flat_map(|a| &a.objects).map(object_key).collect();
         super::api::recorded(self, addon).into_iter().filter(|key| !wanted.contains(key)).collect()
@@ -57,7 +57,7 @@ impl World {
             return Err(Unreachable { why: "connection timed out".to_owned(), hint: None });
         }
         let desired = self.desired.entered().find(|h| &h.name == name).expect("a host that is entered");
-        // Also who is to be no member any more is asked, as long as it has data.
+        // A host that is to stop being a member is asked, too, as long as it has data.
         let member = desired.is(Role::Etcd) || host.disk.is_some();
         let units = host.units.iter().map(|(unit, u)| {
             let active = match (u.running, u.ready, u.failed) {

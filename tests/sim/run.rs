@@ -1,5 +1,5 @@
-//! Runs plans in the simulated world with the real executor: any order that the graph allows, a crash after any effect, and power, cables
-//! and disks that fail meanwhile. Every effect is judged.
+//! Runs plans in the simulated world with the real executor: any order that the graph allows, a crash after any effect,
+//! and power, cables and disks that fail meanwhile. Every effect is judged.
 
 use super::agent::SimAgent;
 use super::api::SimApi;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-/// What goes wrong around us. The number picks a host.
+/// A failure outside hactl. The number picks a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chaos {
     PowerOff(u8),
@@ -45,9 +45,9 @@ pub struct Script {
     pub order: u64,
     /// `kill -9` after so many effects.
     pub crash_after: Option<u16>,
-    /// What happens after so many effects.
+    /// Events after so many effects.
     pub meanwhile: Vec<(u16, Chaos)>,
-    /// The precondition that is not checked, to see what it is for.
+    /// The precondition that is not checked, to see which law it protects.
     pub without: Option<Without>,
 }
 
@@ -119,7 +119,7 @@ impl World {
         self.run(&plan, script)
     }
 
-    /// Runs a plan with the real executor: its walk, its preconditions, its actions, against agents and API servers of this world.
+    /// Runs a plan with the real executor (its walk, preconditions and actions) against this world's agents and APIs.
     pub fn run(&mut self, plan: &Plan, script: &Script) -> Result<Ended, Broken> {
         let checked = script.meanwhile.is_empty();
         self.drive(plan, script, checked)
@@ -166,7 +166,7 @@ impl World {
             blob: Box::new(|_| Ok(std::path::PathBuf::new())),
             record_bootstrap: Box::new(move |_, _| {
                 let mut live = journal.lock().expect("no panic holds it");
-                live.happen(&Effect::BirthRecorded).map_err(|why| why.unwrap_or_else(|| "killed".to_owned()))
+                live.happen(&Effect::BootstrapRecorded).map_err(|why| why.unwrap_or_else(|| "killed".to_owned()))
             }),
             recoveries: Recoveries::of(&store, &store.join("identity.txt")),
             api: Arc::new(SimApi(Arc::clone(live))),
@@ -195,7 +195,7 @@ impl World {
         Queries::new(Arc::clone(desired), self.intent.stamp.clone(), KnownCluster::default(), asks)
     }
 
-    /// Whether a step's precondition holds, as the executor checks it. Nothing stays done.
+    /// Whether a step's precondition holds, as the executor checks it. The world stays as it is.
     pub fn precondition(&self, step: &Step) -> Result<(), String> {
         match self.clone().drive(&alone(step.clone()), &Script::default(), false) {
             Ok(Ended::Failed(why)) => Err(why.join("; ")),
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Does what no plan would: an action whatever its precondition and what it requires. The laws are judged all the same.
+    /// Performs an action without its precondition and its required conditions. The laws are still judged.
     pub fn force(&mut self, action: &Action) -> Result<(), Broken> {
         let step = Step {
             action: action.clone(),
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Something happens that is not our doing.
+    /// Something fails or changes outside hactl.
     pub fn suffer(&mut self, chaos: Chaos) {
         let names: Vec<HostName> = self.desired.hosts.iter().map(|h| h.name.clone()).collect();
         let pick = |n: u8| names[usize::from(n) % names.len()].clone();
@@ -232,7 +232,7 @@ impl World {
             Chaos::Mend(n) => self.host_mut(&pick(n)).cut = false,
             Chaos::ForeignLearner => {
                 let peer = "https://10.88.9.9:2380".parse().expect("a peer URL");
-                // Without quorum it cannot.
+                // It cannot do so without a quorum.
                 let _ = self.change_members(&super::member::Change::AddLearner(peer));
             }
             Chaos::StopEtcd(n) => {
@@ -283,7 +283,7 @@ fn alone(step: Step) -> Plan {
     Plan { after: vec![vec![]], forecast: vec![None], steps: vec![step], ..Plan::default() }
 }
 
-/// Files whose content nobody reads.
+/// Files whose content is never read.
 pub fn contents(target: &Target) -> BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>> {
     let put = |file: &FileTarget| FilePut {
         path: file.path.clone(),
@@ -302,7 +302,7 @@ impl Sink for Nobody {
     fn emit(&self, _: Event) {}
 }
 
-/// The real actuator, with the laws that are about steps.
+/// The real actuator, with the laws about steps.
 struct Watched {
     actuator: Actuator,
     live: Shared,
@@ -359,11 +359,11 @@ async fn walked(live: &Shared, plan: &Plan, checked: bool, without: Option<Witho
         let ended = Arc::clone(&live_now.ended);
         (live_now.world.actuator(live), ended)
     };
-    let hands = Arc::new(Watched { actuator, live: Arc::clone(live), checked, without });
+    let watched = Arc::new(Watched { actuator, live: Arc::clone(live), checked, without });
     let (sink, stop): (Arc<dyn Sink>, _) = (Arc::new(Nobody), CancellationToken::new());
     tokio::select! {
         biased;
         () = ended.notified() => None,
-        outcome = walk(plan, &hands, &sink, &stop, 32) => Some(outcome),
+        outcome = walk(plan, &watched, &sink, &stop, 32) => Some(outcome),
     }
 }

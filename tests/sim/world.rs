@@ -1,4 +1,4 @@
-//! Hosts of the simulated world: what lies on their disks, what runs on them, and what power and cables do to them.
+//! Hosts of the simulated world: the content of their disks, their processes, and the effects of power and cables.
 
 use super::make::{self, MANIFESTS, Release};
 use super::member::Cluster;
@@ -19,8 +19,8 @@ pub struct Disk {
 /// The first-boot file of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstBoot {
-    Genesis { token: String, initial_members: Vec<(HostName, PeerUrl)> },
-    Join { members: Vec<(String, PeerUrl)> },
+    New { token: String, initial_members: Vec<(HostName, PeerUrl)> },
+    Existing { members: Vec<(String, PeerUrl)> },
 }
 
 /// A unit as systemd keeps it.
@@ -28,7 +28,7 @@ pub enum FirstBoot {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimUnit {
     pub running: bool,
-    /// Whether it has told systemd that it is ready; etcd does so only once a quorum stood behind it.
+    /// Whether it has notified systemd that it is ready; etcd does so only once it has had a quorum.
     pub ready: bool,
     pub failed: bool,
     pub enabled: bool,
@@ -37,7 +37,7 @@ pub struct SimUnit {
 }
 
 /// One host.
-#[allow(clippy::struct_excessive_bools, reason = "what may be so of a host, each independent of the others")]
+#[allow(clippy::struct_excessive_bools, reason = "states of a host, each independent of the others")]
 #[derive(Debug, Clone, Default)]
 pub struct SimHost {
     pub on: bool,
@@ -54,13 +54,13 @@ pub struct SimHost {
     pub units: BTreeMap<UnitName, SimUnit>,
     pub disk: Option<Disk>,
     pub aside: Vec<Disk>,
-    /// What the first-boot file says. It lies with the settings: no loss of the data touches it.
+    /// The content of the first-boot file. It is stored with the settings: losing the data does not affect it.
     pub first_boot: Option<FirstBoot>,
-    /// The token of a genesis that has not been proven. It lies with the data, and is lost and moved aside with them.
+    /// The token of a bootstrap without a proven quorum. It is stored with the data, and lost and archived with it.
     pub token: Option<String>,
-    /// Whether most of the member's store holds nothing.
+    /// Whether most of the member's store is free pages.
     pub loose: bool,
-    /// The seal. It lies with the data too.
+    /// The bootstrapped marker. It is stored with the data, too.
     pub bootstrapped: Option<String>,
     /// Main processes of static pods: program to start time.
     pub processes: BTreeMap<String, i64>,
@@ -68,11 +68,11 @@ pub struct SimHost {
     pub names: BTreeMap<String, (String, Digest)>,
     /// The version that each program of Kubernetes was when it started last.
     pub ran: BTreeMap<String, String>,
-    /// When the newest snapshot was taken.
+    /// The timestamp of the newest snapshot.
     pub bundled_ms: Option<i64>,
-    /// Previous files that are kept until the new ones have passed their trial, by set and path; none: there was no such file.
+    /// Previous files, kept until the new ones have passed their trial, by set and path; `None`: there was no file.
     pub previous: BTreeMap<FileSet, BTreeMap<String, Previous>>,
-    /// Who holds the lock of a run.
+    /// The holder of a run's lock.
     pub lock: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub struct SimHost {
 pub type Previous = (Option<FileFact>, Option<(String, Digest)>);
 
 impl SimHost {
-    /// What was moved aside, by the names that hactl would give it: the clock of this world counts the moves.
+    /// Archived data, by the names that hactl would give it: the clock of this world counts the moves.
     pub fn moved(&self) -> impl Iterator<Item = (String, &Disk)> {
         self.aside.iter().enumerate().map(|(at, disk)| (format!("member.moved-{at}"), disk))
     }
@@ -94,32 +94,32 @@ impl SimHost {
     pub fn answers(&self) -> bool {
         self.on && !self.cut
     }
-    /// A program starts by a file, as the version that it names.
+    /// A program starts from a file, in the version that the file names.
     fn runs_as(&mut self, program: &str, path: &str) {
         if let Some((version, _)) = self.names.get(path) {
             self.ran.insert(program.to_owned(), version.clone());
         }
     }
-    /// The version that a static pod is, or becomes as soon as its kubelet looks.
+    /// The version that a static pod has, or gets as soon as its kubelet reads the manifest.
     pub fn version_of(&self, path: &str) -> Option<&str> {
         let program = program_of(path);
         let running = self.ran.get(program).filter(|_| self.processes.contains_key(program));
         let named = self.files.get(path).and_then(|_| self.names.get(path)).map(|(version, _)| version);
         running.or(named.filter(|_| self.runs("kubelet.service"))).map(String::as_str)
     }
-    /// Whether a file is just as it should be.
+    /// Whether a file matches its target.
     pub fn has(&self, file: &FileTarget) -> bool {
         let same = |found: &FileFact| (found.digest, found.mode, &found.owner) == (file.digest, file.mode, &file.owner);
         self.files.get(&file.path).is_some_and(same)
     }
-    /// The data and what lies beside them are not there any more.
+    /// Removes the data, the token and the bootstrapped marker.
     pub fn without_data(&mut self) -> Option<Disk> {
         (self.token, self.bootstrapped) = (None, None);
         self.disk.take()
     }
 }
 
-/// Where the administrator's side keeps snapshots of recoveries: a folder made when it is first needed. Another world has another one.
+/// The administrator's folder for snapshots of recoveries, made when it is first needed. Each world has its own.
 #[derive(Debug, Default)]
 pub struct Store(Option<tempfile::TempDir>);
 
@@ -140,7 +140,7 @@ impl Store {
     }
 }
 
-/// Everything there is.
+/// The whole simulated world.
 #[derive(Debug, Clone)]
 pub struct World {
     pub now: i64,
@@ -149,33 +149,33 @@ pub struct World {
     pub target: Target,
     pub intent: Intent,
     pub hosts: BTreeMap<HostName, SimHost>,
-    /// Every cluster of which a member ever started, by cluster id.
+    /// Every cluster of which a member ever started, by cluster ID.
     pub clusters: BTreeMap<String, Cluster>,
-    /// Snapshots that recoveries took: whose data each is.
+    /// Snapshots that recoveries took, with the disk each was taken from.
     pub snapshots: BTreeMap<String, Disk>,
     /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
     pub objects: BTreeMap<String, serde_json::Value>,
-    /// hactl's own record of what it applied, by add-on; none: it was never written.
+    /// hactl's own record of applied objects, by add-on; `None`: it was never written.
     pub record: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Pods that a controller makes again elsewhere, and where each is; none: it waits for a Node.
+    /// Pods that a controller recreates elsewhere, and the Node of each; `None`: it waits for a Node.
     pub pods: BTreeMap<String, Option<HostName>>,
-    /// Nodes that hactl keeps pods away from.
+    /// Nodes that hactl cordoned.
     pub cordoned: BTreeSet<HostName>,
     /// Where the snapshots of recoveries are kept on the administrator's side.
     pub store: Store,
-    /// Hosts whose serving API server a step of ours took down and no step has waited for yet.
+    /// Hosts whose API server a step took down and no step has waited for yet.
     pub disturbed: BTreeSet<HostName>,
     /// Etcd hosts that answered when the plan was made.
     pub answered: BTreeSet<HostName>,
-    /// When a recovery bundle was taken last, wherever that is now.
+    /// The timestamp of the last snapshot, wherever it is now.
     pub saved_ms: Option<i64>,
     /// Whether the person asked for everything to be taken down and deleted.
     pub down_wipe: bool,
-    /// A person agreed that a cluster which answers stands still: no quorum and no API is owed, and data still is.
+    /// A person agreed to stop a cluster that answers: neither quorum nor API must hold, but no data may be lost.
     pub standstill: bool,
     /// Whether the inventory ever came to name other hosts.
     pub rehosted: bool,
-    /// Nodes of hosts that no inventory names: whether the controllers have given up hearing of each, and whether it was hactl's.
+    /// Nodes outside the inventory: whether the controllers consider each unreachable, and whether it was hactl's.
     pub unknown_nodes: BTreeMap<HostName, (bool, bool)>,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
@@ -269,7 +269,7 @@ impl World {
     }
 
     /// One control-plane host fewer in the inventory; it runs on. Only of a cluster that was used: hosts that are taken
-    /// out of the inventory in the middle of a founding are out of everybody's sight.
+    /// out of the inventory in the middle of a bootstrap are invisible to hactl.
     pub fn shrink(&mut self, which: u8) {
         let control = self.with(Role::ControlPlane);
         if control.len() > 1 && self.acknowledged() {
@@ -292,7 +292,7 @@ impl World {
         });
     }
 
-    /// A host that stays has these roles from now on, and no others. What it was the state of the administrator remembers.
+    /// A host that stays has these roles from now on, and no others. The state directory remembers its former roles.
     pub fn reassign(&mut self, name: &HostName, roles: &[Role]) {
         let before = self.desired.host(name).expect("a host of the inventory").clone();
         let after = Host { roles: roles.to_vec(), ..before.clone() };
@@ -309,7 +309,7 @@ impl World {
         self.rehost(|d| d.hosts.iter_mut().filter(|h| &h.name == name).for_each(|h| *h = after.clone()));
     }
 
-    /// The inventory asks for another Kubernetes from now on.
+    /// The inventory asks for another Kubernetes version from now on.
     pub fn kubernetes(&mut self, version: &str) {
         version.clone_into(&mut self.desired.versions.kubernetes);
         self.retarget();
@@ -337,7 +337,7 @@ impl World {
         self.desired.with(role).map(|h| h.name.clone()).collect()
     }
 
-    /// Starts a unit; what starts it must have checked that it can.
+    /// Starts a unit; the caller must have checked that it can start.
     pub fn unit_started(&mut self, name: &HostName, unit: &UnitName) {
         let now = self.tick();
         let etcd = unit.as_str() == "etcd.service";
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// The kubelet acts on its manifests. It is never waited for between two steps, only where a step waits for it.
+    /// The kubelet acts on its manifests. Nothing waits for it between two steps, unless a step does.
     pub fn kubelet_acts(&mut self, name: &HostName) {
         let host = self.host(name);
         if !host.on || !host.runs("kubelet.service") || !host.runs("containerd.service") {
@@ -393,8 +393,8 @@ impl World {
         host.on && current && host.runs("hactl-etcd-balancer.service") && self.living().is_some()
     }
 
-    /// Whether the endpoint answers: an address on some balancer, or the balancer of some host that can be asked, and a serving
-    /// API server behind it.
+    /// Whether the endpoint answers: through the address on a balancer or the balancer of a reachable host, with a
+    /// serving API server behind it.
     pub fn endpoint_serves(&self) -> bool {
         let balances = |name: &HostName| self.host(name).runs("haproxy.service");
         let balanced = match self.desired.endpoint.kind {
@@ -432,13 +432,13 @@ impl World {
         let Some(set) = target.sets.get(&which) else { return 0 };
         let host = self.host(name);
         let inside = |path: &str| set.folders.iter().any(|folder| path.starts_with(&format!("{folder}/")));
-        let told = set.told_by.is_empty() || set.told_by.iter().any(|path| host.files.contains_key(path));
-        let ours = |path: &String| told && (inside(path) || set.own.contains(path));
+        let known = set.told_by.is_empty() || set.told_by.iter().any(|path| host.files.contains_key(path));
+        let ours = |path: &String| known && (inside(path) || set.own.contains(path));
         let strays = host.files.keys().filter(|p| ours(p) && !set.files.iter().any(|f| &f.path == *p)).count();
         strays + set.files.iter().filter(|f| !host.has(f)).count()
     }
 
-    /// Keeps what these files replace, unless something is kept already: that has not passed its trial.
+    /// Keeps the files that these replace, unless earlier ones are already kept: their successors are still on trial.
     pub fn keep(&mut self, host: &HostName, set: FileSet, paths: &[String]) {
         let host = self.host_mut(host);
         let kept = host.previous.entry(set).or_default();
@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// The new files of these sets have passed.
+    /// The new files of these sets have passed their trial.
     pub fn accept(&mut self, host: &HostName, sets: &[FileSet]) {
         self.host_mut(host).previous.retain(|set, _| !sets.contains(set));
     }
@@ -473,7 +473,7 @@ impl World {
         Ok(())
     }
 
-    /// A pod is evicted: its controller makes another one, on a Node that takes pods if there is any.
+    /// Evicts a pod: its controller creates another one, on a schedulable Node if there is any.
     pub fn evict(&mut self, pod: &str) -> Result<(), super::member::Stop> {
         let Some(Some(from)) = self.pods.remove(pod) else { return Ok(()) };
         if !self.cordoned.contains(&from) {
@@ -485,7 +485,7 @@ impl World {
         Ok(())
     }
 
-    /// The power goes.
+    /// The power fails.
     pub fn power_off(&mut self, name: &HostName) {
         let host = self.host_mut(name);
         host.on = false;
@@ -497,8 +497,8 @@ impl World {
         self.settle();
     }
 
-    /// The power is back: systemd starts what is enabled. etcd's unit has a condition on its disk: nothing is ever
-    /// founded or joined by a mere boot.
+    /// The power is back: systemd starts enabled units. etcd's unit has a condition on its disk: a mere boot never
+    /// bootstraps or joins a cluster.
     pub fn power_on(&mut self, name: &HostName) {
         if self.host(name).on {
             return;

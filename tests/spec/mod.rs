@@ -1,4 +1,4 @@
-//! What should be, written to a file and read back.
+//! The desired state of a cluster (`Spec`), written to a file and read back.
 
 use crate::sim::{World, config};
 use crate::{act_and_rehost, check, suffer};

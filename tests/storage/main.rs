@@ -1,11 +1,11 @@
-//! Recovery bundles in object storage: a real server of S3 on this machine, and what goes wrong with one. `cargo test --test storage`;
-//! needs root for a disk that is full.
+//! Snapshots in object storage: a real S3 server on this machine, and its faults. `cargo test --test storage`; needs
+//! root for a disk that is full.
 
 #![allow(
     clippy::print_stdout,
     clippy::type_complexity,
     clippy::format_collect,
-    reason = "a suite without a harness tells what it ran"
+    reason = "a suite without a harness prints what it ran"
 )]
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use storage::{LOGIN, ObjectStorage, bucket, free};
-use tiny_tls::TestAuthority;
+use tiny_tls::TestCa;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NAME: &str = "lab-20261122T134733822Z-cp1.hactl";
@@ -34,20 +34,20 @@ const NAME: &str = "lab-20261122T134733822Z-cp1.hactl";
 struct World {
     at: SocketAddr,
     _server: ObjectStorage,
-    authority: TestAuthority,
+    ca: TestCa,
     root: tempfile::TempDir,
 }
 
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let authority = TestAuthority::new("object storage");
+        let ca = TestCa::new("object storage");
         let buckets = root.path().join("buckets");
         bucket(&buckets, "backup");
-        let (cert, key) = authority.pair(LOCAL);
+        let (cert, key) = ca.pair(LOCAL);
         let at = free(LOCAL);
         let server = ObjectStorage::start(&buckets, at, (&cert, &key));
-        Self { at, _server: server, authority, root }
+        Self { at, _server: server, ca, root }
     }
     fn storage(&self) -> Storage {
         Storage {
@@ -55,12 +55,12 @@ impl World {
             region: hactl::model::bucket::REGION.to_owned(),
             key_id: LOGIN.0.to_owned(),
             key: Secret::new(LOGIN.1.to_owned()),
-            ca: Some(self.authority.cert.clone()),
+            ca: Some(self.ca.cert.clone()),
             proxy: None,
             no_proxy: String::new(),
         }
     }
-    /// A file of so many bytes, none like its neighbours.
+    /// A file of this many bytes, each different from its neighbours.
     fn file(&self, bytes: usize) -> PathBuf {
         let at = self.root.path().join(format!("{bytes}.hactl"));
         let text: Vec<u8> =
@@ -79,13 +79,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// What a failed attempt to put a file says, and how long it took to say so.
+/// The error of a failed upload, and how long it took.
 fn refused(storage: &Storage, at: &str, file: &Path) -> (BucketError, Duration) {
     let begun = Instant::now();
     let error = run(async { Bucket::open(storage, place(at)).unwrap().put(NAME, file).await }).unwrap_err();
     println!("        {error}");
     let text = error.to_string();
-    assert!(!text.contains(storage.key.reveal()), "no key in what is told: {text}");
+    assert!(!text.contains(storage.key.reveal()), "the error does not show the key: {text}");
     assert!(text.starts_with(at) && text.len() < 400 && !text.contains('\n'), "{text}");
     (error, begun.elapsed())
 }
@@ -108,7 +108,7 @@ fn there_and_back(world: &World) {
         let other = world.root.path().join("buckets/backup/dr/lab-1/readme.txt");
         fs::create_dir_all(other.parent().unwrap()).unwrap();
         fs::write(&other, "somebody else's").unwrap();
-        assert_eq!(bucket.list().await.unwrap(), [], "what is no bundle is none of ours");
+        assert_eq!(bucket.list().await.unwrap(), [], "a file that is no snapshot is not listed");
         fs::remove_file(other).unwrap();
     });
 }
@@ -131,16 +131,16 @@ fn refusals(world: &World) {
     assert_eq!(missing.to_string(), format!("s3://backup/dr/{NAME} does not exist"));
 }
 
-fn dark(world: &World) {
+fn unreachable(world: &World) {
     let file = world.file(100_000);
     let nobody = Storage { endpoint: Some(format!("https://{}", free(LOCAL))), ..world.storage() };
     let (error, took) = refused(&nobody, "s3://backup/dr", &file);
     assert!(error.trouble == BucketTrouble::Dark && error.to_string().contains("Connection refused"), "{error}");
-    assert!(took < Duration::from_secs(10), "told after {took:?}");
+    assert!(took < Duration::from_secs(10), "reported after {took:?}");
     let unknown = Storage { endpoint: Some("https://no-such-name.invalid".to_owned()), ..world.storage() };
     let (error, _) = refused(&unknown, "s3://backup/dr", &file);
     assert_eq!(error.trouble, BucketTrouble::Dark);
-    let other = Storage { ca: Some(TestAuthority::new("somebody else").cert), ..world.storage() };
+    let other = Storage { ca: Some(TestCa::new("somebody else").cert), ..world.storage() };
     let (error, _) = refused(&other, "s3://backup/dr", &file);
     assert!(error.trouble == BucketTrouble::Dark && error.to_string().contains("certificate"), "{error}");
 }
@@ -160,7 +160,7 @@ fn cut_short(world: &World) {
     assert!(error.to_string().contains("is not complete"), "{error}");
 }
 
-/// A file system of 24 MiB, gone with this value.
+/// A file system of 24 MiB, unmounted when this value is dropped.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -181,14 +181,14 @@ impl Drop for SmallDisk {
 fn full(world: &World) {
     let disk = SmallDisk::new(world.root.path().join("small"));
     bucket(&disk.0, "backup");
-    let (cert, key) = world.authority.pair(LOCAL);
+    let (cert, key) = world.ca.pair(LOCAL);
     let at = free(LOCAL);
     let server = ObjectStorage::start(&disk.0, at, (&cert, &key));
     let storage = Storage { endpoint: Some(format!("https://{at}")), ..world.storage() };
     let (error, took) = refused(&storage, "s3://backup/dr", &world.file(40_000_000));
-    assert!(took < Duration::from_secs(90), "told after {took:?}");
+    assert!(took < Duration::from_secs(90), "reported after {took:?}");
     assert_eq!(error.trouble, BucketTrouble::Full);
-    // What was begun is not paid for: a smaller one has room.
+    // The failed upload uses no space: a smaller one fits.
     run(async { Bucket::open(&storage, place("s3://backup/dr")).unwrap().put(NAME, &world.file(12 << 20)).await })
         .unwrap();
     drop(server);
@@ -196,11 +196,11 @@ fn full(world: &World) {
 
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
-        ("a bundle comes back from object storage as it went there, in one piece or in many", there_and_back),
-        ("a key that is not taken, and a bucket that is not there, are told as what they are", refusals),
-        ("storage that does not answer, and one whose certificate is somebody else's, are told soon", dark),
-        ("a bundle that was cut short there is not believed", cut_short),
-        ("storage that is full says so, and keeps nothing of what did not fit", full),
+        ("a snapshot comes back from object storage unchanged, after one request or several", there_and_back),
+        ("a rejected key and a missing bucket are reported as such", refusals),
+        ("storage that does not answer or has an untrusted certificate is reported as unreachable", unreachable),
+        ("a truncated snapshot in object storage is refused", cut_short),
+        ("full storage is reported as such, and a smaller snapshot fits afterwards", full),
     ];
     scenarios::run("storage", World::new(), scenarios);
 }

@@ -1,7 +1,8 @@
-//! What the machine does by itself on which every host of a lab runs. Where a second is the bound, a host that got no processor, or a disk that
-//! stood still, is to be told from a cluster that did.
+//! Stalls of the machine that all hosts of a lab share. Where a test bounds a time by a second, a host without a
+//! processor or a disk that stalls must be distinguished from a slow cluster.
 //!
-//! In: the kernel's pressure of each host's group. Out: the worst second of each, and the longest time that the disk took to keep a few bytes.
+//! In: the kernel's CPU pressure of each host's cgroup. Out: the worst second of each host, and every small write with
+//! fsync that took long.
 
 use super::Stop;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,21 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Between two samples.
 const REST: Duration = Duration::from_millis(100);
-/// So many looks are a second.
-const LOOKS: usize = 10;
-/// Shorter ones are not told.
+/// Samples in a second.
+const SAMPLES: usize = 10;
+/// Shorter stalls are not reported.
 const WITHOUT: Duration = Duration::from_millis(700);
 const STILL: Duration = Duration::from_millis(200);
-/// Where control groups lie, of the second kind alone or beside the first.
+/// Where cgroup v2 is mounted, beside v1 or alone.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
-/// Something that happened to the machine, not to a cluster.
+/// A stall of the machine, not of a cluster.
 pub enum Stall {
-    /// Everybody on a host waited for a processor for so much of one second.
+    /// All processes of a host waited for a processor for this part of one second.
     Host { name: String, without: Duration, until: Duration },
-    /// The disk took so long to keep a few bytes.
+    /// A small write and its fsync took this long.
     Disk { took: Duration, until: Duration },
 }
 
@@ -38,12 +39,12 @@ impl fmt::Display for Stall {
             Self::Host { name, without, until } => {
                 write!(f, "{name} got no processor for {without:.1?} of the second before {until:.1?}")
             }
-            Self::Disk { took, until } => write!(f, "the disk kept a few bytes in {took:.1?} at {until:.1?}"),
+            Self::Disk { took, until } => write!(f, "a small write took {took:.1?} at {until:.1?}"),
         }
     }
 }
 
-/// Whoever watches, until it is told to end or is dropped.
+/// Watches the machine until it is ended or dropped.
 pub struct Watch {
     stop: Stop,
     hosts: JoinHandle<(Vec<Stall>, Duration)>,
@@ -60,7 +61,7 @@ impl Watch {
         Self { stop: Stop(stop), hosts, disk }
     }
 
-    /// What was seen, and for how much of its worst second some host got no processor.
+    /// The stalls, and how long the most stalled host got no processor in its worst second.
     pub fn end(self) -> (Vec<Stall>, Duration) {
         drop(self.stop);
         let (mut seen, stalled) = self.hosts.join().expect("it ends");
@@ -69,7 +70,7 @@ impl Watch {
     }
 }
 
-/// The worst second of each host that had a bad one, and of all.
+/// The worst second of each host that stalled, and the worst of all hosts.
 fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
     let mut seen: BTreeMap<String, VecDeque<Duration>> = BTreeMap::new();
     let mut worst: BTreeMap<String, (Duration, Duration)> = BTreeMap::new();
@@ -77,7 +78,7 @@ fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
         for (name, total) in groups().into_iter().filter_map(|group| Some((name(&group)?, waited(&group)?))) {
             let totals = seen.entry(name.clone()).or_default();
             totals.push_back(total);
-            if totals.len() > LOOKS + 1 {
+            if totals.len() > SAMPLES + 1 {
                 totals.pop_front();
             }
             let without = total.saturating_sub(totals[0]);
@@ -91,7 +92,7 @@ fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
     (bad.map(|(name, (without, until))| Stall::Host { name, without, until }).collect(), stalled)
 }
 
-/// The groups of all hosts of all labs.
+/// The cgroups of all hosts of all labs.
 fn groups() -> Vec<PathBuf> {
     let labs = GROUPS.iter().flat_map(|top| entries(Path::new(top)));
     let labs = labs.filter(|path| name(path).is_some_and(|name| name.starts_with("hactl-lab-")));
@@ -106,7 +107,8 @@ fn name(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-/// How long everybody of a group has waited for a processor so far: the last field of `full avg10=… avg60=… avg300=… total=MICROSECONDS`.
+/// How long all processes of a cgroup have waited for a processor at the same time so far: the last field of `full
+/// avg10=… avg60=… avg300=… total=MICROSECONDS`.
 fn waited(group: &Path) -> Option<Duration> {
     let text = std::fs::read_to_string(group.join("cpu.pressure")).ok()?;
     let full = text.lines().find(|line| line.starts_with("full "))?;
@@ -118,7 +120,7 @@ fn disk(mut file: File, stop: &AtomicBool, begun: Instant) -> Vec<Stall> {
     while !stop.load(Ordering::Relaxed) {
         let tried = Instant::now();
         let kept = file.rewind().and_then(|()| file.write_all(b"a few bytes")).and_then(|()| file.sync_data());
-        kept.expect("the disk keeps it");
+        kept.expect("the disk stores it");
         if tried.elapsed() >= STILL {
             seen.push(Stall::Disk { took: tried.elapsed(), until: begun.elapsed() });
         }

@@ -1,4 +1,5 @@
-//! What the lab tests and the benchmark share: running hactl, an API client of their own, a writer that never lies.
+//! What the lab tests and the benchmark share: running hactl, an API client, and a writer that verifies every
+//! acknowledged write.
 
 mod machine;
 
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// hactl, working on one inventory.
+/// hactl with one inventory.
 #[derive(Clone)]
 pub struct Hactl {
     /// The binary.
@@ -46,7 +47,7 @@ impl Ran {
 }
 
 impl Hactl {
-    /// The hactl that was built with the tests, or the one that `HACTL_BIN` names: a release, say.
+    /// The hactl that was built with the tests, or the one that `HACTL_BIN` names, such as a release.
     pub fn new(inventory: PathBuf) -> Self {
         let program = std::env::var_os("HACTL_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_hactl").into());
         Self { program: program.into(), inventory }
@@ -75,16 +76,16 @@ impl Hactl {
         all.extend(arguments);
         self.run(&all)
     }
-    /// The administrator's state folder.
+    /// The administrator's state directory.
     pub fn state(&self, cluster: &str) -> PathBuf {
-        self.inventory.parent().expect("an inventory lies in a folder").join(".hactl").join(cluster)
+        self.inventory.parent().expect("an inventory is in a folder").join(".hactl").join(cluster)
     }
 }
 
-/// Within so long a killed run's lock is given back where nothing is left of what it did.
+/// How long the lock of a killed run may be held when none of its operations still runs.
 pub const GIVEN_BACK: Duration = Duration::from_secs(40);
 
-/// Runs something after a run that was killed, whose lock is given back within seconds, not after hours.
+/// Runs a command after a killed run, and repeats it while that run's lock is held.
 pub fn once_free(within: Duration, run: impl Fn() -> Ran) -> Ran {
     let begun = Instant::now();
     loop {
@@ -96,7 +97,7 @@ pub fn once_free(within: Duration, run: impl Fn() -> Ran) -> Ran {
     }
 }
 
-/// Waits for a condition with a deadline; says what it waited for when it passes.
+/// Waits for a condition with a deadline; panics with what it waited for when the deadline passes.
 pub fn wait_for(what: &str, within: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !holds() {
@@ -106,7 +107,7 @@ pub fn wait_for(what: &str, within: Duration, mut holds: impl FnMut() -> bool) -
     begun.elapsed()
 }
 
-/// An API client with the administrator's own kubeconfig and a new connection for every request.
+/// An API client with a kubeconfig and a new connection for every request.
 #[derive(Clone)]
 pub struct Api {
     client: reqwest::Client,
@@ -121,7 +122,7 @@ impl Api {
         let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig is YAML");
         let data = |path: &str| {
             use base64::Engine as _;
-            let text = config.pointer(path).and_then(Value::as_str).expect("the kubeconfig carries it");
+            let text = config.pointer(path).and_then(Value::as_str).expect("the kubeconfig has it");
             base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
         };
         let mut identity = data("/users/0/user/client-certificate-data");
@@ -140,7 +141,7 @@ impl Api {
         Self { client, base, runtime: Arc::new(runtime) }
     }
 
-    /// The same client for one API server by its own address.
+    /// The same client for one API server at its own address.
     pub fn at(&self, address: std::net::Ipv4Addr) -> Self {
         Self { base: format!("https://{address}:6443"), ..self.clone() }
     }
@@ -156,10 +157,10 @@ impl Api {
         self.runtime.block_on(async { send(request).await })
     }
 
-    /// New connections every `every` that read an object, as a client's would, until told to stop: how long each took, or why it failed.
-    /// Not `/readyz`: an API server that stops, and one that still compares its own roles with what etcd has, says there that it is
-    /// not ready, and serves.
-    pub fn reads(&self, every: Duration) -> Knocking {
+    /// Opens a new connection every `every` that reads an object, as a client does, until it is ended; records how long
+    /// each read took, or why it failed. It does not read `/readyz`: an API server that is shutting down, or that still
+    /// reconciles its RBAC roles with etcd, reports there that it is not ready although it serves.
+    pub fn reads(&self, every: Duration) -> ReadLoop {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, client, url) =
             (Arc::clone(&stop), self.client.clone(), format!("{}/api/v1/namespaces/default", self.base));
@@ -177,18 +178,18 @@ impl Api {
                     (at, start.elapsed(), result.err())
                 }));
             }
-            let mut knocks = Vec::new();
+            let mut reads = Vec::new();
             for task in tasks {
-                knocks.push(task.await.expect("a knock ends"));
+                reads.push(task.await.expect("a read ends"));
             }
-            knocks
+            reads
         });
-        Knocking { begun, stop: Stop(stop), machine: Watch::begin(), task, runtime: Arc::clone(&self.runtime) }
+        ReadLoop { begun, stop: Stop(stop), machine: Watch::begin(), task, runtime: Arc::clone(&self.runtime) }
     }
 }
 
-/// Connections being tried in the background.
-pub struct Knocking {
+/// Reads that run in the background.
+pub struct ReadLoop {
     begun: Instant,
     stop: Stop,
     machine: Watch,
@@ -196,7 +197,7 @@ pub struct Knocking {
     runtime: Arc<tokio::runtime::Runtime>,
 }
 
-/// Ends who looks at the flag, also where a scenario fails and nobody ends it.
+/// Stops the task that polls the flag when dropped, also when a scenario panics.
 struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {
@@ -205,47 +206,47 @@ impl Drop for Stop {
     }
 }
 
-/// When it was tried, how long it took, and why it failed if it did.
+/// One read: when it began, how long it took, and why it failed if it did.
 pub type Probe = (Duration, Duration, Option<String>);
 
-/// All connections that were tried, and for how much of its worst second some host got no processor meanwhile.
-pub struct Knocks {
+/// All reads, and how long the most stalled host got no processor in its worst second meanwhile.
+pub struct Reads {
     all: Vec<Probe>,
     pub stalled: Duration,
 }
 
-impl Knocks {
-    /// Those of one kind, and the others.
+impl Reads {
+    /// The reads of one kind, and the others.
     pub fn partition(self, of_kind: impl Fn(&Probe) -> bool) -> (Vec<Probe>, Self) {
-        let (found, all) = self.all.into_iter().partition(|knock| of_kind(knock));
+        let (found, all) = self.all.into_iter().partition(|read| of_kind(read));
         (found, Self { all, stalled: self.stalled })
     }
-    /// The connections alone.
+    /// The reads alone.
     pub fn all(self) -> Vec<Probe> {
         self.all
     }
 }
 
-impl std::ops::Deref for Knocks {
+impl std::ops::Deref for Reads {
     type Target = Vec<Probe>;
     fn deref(&self) -> &Vec<Probe> {
         &self.all
     }
 }
 
-impl Knocking {
-    /// Since the first knock.
+impl ReadLoop {
+    /// The time since the first read.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
-    pub fn end(self) -> Knocks {
+    pub fn end(self) -> Reads {
         drop(self.stop);
         let (stalls, stalled) = self.machine.end();
         if !stalls.is_empty() {
-            let told: Vec<String> = stalls.iter().map(ToString::to_string).collect();
-            println!("        the machine itself: {}", told.join(", "));
+            let shown: Vec<String> = stalls.iter().map(ToString::to_string).collect();
+            println!("        stalls of the machine: {}", shown.join(", "));
         }
-        Knocks { all: self.runtime.block_on(self.task).expect("the knocking ends"), stalled }
+        Reads { all: self.runtime.block_on(self.task).expect("the reads end"), stalled }
     }
 }
 
@@ -274,25 +275,26 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// How long a writer rests after a write that failed.
+/// How long a writer pauses after a failed write.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What a pause is that is told about.
+/// Longer pauses are printed.
 const PAUSE: Duration = Duration::from_millis(800);
 
 /// What a writer did.
 struct Written {
     acknowledged: Vec<String>,
-    /// How many tries failed.
+    /// How many attempts failed.
     failures: usize,
-    /// The longest pause between two, when it ended, and the tries that failed in it: how long each took, and what it met.
+    /// The longest pause between two acknowledged writes, when it ended, and the attempts that failed in it: how long
+    /// each took, and why it failed.
     longest: Duration,
     ended: Duration,
     failed: Vec<(Duration, String)>,
 }
 
 impl Written {
-    /// Notes a pause if it is the longest so far.
+    /// Records a pause if it is the longest so far.
     fn paused(&mut self, pause: Duration, ended: Duration, failed: Vec<(Duration, String)>) {
         if pause > self.longest {
             (self.longest, self.ended, self.failed) = (pause, ended, failed);
@@ -300,7 +302,7 @@ impl Written {
     }
 }
 
-/// Writes one ConfigMap after the other and remembers those that were acknowledged.
+/// Creates one ConfigMap after the other and remembers those that were acknowledged.
 pub struct Writer {
     stop: Stop,
     thread: std::thread::JoinHandle<Written>,
@@ -313,7 +315,7 @@ impl Writer {
         Self::every(Duration::ZERO, api, prefix)
     }
 
-    /// A write each time that so much has passed, or as soon as the one before has ended.
+    /// One write per interval, or as soon as the previous one has ended.
     pub fn every(every: Duration, api: &Api, prefix: &str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (flag, own, prefix) = (Arc::clone(&stop), api.clone(), prefix.to_owned());
@@ -337,7 +339,7 @@ impl Writer {
                 if let Err(why) = own.post("/api/v1/namespaces/default/configmaps", &body) {
                     failed.push((tried.elapsed(), why));
                     written.failures += 1;
-                    // As clients do: who asks again at once takes the processor from whoever is to serve it.
+                    // As clients do: an immediate retry takes processor time from the API server that should answer it.
                     std::thread::sleep(AGAIN);
                     continue;
                 }
@@ -346,7 +348,7 @@ impl Writer {
                 last = Instant::now();
                 std::thread::sleep(every.saturating_sub(tried.elapsed()));
             }
-            // Who is still waiting when it is told to stop has waited as well.
+            // A pause that is not over when the writer is stopped counts as well.
             if !failed.is_empty() {
                 written.paused(last.elapsed(), begun.elapsed(), failed);
             }
@@ -355,20 +357,21 @@ impl Writer {
         Self { stop: Stop(stop), thread, api: api.clone() }
     }
 
-    /// Stops, and checks that every acknowledged write is there. Returns how many, and the longest pause between two.
+    /// Stops, and checks that every acknowledged write exists. Returns how many there are, and the longest pause
+    /// between two.
     pub fn end(self) -> (usize, Duration) {
         let (written, _, longest) = self.account();
         (written, longest)
     }
 
-    /// The same, and that no pause was so long.
+    /// The same; also checks that no pause was this long.
     pub fn end_within(self, most: Duration) -> (usize, Duration) {
         let (written, _, longest, met) = self.checked();
         assert!(longest < most, "{met}");
         (written, longest)
     }
 
-    /// The same, with how many tries failed in between.
+    /// The same; also returns how many attempts failed.
     pub fn account(self) -> (usize, usize, Duration) {
         let (written, failures, longest, _) = self.checked();
         (written, failures, longest)
@@ -377,17 +380,17 @@ impl Writer {
     fn checked(self) -> (usize, usize, Duration, String) {
         drop(self.stop);
         let Written { acknowledged, failures, longest, ended, failed } = self.thread.join().expect("the writer ends");
-        let met = format!("a writer waited for {longest:.1?} until {ended:.1?}; what failed meanwhile: {failed:.1?}");
+        let met = format!("a writer waited for {longest:.1?} until {ended:.1?}; failed attempts: {failed:.1?}");
         if longest > PAUSE {
             println!("        {met}");
         }
         assert!(!acknowledged.is_empty(), "no write was ever acknowledged");
         let mut list = Err("not asked".to_owned());
-        wait_for("the list of what was written", Duration::from_secs(60), || {
+        wait_for("the ConfigMaps can be listed", Duration::from_secs(60), || {
             list = self.api.get("/api/v1/namespaces/default/configmaps");
             list.is_ok()
         });
-        let list = list.expect("just seen to be fine");
+        let list = list.expect("the list was read");
         let names: std::collections::BTreeSet<&str> = list["items"]
             .as_array()
             .expect("a list has items")
@@ -400,18 +403,18 @@ impl Writer {
     }
 }
 
-/// etcd's own client on a control-plane host, as root, with the certificate that may write.
+/// etcdctl on a control-plane host, as root, with a certificate that may write.
 pub const ETCDCTL: &str = "sudo etcdctl --endpoints=https://127.0.0.1:2379 --cacert=/etc/etcd/pki/ca.crt \
     --cert=/etc/kubernetes/pki/apiserver-etcd-client.crt --key=/etc/kubernetes/pki/apiserver-etcd-client.key";
 
-/// What a person would paste of a runbook: its blocks of this kind, in their order.
+/// The blocks of this kind in a runbook, which a person would paste, in their order.
 pub fn blocks(runbook: &str, kind: &str) -> Vec<String> {
     let fence = format!("\n```{kind}\n");
     let all = runbook.split(&fence).skip(1);
     all.map(|rest| rest.split("\n```").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// The way by hand, with what the page asks its reader to set: who has the newest data.
+/// The manual procedure of the runbook, with its variable set to the host that has the newest data.
 pub fn by_hand(runbook: &str, source: &str) -> Vec<String> {
     let set = |step: String| match step.split_once("source=") {
         Some((before, _)) if !step.contains("ctl ") => format!("{before}source={source}"),

@@ -6,8 +6,8 @@ use std::time::Instant;
 /// What it shows, as a sentence, and what it does.
 pub type Scenario<W> = (&'static str, fn(&W));
 
-/// Runs those whose name contains one of the words given on the command line, or all; takes the world down, and ends the
-/// process with 1 if one failed. The last line is `SUITE: N passed, N failed`.
+/// Runs the scenarios whose name contains one of the words on the command line, or all of them; drops the world, and
+/// exits with 1 if one failed. The last line is `SUITE: N passed, N failed`.
 pub fn run<W>(suite: &str, world: W, scenarios: &[Scenario<W>]) {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| name.contains(word.as_str()));

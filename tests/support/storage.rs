@@ -1,4 +1,4 @@
-//! Object storage of this machine: a real server of S3 on a folder, gone with its value.
+//! Object storage on this machine: a real S3 server on a folder, stopped when its value is dropped.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its one key.
+/// Its only access key.
 pub const LOGIN: (&str, &str) = ("AKHACTLTEST", "the-key-of-the-object-storage");
 
-/// A server that runs.
+/// A running server.
 pub struct ObjectStorage(Child);
 
 impl ObjectStorage {
-    /// Serves the folders of `root` as buckets, by TLS with a certificate and its key.
+    /// Serves the folders of `root` as buckets over TLS with this certificate and its key.
     pub fn start(root: &Path, at: SocketAddr, (cert, key): (&str, &str)) -> Self {
         let program = std::env::var("OBJECT_STORAGE").expect("OBJECT_STORAGE names the server: `make test` builds it");
         let beside = |name: &str| root.with_extension(name);
@@ -43,13 +43,13 @@ impl Drop for ObjectStorage {
     }
 }
 
-/// A port of this address that nobody uses.
+/// A free port of this address.
 pub fn free(address: IpAddr) -> SocketAddr {
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     listener.local_addr().expect("an address")
 }
 
-/// A bucket of this name in a folder for a server.
+/// Makes a bucket of this name in the folder of a server.
 pub fn bucket(root: &Path, name: &str) -> PathBuf {
     let at = root.join(name);
     fs::create_dir_all(&at).expect("writable");

@@ -1,5 +1,5 @@
-//! New files that have to prove themselves: one host at a time gets them, and what they replaced is kept until whoever runs by them
-//! came up.
+//! New files on trial: one host at a time gets them, and the previous files are kept until the programs that use the
+//! new ones have come up.
 
 use crate::sim::{Script, World, make};
 use crate::{Shape, converged};
@@ -18,21 +18,24 @@ fn up(world: &World, facts: &Facts) -> Plan {
 
 fn writes(plan: &Plan, host: &HostName, set: FileSet) -> usize {
     let is = |a: &Action| matches!(a, Action::Configure { host: h, set: s, keep: true, .. } if h == host && *s == set);
-    plan.steps.iter().position(|s| is(&s.action)).unwrap_or_else(|| panic!("{set} is not written on {host} and kept"))
+    plan.steps
+        .iter()
+        .position(|s| is(&s.action))
+        .unwrap_or_else(|| panic!("{set} is not written on {host} with the previous files kept"))
 }
 
-/// The step that goes back to the earlier files of this set.
+/// The step that rolls back to the previous files of this set.
 fn proves(plan: &Plan, host: &HostName, set: FileSet) -> usize {
     let is = |at: &usize| plan.steps[*at].action.host() == Some(host) && plan.steps[*at].rollback.contains(&set);
-    (0..plan.steps.len()).find(is).unwrap_or_else(|| panic!("nothing on {host} would go back to {set}"))
+    (0..plan.steps.len()).find(is).unwrap_or_else(|| panic!("no step on {host} would roll back {set}"))
 }
 
-/// Whether a step comes only after another one, by whatever way.
+/// Whether a step waits for another one, directly or indirectly.
 fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
     plan.after[later].iter().any(|&before| before == earlier || follows(plan, before, earlier))
 }
 
-/// On each host in turn: nobody gets the new files of a set before they have proven themselves where they came first.
+/// On each host in turn: no host gets the new files of a set before they have passed their trial on the previous host.
 fn in_turn(plan: &Plan, set: FileSet) {
     let mut order: Vec<HostName> = (1..=3).map(cp).collect();
     order.sort_by_key(|host| proves(plan, host, set));
@@ -41,12 +44,17 @@ fn in_turn(plan: &Plan, set: FileSet) {
     }
     for pair in order.windows(2) {
         let (first, next) = (proves(plan, &pair[0], set), writes(plan, &pair[1], set));
-        assert!(follows(plan, next, first), "{set} is written on {} before it is proven on {}", pair[1], pair[0]);
+        assert!(
+            follows(plan, next, first),
+            "{set} is written on {} before it has passed its trial on {}",
+            pair[1],
+            pair[0]
+        );
     }
 }
 
 #[test]
-fn no_host_gets_new_files_before_they_have_proven_themselves_on_the_one_before() {
+fn no_host_gets_new_files_before_they_have_passed_their_trial_on_the_previous_one() {
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     in_turn(&up(&world, &world.clone().observe()), FileSet::ControlPlane);
@@ -59,7 +67,7 @@ fn no_host_gets_new_files_before_they_have_proven_themselves_on_the_one_before()
 }
 
 #[test]
-fn a_founding_has_nothing_to_go_back_to() {
+fn a_bootstrap_has_nothing_to_roll_back_to() {
     let mut world = Shape::Stacked(3).bare();
     let facts = world.observe();
     let plan = up(&world, &facts);
@@ -68,7 +76,7 @@ fn a_founding_has_nothing_to_go_back_to() {
 }
 
 #[test]
-fn what_is_kept_of_a_run_that_was_cut_off_is_gone_back_to_if_its_files_fail_and_let_go_of_if_not() {
+fn files_kept_by_an_interrupted_run_are_restored_if_the_new_ones_fail_and_dropped_otherwise() {
     let mut world = converged(Shape::Stacked(3));
     let kept = |facts: &mut Facts, set| {
         let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
@@ -79,14 +87,14 @@ fn what_is_kept_of_a_run_that_was_cut_off_is_gone_back_to_if_its_files_fail_and_
     let plan = up(&world, &facts);
     let sets = vec![FileSet::ControlPlane];
     assert_eq!(plan.steps.len(), 1);
-    assert_eq!(plan.steps[0].action, Action::Accept { host: cp(2), sets }, "it serves by its new manifests");
+    assert_eq!(plan.steps[0].action, Action::Accept { host: cp(2), sets }, "it serves with its new manifests");
 
     let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
     host.api.as_mut().expect("it was asked").own_trouble = Some("connection refused".to_owned());
     let plan = up(&world, &facts);
     let at = proves(&plan, &cp(2), FileSet::ControlPlane);
     assert!(matches!(plan.steps[at].action, Action::AwaitServing { .. }));
-    assert!(plan.steps.iter().all(|s| !matches!(s.action, Action::Accept { .. })), "nothing has proven itself");
+    assert!(plan.steps.iter().all(|s| !matches!(s.action, Action::Accept { .. })), "nothing has passed its trial");
 
     let mut facts = world.observe();
     kept(&mut facts, FileSet::Runtime);
@@ -98,7 +106,7 @@ fn what_is_kept_of_a_run_that_was_cut_off_is_gone_back_to_if_its_files_fail_and_
 }
 
 #[test]
-fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
+fn a_corrected_inventory_keeps_the_files_that_last_worked_and_not_those_that_failed() {
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     let plan = up(&world, &world.clone().observe());
@@ -113,7 +121,7 @@ fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
     let again = writes(&plan, &cp(1), FileSet::ControlPlane);
     assert!(plan.steps[again].rollback.is_empty() && written < usize::MAX);
     assert!(follows(&plan, proves(&plan, &cp(1), FileSet::ControlPlane), again));
-    // And the whole converges all the same.
+    // The whole plan converges, too.
     let mut world = converged(Shape::Stacked(3));
     world.release(|r| r.manifests += 1);
     let plan = up(&world, &world.clone().observe());
@@ -121,11 +129,11 @@ fn a_mended_inventory_goes_back_to_what_last_worked_and_not_to_what_failed() {
 }
 
 #[test]
-fn a_host_that_a_cut_off_run_left_on_trial_comes_first_and_the_others_wait_for_it() {
+fn a_host_left_on_trial_by_an_interrupted_run_comes_first_and_the_others_wait_for_it() {
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     world.release(|r| r.manifests += 1);
-    // cp2 has the new manifests, and does not serve by them.
+    // cp2 has the new manifests and does not serve with them.
     let target = &world.target.hosts[&cp(2)].sets[&FileSet::ControlPlane];
     let host = facts.hosts.get_mut(&cp(2)).and_then(|f| f.as_mut().ok()).expect("it answers");
     for file in &target.files {
@@ -141,7 +149,7 @@ fn a_host_that_a_cut_off_run_left_on_trial_comes_first_and_the_others_wait_for_i
 }
 
 #[test]
-fn stores_that_mostly_hold_nothing_are_written_anew_one_after_the_other_and_the_leaders_last() {
+fn stores_with_mostly_free_pages_are_defragmented_one_after_the_other_and_the_leaders_last() {
     let mut world = converged(Shape::Stacked(3));
     let peer = |n| make::control_host(n).peer_url();
     world.lead(&cp(1), &peer(1)).expect("a voter can lead");
@@ -152,15 +160,15 @@ fn stores_that_mostly_hold_nothing_are_written_anew_one_after_the_other_and_the_
     let plan = up(&world, &facts);
     let order: Vec<&HostName> = plan.steps.iter().filter_map(|s| s.action.host()).collect();
     assert_eq!(order, [&cp(2), &cp(3), &cp(1), &cp(1)]);
-    let heir = Action::MoveLeader { host: cp(1), to: peer(2) };
-    assert_eq!(plan.steps[2].action, heir, "who leads hands over first, so that no election keeps anybody waiting");
-    let others = plan.steps.iter().filter(|s| s.action != heir);
+    let handover = Action::MoveLeader { host: cp(1), to: peer(2) };
+    assert_eq!(plan.steps[2].action, handover, "the leader moves leadership first, so that no election delays clients");
+    let others = plan.steps.iter().filter(|s| s.action != handover);
     assert!(others.into_iter().all(|s| matches!(s.action, Action::Defragment { .. })), "and nothing else");
     assert!(follows(&plan, 1, 0) && follows(&plan, 2, 1) && follows(&plan, 3, 2));
     assert_eq!(plan.steps[0].why, "768 of the 1024 MiB of its database are free pages");
     world.power_off(&cp(3));
     let facts = world.observe();
     let plan = up(&world, &facts);
-    assert!(plan.is_empty(), "with a member missing it can wait");
+    assert!(plan.is_empty(), "it waits while a member is missing");
     assert!(plan.warnings.iter().any(|w| w.contains("until another member is healthy")), "{:?}", plan.warnings);
 }

@@ -1,4 +1,4 @@
-//! Upgrades of Kubernetes: the order, what is refused, and what a run that was cut off leaves.
+//! Upgrades of Kubernetes: the order, the refusals, and runs that were interrupted.
 
 use crate::leaving::follows;
 use crate::sim::{Broken, Ended, Script, World, config, make};
@@ -28,7 +28,7 @@ fn of(shape: Shape, version: &str) -> World {
     world
 }
 
-/// Three control-plane hosts and so many workers of the older version, which are to get the next one, two of them at once.
+/// Three control-plane hosts and so many workers of the older version, which are to get the next one, two at once.
 fn with_workers(count: u8) -> World {
     let mut world = World::bare(3, count);
     world.kubernetes(OLD);
@@ -50,15 +50,15 @@ fn at(plan: &Plan, is: impl Fn(&Action) -> bool) -> Vec<usize> {
     (0..plan.steps.len()).filter(|at| is(&plan.steps[*at].action)).collect()
 }
 
-fn provides(plan: &Plan, mark: &Condition) -> usize {
-    plan.steps.iter().position(|s| &s.provides == mark).unwrap_or_else(|| panic!("nothing gives {mark}"))
+fn provides(plan: &Plan, condition: &Condition) -> usize {
+    plan.steps.iter().position(|s| &s.provides == condition).unwrap_or_else(|| panic!("no step provides {condition}"))
 }
 
 fn kubelet(host: &HostName) -> Condition {
     Condition::Running(host.clone(), make::unit("kubelet.service"))
 }
 
-/// What every program is, by host.
+/// The version of every program, by host.
 fn versions(world: &World) -> Vec<String> {
     let all = world
         .hosts
@@ -72,7 +72,7 @@ fn all_of(world: &World, version: &str) -> bool {
 }
 
 #[test]
-fn a_bundle_then_api_servers_then_what_asks_them_then_kubelets_one_host_after_the_other() {
+fn an_upgrade_takes_a_snapshot_then_changes_api_servers_their_clients_and_kubelets_one_host_after_the_other() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let plan = planned(&mut world);
@@ -83,7 +83,7 @@ fn a_bundle_then_api_servers_then_what_asks_them_then_kubelets_one_host_after_th
     let worker = provides(&plan, &kubelet(&make::host_name("w1")));
     let manifests: Vec<usize> = (1..=3).map(|n| provides(&plan, &Condition::Manifest(cp(n)))).collect();
     for (n, manifest) in manifests.iter().enumerate() {
-        assert!(follows(&plan, *manifest, saved), "a bundle comes first");
+        assert!(follows(&plan, *manifest, saved), "a snapshot comes first");
         assert!(n == 0 || follows(&plan, *manifest, servers[n - 1]), "one API server after the other");
     }
     let chain = [servers, beside, kubelets, vec![worker]].concat();
@@ -100,7 +100,7 @@ fn a_bundle_then_api_servers_then_what_asks_them_then_kubelets_one_host_after_th
 }
 
 #[test]
-fn a_patch_goes_the_same_way_and_drains_nobody() {
+fn a_patch_upgrade_has_the_same_order_and_drains_no_node() {
     let mut world = of(Shape::Stacked(3), "1.36.0");
     world.kubernetes(NEWEST);
     let plan = planned(&mut world);
@@ -108,11 +108,11 @@ fn a_patch_goes_the_same_way_and_drains_nobody() {
     assert!(follows(&plan, provides(&plan, &kubelet(&cp(1))), provides(&plan, &Condition::ApiServer(cp(3)))));
     assert!(follows(&plan, provides(&plan, &Condition::Manifest(cp(1))), provides(&plan, &Condition::Saved)));
     world.kubernetes("1.36.0");
-    assert_eq!(world.converge(5, 3), Ok(Ended::Converged), "what was not begun is not missed");
+    assert_eq!(world.converge(5, 3), Ok(Ended::Converged), "nothing that was not begun is missing");
 }
 
 #[test]
-fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
+fn workers_are_drained_for_another_minor_version_in_batches_and_uncordoned_again() {
     let mut world = with_workers(5);
     let plan = planned(&mut world);
     let drained = at(&plan, |a| matches!(a, Action::Drain { within_s: 300, .. }));
@@ -136,7 +136,7 @@ fn workers_are_drained_for_another_minor_version_in_batches_and_open_again() {
 }
 
 #[test]
-fn a_worker_that_is_away_counts_among_those_that_may_be_and_one_that_waits_for_its_kubelet_does_not() {
+fn an_unreachable_worker_counts_as_unavailable_and_one_that_waits_for_its_kubelet_does_not() {
     let mut world = with_workers(4);
     let of = |n: u8| make::host_name(&format!("w{n}"));
     world.power_off(&of(1));
@@ -149,9 +149,9 @@ fn a_worker_that_is_away_counts_among_those_that_may_be_and_one_that_waits_for_i
     );
     world.desired.upgrade.max_unavailable = 1;
     let plan = planned(&mut world);
-    assert!(at(&plan, |a| matches!(a, Action::Drain { .. })).is_empty(), "nobody else may be away");
-    let told = plan.warnings.iter().any(|w| w.contains("3 of the workers keep") && w.contains("w1 is not Ready"));
-    assert!(told, "{:?}", plan.warnings);
+    assert!(at(&plan, |a| matches!(a, Action::Drain { .. })).is_empty(), "no other worker may be unavailable");
+    let warned = plan.warnings.iter().any(|w| w.contains("3 of the workers keep") && w.contains("w1 is not Ready"));
+    assert!(warned, "{:?}", plan.warnings);
     world.power_on(&of(1));
     assert_eq!(world.converge(7, 6), Ok(Ended::Converged));
     assert!(all_of(&world, NEXT));
@@ -176,7 +176,7 @@ fn kube_proxy_is_not_newer_than_an_api_server_that_may_come_back() {
 }
 
 #[test]
-fn the_ranges_of_pods_and_services_are_for_life() {
+fn the_ranges_of_pods_and_services_never_change() {
     let mut world = of(Shape::Stacked(3), NEXT);
     let network = world.desired.network.clone();
     world.intent.ranges = Some((network.pods, network.services));
@@ -195,7 +195,7 @@ fn the_ranges_of_pods_and_services_are_for_life() {
 }
 
 #[test]
-fn a_skipped_minor_version_and_an_older_one_are_refused_with_what_runs_and_what_to_do() {
+fn a_skipped_minor_version_and_an_older_one_are_refused_with_the_running_version_and_a_remedy() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEWEST);
     let (answer, _) = world.plan().expect("no law is broken");
@@ -233,7 +233,7 @@ fn etcd_goes_up_one_minor_version_at_a_time_and_never_down_and_containerd_never_
     let answer = |program: &str, version: &str| {
         hactl::plan::up(&world.desired, &with_parts(&world, program, version), &facts, &world.intent)
     };
-    // What runs is etcd 3.6.16 and containerd 2.3.7.
+    // etcd 3.6.16 and containerd 2.3.7 run.
     for (program, good) in [("etcd", "3.6.2"), ("etcd", "3.7.0"), ("containerd", "2.3.0"), ("containerd", "3.9.0")] {
         assert!(answer(program, good).is_ok(), "{program} {good}");
     }
@@ -249,7 +249,7 @@ fn etcd_goes_up_one_minor_version_at_a_time_and_never_down_and_containerd_never_
 }
 
 #[test]
-fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
+fn etcd_members_get_another_version_one_after_the_other_after_a_snapshot() {
     let mut world = of(Shape::Stacked(3), NEXT);
     let mut target = with_parts(&world, "etcd", "3.6.17");
     for host in target.hosts.values_mut() {
@@ -266,7 +266,7 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
     let restarts: Vec<usize> =
         (1..=3).map(|n| provides(&plan, &Condition::Running(cp(n), make::unit("etcd.service")))).collect();
     for restart in &restarts {
-        assert!(follows(&plan, *restart, saved), "a bundle comes first");
+        assert!(follows(&plan, *restart, saved), "a snapshot comes first");
         let others = restarts.iter().filter(|other| *other != restart);
         assert!(others.clone().all(|other| follows(&plan, *restart, *other) || follows(&plan, *other, *restart)));
     }
@@ -274,15 +274,15 @@ fn members_of_etcd_get_another_version_one_after_the_other_behind_a_bundle() {
     let Action::MoveLeader { host, .. } = &plan.steps[handed[0]].action else { unreachable!("just asked for") };
     let last = provides(&plan, &Condition::Running(host.clone(), make::unit("etcd.service")));
     assert_eq!(handed.len(), 1);
-    assert!(follows(&plan, last, handed[0]), "who leads hands over before it is restarted");
+    assert!(follows(&plan, last, handed[0]), "the leader moves leadership before it is restarted");
     assert!(
         restarts.iter().all(|other| *other == last || follows(&plan, handed[0], *other)),
-        "and after the others are"
+        "and after the others were restarted"
     );
 }
 
 #[test]
-fn a_bundle_that_a_run_took_before_it_was_cut_off_is_not_taken_again_and_an_old_one_is() {
+fn a_recent_snapshot_of_an_interrupted_run_is_not_taken_again_and_an_old_one_is() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let plan = planned(&mut world);
@@ -295,7 +295,7 @@ fn a_bundle_that_a_run_took_before_it_was_cut_off_is_not_taken_again_and_an_old_
 }
 
 #[test]
-fn an_api_server_on_trial_that_never_came_up_can_be_gone_back_from() {
+fn an_api_server_on_trial_that_never_came_up_can_be_rolled_back() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let mut facts = world.observe();
@@ -309,11 +309,11 @@ fn an_api_server_on_trial_that_never_came_up_can_be_gone_back_from() {
     let api = host.api.as_mut().expect("it was asked");
     (api.own_trouble, api.version) = (None, format!("v{NEXT}"));
     let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
-    assert!(matches!(answer, Err(Refusal::OlderMinor { .. })), "it serves: what it wrote is there");
+    assert!(matches!(answer, Err(Refusal::OlderMinor { .. })), "it served, so its writes are stored");
 }
 
 #[test]
-fn an_api_server_that_proved_itself_before_the_run_was_cut_off_is_never_put_back_for_what_comes_after_it() {
+fn an_api_server_that_passed_its_trial_before_the_interruption_is_never_rolled_back_for_later_failures() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.kubernetes(NEXT);
     let mut facts = world.observe();
@@ -325,13 +325,13 @@ fn an_api_server_that_proved_itself_before_the_run_was_cut_off_is_never_put_back
     host.api.as_mut().expect("it was asked").version = format!("v{NEXT}");
     let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
     let proven = provides(&plan, &Condition::ApiServer(cp(1)));
-    assert!(plan.steps[proven].rollback.contains(&FileSet::ControlPlane), "it is let go of there");
+    assert!(plan.steps[proven].rollback.contains(&FileSet::ControlPlane), "its trial ends there");
     assert!(follows(&plan, provides(&plan, &Condition::Configured(cp(1), FileSet::ControlPlane)), proven));
     assert!(at(&plan, |a| matches!(a, Action::SaveBundle { .. })).is_empty(), "the upgrade has begun");
 }
 
 #[test]
-fn settings_that_change_along_with_the_version_go_with_the_api_server() {
+fn settings_that_change_with_the_version_are_applied_with_the_api_server() {
     let mut world = of(Shape::Stacked(3), OLD);
     world.release(|r| r.manifests += 1);
     world.kubernetes(NEXT);
@@ -341,7 +341,7 @@ fn settings_that_change_along_with_the_version_go_with_the_api_server() {
         assert!(follows(&plan, provides(&plan, &Condition::Manifest(cp(n))), config));
         assert!(
             n == 1 || follows(&plan, config, provides(&plan, &Condition::ApiServer(cp(n - 1)))),
-            "nobody has it before its turn"
+            "no host gets it before its turn"
         );
     }
     assert_eq!(world.converge(5, 3), Ok(Ended::Converged));
@@ -387,9 +387,9 @@ fn an_upgrade_killed_after_any_effect_is_finished_by_the_next_run() {
 proptest! {
     #![proptest_config(config(600, 4000))]
 
-    /// Every law is judged after every effect, that of versions among them.
+    /// Every law is judged after every effect, including the law of versions.
     #[test]
-    fn versions_always_fit_together_whatever_happens_between_the_effects(
+    fn versions_always_fit_together_despite_any_failure_between_the_effects(
         shape in prop::sample::select(vec![Shape::Stacked(1), Shape::Stacked(3), Shape::Apart, Shape::Local]),
         first in option::of(0..90_u16),
         acts in vec(crate::act(), 0..5),
@@ -413,7 +413,7 @@ proptest! {
     }
 
     #[test]
-    fn an_upgrade_that_was_cut_off_is_finished_by_another_hactl_with_files_of_its_own(
+    fn an_interrupted_upgrade_is_finished_by_another_hactl_with_files_of_its_own(
         cut in 0..90_u16,
         which in 0..64_u8,
         acts in vec(crate::act(), 0..3),

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_member_is_set_in_haproxys_words_and_a_refusal_is_told() {
+    async fn a_member_is_set_with_commands_of_haproxy_and_a_refusal_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let member: HostName = "cp2".parse().unwrap();
         for (n, answer, fine) in [(0, "\n", true), (1, "No such server.\n\n", true), (2, "Permission denied\n", false)]
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_who_listens_is_told_from_one_who_does_not_answer() {
+    async fn a_missing_listener_is_distinguished_from_one_that_does_not_answer() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(tell(&folder.path().join("none"), "show info").await.unwrap(), None);
         let left = folder.path().join("left");
@@ -324,7 +324,7 @@ mod tests {
                         members,cp3,0,0,0,4,DOWN 1/3,\nother,cp2,0,0,9,9,UP,\n\n";
 
     #[test]
-    fn who_answers_is_read() {
+    fn the_process_id_of_the_answering_worker_is_read() {
         assert_eq!(process(TOLD), Some(4711));
         assert_eq!(process("Name: HAProxy\n"), None);
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_member_is_let_go_of_once_nobody_is_with_it_and_the_same_worker_says_so() {
+    async fn a_member_is_released_once_the_same_worker_reports_no_connections_to_it() {
         let folder = tempfile::tempdir().unwrap();
         for (n, (member, worker, former, done)) in [
             ("cp10", 4711, vec![], Some(true)),

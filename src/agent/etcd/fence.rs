@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_it_down_and_what_was_not_heard_is_said_in_one_line() {
+    fn the_reasons_for_not_starting_and_the_missing_answers_are_reported_in_one_line() {
         let own = own("c0ffee", 800);
         let line = |said: &[(&str, i64)]| verdict(&own, &peer(), &[], &heard(said));
         let Fence::StaysDown(down) = line(&[("", 0), ("beef", LEAP + 900)]) else { panic!() };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_restored_just_now_starts_once_without_a_question() {
+    async fn freshly_restored_data_starts_once_without_asking_other_members() {
         let place = tempfile::tempdir().unwrap();
         let root = Root::at(place.path());
         let path = || "/none".to_owned();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_keeps_nothing_from_starting() {
+    async fn unreadable_files_do_not_prevent_a_start() {
         let place = tempfile::tempdir().unwrap();
         let root = Root::at(place.path());
         let ask = EtcdAsk {

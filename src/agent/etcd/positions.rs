@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_nothing_remembered() {
+    fn an_unreadable_file_counts_as_no_recorded_position() {
         let place = tempfile::tempdir().unwrap();
         let root = Root::at(place.path());
         assert_eq!(remembered(&root), []);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ended_since_the_first_look_counts_and_a_new_pod_begins_anew() {
+    fn only_exits_since_the_first_observation_count_and_a_new_pod_starts_at_zero() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::at(dir.path());
         let mut ends = Ends::default();

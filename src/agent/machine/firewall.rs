@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_ufw_are_read_as_they_are_told_and_those_of_people_are_none_of_ours() {
+    fn rules_of_ufw_are_read_from_its_output_and_rules_of_people_are_not_hactls() {
         let told = "Added user rules (see 'ufw status' for running firewall):\n\
                     ufw allow 22/tcp\n\
                     ufw allow from 10.88.0.12 to any port 2380 proto tcp comment 'hactl'\n\
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_firewalld_are_read_as_they_are_told() {
+    fn rules_of_firewalld_are_read_from_its_output() {
         let told = "rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"2380\" protocol=\"tcp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"8472\" protocol=\"udp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.88.0.13\" protocol value=\"vrrp\" accept\n\
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ufw_is_told_is_what_it_tells_in_other_words() {
+    fn rules_written_to_ufw_are_read_back_the_same() {
         let told: Vec<String> = openings().iter().map(to_ufw).collect();
         for rule in [
             "allow proto tcp from 10.88.0.12 to any port 2380",

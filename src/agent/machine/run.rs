@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_kills_grandchildren_too_and_keeps_what_was_said() {
+    async fn a_deadline_kills_grandchildren_too_and_keeps_the_output() {
         let directory = tempfile::tempdir().unwrap();
         let pid_file = directory.path().join("pid");
         let script = format!("echo started; sleep 60 & echo $! > {}; wait", pid_file.display());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_takes_what_it_is_fed_and_one_that_ends_early_explains_itself() {
+    async fn a_program_reads_its_input_and_one_that_ends_early_reports_its_error() {
         let whole = std::io::Cursor::new(vec![b'x'; 3_000_000]);
         let count = ["sh", "-c", "test $(wc -c) = 3000000"];
         must_take(&count, whole.clone(), Duration::from_secs(10)).await.unwrap();

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 /// How long systemd may take to answer; on an overloaded host it takes many seconds.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a unit may take to become active, or to stop.
-const PATIENCE: Duration = Duration::from_secs(110);
+const TIMEOUT: Duration = Duration::from_secs(110);
 /// A unit that has ended so often after its start will not come up.
 const ENDS: u32 = 4;
 const POLL: Duration = Duration::from_millis(50);
@@ -130,7 +130,7 @@ pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Out
         matches!(shown.active(), "active" | "activating" | "reloading") && shown.stale(unit)
     };
     if units.iter().zip(&shown).any(due) {
-        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+        must(&["systemctl", "daemon-reload"], TIMEOUT).await?;
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Out
 pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
     let ours = |path: &String| path.strip_prefix(ADMINISTRATORS).is_some_and(|rest| rest.starts_with('/'));
     if host.root.is_host() && removed.iter().any(ours) {
-        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+        must(&["systemctl", "daemon-reload"], TIMEOUT).await?;
     }
     Ok(())
 }
@@ -253,9 +253,9 @@ async fn enable(unit: &UnitName) -> Outcome<()> {
     // Packages are installed with their service masked until the next boot; see `packages`.
     let mask = Path::new("/run/systemd/system").join(unit.as_str());
     if fs::read_link(&mask).is_ok_and(|to| to == Path::new("/dev/null")) {
-        must(&["systemctl", "unmask", "--runtime", "--quiet", unit.as_str()], PATIENCE).await?;
+        must(&["systemctl", "unmask", "--runtime", "--quiet", unit.as_str()], TIMEOUT).await?;
     } else if shown.stale(unit) {
-        must(&["systemctl", "daemon-reload"], PATIENCE).await?;
+        must(&["systemctl", "daemon-reload"], TIMEOUT).await?;
     }
     if !matches!(shown.get(FILE_STATE), "enabled" | "static" | "generated") {
         must(&["systemctl", "enable", "--quiet", "--no-reload", unit.as_str()], ANSWER).await?;
@@ -277,14 +277,14 @@ pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToR
         HowToRun::Restart => "restart",
         HowToRun::Reload => "reload-or-restart",
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     // Before the reload: files written later may not have been read.
     let asked_ms = when::now_ms();
     if no_wait {
         must(&["systemctl", verb, "--no-block", unit.as_str()], ANSWER).await?;
         return Ok(());
     }
-    let ran = run(&["systemctl", verb, unit.as_str()], PATIENCE).await;
+    let ran = run(&["systemctl", verb, unit.as_str()], TIMEOUT).await;
     match ran {
         Err(late) if late.kind == FaultKind::TimedOut => {
             return Err(blame(unit, FaultKind::TimedOut, "has not become active yet").await);
@@ -347,7 +347,7 @@ pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<(
     for (unit, shown) in units.iter().zip(&shown) {
         if shown.up() {
             host.waits(format!("{unit} to stop"));
-            if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], PATIENCE).await {
+            if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], TIMEOUT).await {
                 return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
             }
         }
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_could_not_be_run_is_told_from_one_that_said_no() {
+    fn a_check_that_could_not_run_is_distinguished_from_one_that_failed() {
         let of = |status: &str| {
             let check = "{ path=/bin/sh ; argv[]=/bin/sh -c exit status=3 ; ignore_errors=no ; pid=7 ; code=exited ; ";
             parse(&format!("Id=etcd.service\nExecCondition={check}status={status} }}\n"))[0].skipped_for()

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_of_systemd_are_moments() {
+    fn timestamps_of_systemd_are_parsed() {
         assert_eq!(parse_systemd("Fri 2025-11-21 06:55:01.123456 UTC"), Some(1_763_708_101_123));
         assert_eq!(parse_systemd("n/a"), None);
         assert_eq!(parse_systemd(""), None);

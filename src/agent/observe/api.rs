@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_tells_readiness_reason_and_how_long_it_is_overdue() {
+    fn a_pod_reports_its_readiness_reason_and_overdue_time() {
         let now = parse_rfc3339("2026-01-01T00:01:40Z").unwrap();
         let broken = json!({"metadata": {"name": "a", "namespace": "kube-system", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}],
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_tells_its_age_by_our_clock() {
+    fn the_age_of_a_lease_is_measured_by_the_local_clock() {
         let now = parse_rfc3339("2026-01-01T00:00:02.5Z").unwrap();
         let value = json!({"metadata": {"name": "kube-scheduler"}, "spec": {"holderIdentity": "cp1_x", "leaseDurationSeconds": 15,
             "renewTime": "2026-01-01T00:00:01.000000Z"}});

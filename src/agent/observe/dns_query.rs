@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_to_a_real_socket_gets_the_address_and_ignores_a_stranger() {
+    fn a_query_to_a_real_socket_gets_the_address_and_ignores_other_senders() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = server.local_addr().unwrap();
         let serving = std::thread::spawn(move || {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_refusal_and_nonsense_are_told_apart() {
+    fn no_answer_a_refusal_and_an_invalid_answer_are_distinguished() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let error = ask(silent.local_addr().unwrap(), NAME, Duration::from_millis(50)).unwrap_err();
         assert!(matches!(error, DnsError::Silent { .. }), "{error}");

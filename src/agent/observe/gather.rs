@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// How long one program may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Text of one page, bytes.
 const PAGE: usize = 512 << 10;
 /// Text of all pages, bytes: at worst twice that as JSON, which is below [`crate::protocol::LARGEST_FRAME`].
@@ -158,7 +158,7 @@ fn line_from(text: &str, at: usize) -> usize {
 
 /// The output of a program, or why there is none.
 async fn said(argv: &[&str]) -> String {
-    match run(argv, PATIENCE).await {
+    match run(argv, TIMEOUT).await {
         Ok(ran) if ran.ok() => ran.out,
         Ok(ran) => format!("{}{}({} exited with {:?})\n", ran.out, ran.err, argv.join(" "), ran.code),
         Err(fault) => format!("{}\n({})\n", fault.tail.join("\n"), fault.what),

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
 /// An answer takes a millisecond on a local network; the kernel sends three requests, a second apart.
-const PATIENCE: Duration = Duration::from_millis(400);
+const TIMEOUT: Duration = Duration::from_millis(400);
 const EVERY: Duration = Duration::from_millis(20);
 /// `ATF_COM` of linux/if_arp.h: the entry is complete.
 const COMPLETE: u32 = 2;
@@ -29,7 +29,7 @@ pub(in crate::agent) async fn owner(host: &Host, address: Ipv4Addr) -> Outcome<O
         // No route: it is not in a network of the host.
         return Ok(None);
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let table = tokio::fs::read_to_string("/proc/net/arp").await;
         let table = table.map_err(|e| failed(format!("could not read /proc/net/arp: {e}")))?;

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn knocks_are_heard_on_tcp_and_udp_and_listening_ends_with_the_last() {
+    async fn probes_arrive_on_tcp_and_udp_and_listening_ends_with_the_last() {
         let (tcp, udp) = free_ports().await;
         let ways = [Way::Tcp(tcp), Way::Udp(udp)];
         let expected = ways.iter().map(|way| Expected { who: 7, way: *way }).collect();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_knock_nobody_listens_for_says_why_and_a_listener_nobody_reaches_says_so() {
+    async fn a_probe_without_a_listener_and_a_listener_without_a_probe_report_it() {
         let (tcp, udp) = free_ports().await;
         let within = Duration::from_secs(2);
         let knocks = vec![
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_gives_no_verdict_and_a_stranger_on_it_is_no_knock() {
+    async fn a_port_in_use_yields_no_verdict_and_foreign_traffic_is_no_probe() {
         let taken = TcpListener::bind((HERE, 0)).await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let expected = vec![Expected { who: 1, way: Way::Tcp(port) }];

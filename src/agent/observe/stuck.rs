@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_counts_for_as_long_as_the_log_ends_before_what_it_names() {
+    fn a_panic_counts_while_the_log_ends_before_the_index_that_it_names() {
         let line = |n: u64| {
             format!(
                 r#"{{"level":"panic","msg":"tocommit({n}) is out of range [lastIndex(6873)]. Was the raft log corrupted?"}}"#

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_without_room_says_so_with_numbers_before_anything_is_sent() {
+    fn a_disk_without_space_is_reported_with_numbers_before_anything_is_sent() {
         let directory = tempfile::tempdir().unwrap();
         let (mut part, _) = item(b"content");
         part.size = 500 << 20;
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_up_meanwhile_is_told_from_damage() {
+    fn a_disk_that_fills_up_meanwhile_is_distinguished_from_damage() {
         let (part, sent) = item(&vec![7; 3 << 20]);
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();

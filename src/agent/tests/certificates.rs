@@ -67,7 +67,7 @@ fn presenting(path: &str, at: (IpAddr, u16), identity: Option<(&str, &str)>) -> 
 }
 
 #[tokio::test]
-async fn files_tell_their_certificates_in_order_and_what_is_none_is_left_out() {
+async fn certificates_of_files_are_listed_in_order_and_other_content_is_left_out() {
     let place = Place::new();
     let (one, other) = (expired("one"), expired("other"));
     place.write("/pki/both.crt", format!("{}{}", one.0, other.0));
@@ -90,7 +90,7 @@ async fn files_tell_their_certificates_in_order_and_what_is_none_is_left_out() {
 }
 
 #[tokio::test]
-async fn what_a_server_presents_is_seen_also_when_it_is_expired_and_when_it_turns_us_away() {
+async fn the_presented_certificate_is_read_even_if_it_is_expired_or_the_server_rejects_the_client() {
     let place = Place::new();
     let (pair, stranger) = (expired("server"), expired("stranger"));
     place.write("/pki/c.crt", &stranger.0);
@@ -112,7 +112,7 @@ async fn what_a_server_presents_is_seen_also_when_it_is_expired_and_when_it_turn
 }
 
 #[tokio::test]
-async fn who_does_not_answer_is_told_in_time_and_no_other_host_is_asked() {
+async fn an_unresponsive_port_is_reported_in_time_and_no_other_host_is_asked() {
     let place = Place::new();
     let mute = TcpListener::bind((LOCAL, 0)).await.unwrap();
     let free = TcpListener::bind((LOCAL, 0)).await.unwrap().local_addr().unwrap().port();

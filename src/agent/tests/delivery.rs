@@ -110,7 +110,7 @@ async fn a_delivery_that_was_cut_off_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_on_the_way_or_on_the_disk() {
+async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_in_transit_or_on_disk() {
     let place = Place::new();
     let (mut part, sent) = part(&content(300_000));
     part.name = "coredns".to_owned();
@@ -130,7 +130,7 @@ async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_on_the_way_or
 }
 
 #[tokio::test]
-async fn what_was_verified_in_an_earlier_boot_and_never_reached_the_disk_is_read_again() {
+async fn a_blob_verified_in_an_earlier_boot_without_reaching_the_disk_is_read_again() {
     let place = Place::new();
     let (part, sent) = part(&content(300_000));
     let mut client = place.locked().await;
@@ -257,7 +257,7 @@ fn tree(place: &Place) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_snapshot_becomes_a_file_of_roots_alone_whatever_it_holds() {
+async fn a_snapshot_becomes_a_file_that_only_root_reads() {
     let place = Place::new();
     let mut client = place.locked().await;
     let (snapshot, sent) = snapshot(b"#!/bin/sh\nexec /usr/bin/systemctl \"$@\"\n");

@@ -42,7 +42,7 @@ async fn a_file_is_written_with_mode_and_its_folders_and_others_are_removed() {
 }
 
 #[tokio::test]
-async fn of_a_folder_only_what_hactl_wrote_is_told() {
+async fn only_files_written_by_hactl_are_reported_from_a_folder() {
     let place = Place::new();
     place.write("/etc/containerd/certs.d/old.example/hosts.toml", "# Written by hactl: where images are\n");
     place.write("/etc/containerd/certs.d/by-hand.example/hosts.toml", "server = \"https://by-hand.example\"\n");
@@ -55,7 +55,7 @@ async fn of_a_folder_only_what_hactl_wrote_is_told() {
 }
 
 #[tokio::test]
-async fn what_flannel_left_is_swept_and_what_others_put_there_stays() {
+async fn files_of_flannel_are_removed_and_files_of_others_stay() {
     let place = Place::new();
     place.write("/etc/cni/net.d/10-flannel.conflist", "{}");
     place.write("/etc/cni/net.d/05-cilium.conflist", "{}");
@@ -100,7 +100,7 @@ async fn one_rejected_file_leaves_all_of_them_as_they_were() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_left_beside_a_file_does_not_matter() {
+async fn temporary_files_of_a_killed_run_do_not_matter() {
     let place = Place::new();
     place.write("/etc/.a.hactl-new", "half");
     let mut client = place.locked().await;
@@ -274,7 +274,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
 }
 
 #[tokio::test]
-async fn a_host_that_is_no_node_any_more_stays_of_its_cluster_and_what_is_moved_aside_holds_no_key() {
+async fn a_host_that_is_no_longer_a_node_stays_in_its_cluster_and_its_archived_files_hold_no_key() {
     let place = Place::new();
     place.write("/var/lib/kubelet/pki/kubelet-client-current.pem", "key");
     place.write("/var/lib/kubelet/pods/x/data", "data");
@@ -323,7 +323,7 @@ async fn pods_that_are_to_end_lose_their_manifests_and_the_folder_of_a_removed_c
 }
 
 #[tokio::test]
-async fn a_wipe_refuses_what_the_system_stands_on() {
+async fn a_wipe_refuses_system_directories() {
     let place = Place::new();
     place.write("/etc/passwd", "");
     let mut client = place.locked().await;
@@ -352,7 +352,7 @@ async fn on_trial(client: &mut Client) -> Vec<FileSet> {
 }
 
 #[tokio::test]
-async fn what_new_files_replaced_comes_back_as_it_was_also_where_there_was_none() {
+async fn a_rollback_restores_replaced_files_and_removes_new_ones() {
     let place = Place::new();
     place.write("/etc/a.conf", "first\n");
     std::fs::set_permissions(place.at("/etc/a.conf"), std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -380,7 +380,7 @@ async fn what_new_files_replaced_comes_back_as_it_was_also_where_there_was_none(
 }
 
 #[tokio::test]
-async fn what_has_proven_itself_is_the_next_to_go_back_to_and_unchanged_files_are_not_kept() {
+async fn accepted_files_are_the_next_rollback_target_and_unchanged_files_are_not_kept() {
     let place = Place::new();
     place.write("/etc/a.conf", "first\n");
     let mut client = place.locked().await;
@@ -394,7 +394,7 @@ async fn what_has_proven_itself_is_the_next_to_go_back_to_and_unchanged_files_ar
 }
 
 #[tokio::test]
-async fn texts_of_files_are_told_as_far_as_they_are_there_and_are_text() {
+async fn texts_of_existing_text_files_are_reported() {
     let place = Place::new();
     place.write("/etc/a.conf", "one\n");
     std::fs::write(place.at("/etc/b.bin"), [0xff, 0xfe]).unwrap();

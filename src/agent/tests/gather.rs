@@ -51,7 +51,7 @@ async fn logs_of_the_clusters_own_pods_and_files_that_all_may_read_are_gathered(
 }
 
 #[tokio::test]
-async fn what_lies_in_key_files_tokens_and_mounted_secrets_is_struck_out_everywhere() {
+async fn contents_of_key_files_tokens_and_mounted_secrets_are_redacted_everywhere() {
     let place = Place::new();
     place.write("/etc/kubernetes/pki/apiserver.key", KEY);
     place.write("/etc/kubernetes/encryption.yaml", "keys:\n- name: key1\n  secret: MDEyMzQ1Njc4OWFiY2RlZg==\n");

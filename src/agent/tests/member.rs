@@ -48,7 +48,7 @@ fn host() -> Place {
 }
 
 #[tokio::test]
-async fn data_that_lies_where_the_settings_say_and_nobody_asks_is_told() {
+async fn data_in_the_directory_of_the_settings_is_reported_if_another_one_is_requested() {
     let place = host();
     place.write("/etc/etcd/etcd.env", "# Written by hactl.\nETCD_NAME=cp1\nETCD_DATA_DIR=/srv/etcd\n");
     let mut client = place.locked().await;
@@ -64,7 +64,7 @@ async fn data_that_lies_where_the_settings_say_and_nobody_asks_is_told() {
 }
 
 #[tokio::test]
-async fn a_born_disk_never_founds_again_whatever_is_asked() {
+async fn a_marked_disk_never_bootstraps_again_whatever_is_requested() {
     let place = host();
     place.write("/var/lib/etcd/member/wal/0", "x");
     let mut client = place.locked().await;
@@ -82,7 +82,7 @@ async fn a_born_disk_never_founds_again_whatever_is_asked() {
 }
 
 #[tokio::test]
-async fn data_of_another_cluster_is_neither_founded_over_nor_joined_with() {
+async fn data_of_another_cluster_is_neither_overwritten_by_a_bootstrap_nor_used_to_join() {
     let place = host();
     place.write("/var/lib/etcd/member/wal/0", "x");
     let mut client = place.locked().await;
@@ -96,7 +96,7 @@ async fn data_of_another_cluster_is_neither_founded_over_nor_joined_with() {
 }
 
 #[tokio::test]
-async fn the_token_is_on_the_disk_before_the_member_starts_and_gone_once_it_is_sealed() {
+async fn the_token_is_on_the_disk_before_the_member_starts_and_removed_once_it_is_marked_as_bootstrapped() {
     let place = host();
     let mut client = place.locked().await;
     // The unit does not exist, so the start fails; the files written before it stay.
@@ -128,7 +128,7 @@ async fn a_member_that_is_started_once_more_has_nothing_written_for_it() {
 }
 
 #[tokio::test]
-async fn a_founder_that_never_started_and_then_joins_is_no_founder_any_more() {
+async fn an_initial_member_that_never_started_and_then_joins_is_no_longer_an_initial_member() {
     let place = host();
     let mut client = place.locked().await;
     client.ask(start(Some("token-1"))).await.unwrap_err();
@@ -173,7 +173,7 @@ async fn data_is_moved_aside_whole_and_only_once_and_never_under_a_running_etcd(
 }
 
 #[tokio::test]
-async fn nothing_is_restored_at_a_revision_that_no_cluster_comes_near_and_such_a_high_water_mark_is_none() {
+async fn nothing_is_restored_at_an_implausible_revision_and_an_implausible_high_water_mark_is_ignored() {
     use crate::model::blob::SnapshotBlob;
     use crate::model::names::Digest;
     let place = host();

@@ -132,7 +132,7 @@ async fn one_path_for_both_makes_one_private_file() {
 }
 
 #[tokio::test]
-async fn a_kubelet_keeps_what_it_serves_with_until_another_ca_than_its_signs_that() {
+async fn a_kubelet_keeps_its_serving_certificate_until_another_ca_signs_it() {
     let (place, authority) = (Place::new(), Authority::new());
     let mut client = place.locked().await;
     let link = "/var/lib/kubelet/pki/kubelet-client-current.pem";
@@ -153,7 +153,7 @@ async fn a_kubelet_keeps_what_it_serves_with_until_another_ca_than_its_signs_tha
 }
 
 #[tokio::test]
-async fn what_lies_in_the_place_of_a_certificate_without_being_one_is_none() {
+async fn a_file_in_place_of_a_certificate_that_is_none_is_ignored() {
     let place = Place::new();
     let mut client = place.locked().await;
     let leaf = leaf("/etc/pki/a.crt", "/etc/pki/a.key");

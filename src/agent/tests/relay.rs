@@ -28,7 +28,7 @@ async fn brought(client: &mut Client) -> Frame {
 }
 
 #[tokio::test]
-async fn a_relay_carries_both_ways_until_both_ends_have_said_all() {
+async fn a_relay_carries_both_directions_until_both_ends_are_done() {
     let place = Place::new();
     let (listener, port) = listening().await;
     let mut client = place.client();
@@ -68,7 +68,7 @@ async fn nothing_but_this_host_is_ever_dialled() {
 }
 
 #[tokio::test]
-async fn a_relay_whose_port_hangs_up_says_so_and_what_is_still_under_way_does_no_harm() {
+async fn a_relay_reports_a_closed_port_and_data_still_in_transit_does_no_harm() {
     let place = Place::new();
     let (listener, port) = listening().await;
     let mut client = place.client();

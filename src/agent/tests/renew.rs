@@ -95,7 +95,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_leaf_near_its_end_gets_a_successor_of_the_hosts_own_issuer_that_counts_as_its_authoritys() {
+async fn a_certificate_near_its_end_is_renewed_by_the_hosts_own_issuer_and_counts_as_signed_by_its_ca() {
     for age in [250, 400] {
         let world = World::new(1000, age);
         let (before, key) = (world.fact().await, world.place.read("/etc/pki/apiserver.key"));
@@ -113,7 +113,7 @@ async fn a_leaf_near_its_end_gets_a_successor_of_the_hosts_own_issuer_that_count
 }
 
 #[tokio::test]
-async fn what_has_time_left_or_belongs_to_another_authority_stays_as_it_is() {
+async fn certificates_with_time_left_or_of_another_ca_stay_as_they_are() {
     let mut world = World::new(1000, 200);
     let before = world.place.read("/etc/pki/apiserver.crt");
     assert_eq!(world.renew().await.unwrap(), Renewed { looked_at: 1, ..Renewed::default() });
@@ -127,7 +127,7 @@ async fn what_has_time_left_or_belongs_to_another_authority_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_no_issuer_can_renew_is_told_and_stays() {
+async fn certificates_that_no_issuer_can_renew_are_reported_and_stay() {
     let ending = World::new(20, 300);
     let gone = World::new(1000, 300);
     std::fs::remove_file(gone.place.at("/etc/pki/cluster-issuer.crt")).unwrap();

@@ -69,7 +69,7 @@ async fn requests_are_answered_in_order_and_pings_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_stamp_of_another_cluster_is_never_overwritten_and_is_observed() {
+async fn the_cluster_id_of_another_cluster_is_never_overwritten_and_is_observed() {
     let place = Place::new();
     let mut client = place.locked().await;
     client.ask(stamp("lab")).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_program_that_runs_ends_with_the_stream() {
 }
 
 #[tokio::test]
-async fn heartbeats_come_unasked_and_say_what_is_waited_for() {
+async fn heartbeats_are_sent_unrequested_and_name_the_awaited_condition() {
     let place = Place::new();
     let mut client = place.client();
     let file = "/nowhere".to_owned();

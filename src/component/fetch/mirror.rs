@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_mirror_is_refused_with_the_reason() {
+    fn an_invalid_mirror_is_refused_with_the_reason() {
         for (text, says) in [
             ("dl.k8s.io", "HOST=URL"),
             ("example.org=http://x", "the hosts are dl.k8s.io"),

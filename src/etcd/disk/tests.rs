@@ -169,7 +169,7 @@ fn member(segments: &[&Log], store: &Pages) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_directory_tells_how_far_its_log_and_its_store_go() {
+fn the_positions_of_log_and_store_are_read_from_a_directory() {
     let dir = member(&[&sample()], &store());
     let fact = read(dir.path()).unwrap();
     assert_eq!((fact.member, fact.cluster.as_str()), (0xa1, "c1"));
@@ -184,7 +184,7 @@ fn a_directory_tells_how_far_its_log_and_its_store_go() {
 }
 
 #[test]
-fn a_segment_that_was_just_begun_leaves_the_last_entry_to_the_one_before() {
+fn a_new_empty_segment_leaves_the_last_entry_in_the_previous_one() {
     let first = sample();
     let second = Log::begin(first.crc).state(3);
     let fact = read(member(&[&first, &second], &store()).path()).unwrap();
@@ -235,7 +235,7 @@ fn a_record_that_was_whole_once_is_damaged_and_one_that_was_never_written_to_its
 }
 
 #[test]
-fn room_that_was_not_written_to_yet_ends_a_segment() {
+fn preallocated_space_ends_a_segment() {
     let mut log = sample();
     let whole = log.read(true).unwrap();
     log.bytes.extend([0; 4096]);
@@ -286,7 +286,7 @@ fn a_tree_that_leads_into_itself_has_an_end() {
 }
 
 #[test]
-fn a_list_of_members_whose_values_lie_over_one_another_takes_no_memory() {
+fn a_member_list_with_overlapping_values_takes_no_memory() {
     let mut pages = store();
     let tree = |root: u64| [root.to_le_bytes(), 0_u64.to_le_bytes()].concat();
     let inner = leaf(&[(b"consistent_index", &77_u64.to_be_bytes()), (b"term", &3_u64.to_be_bytes())]);
@@ -308,7 +308,7 @@ fn a_list_of_members_whose_values_lie_over_one_another_takes_no_memory() {
 }
 
 #[test]
-fn a_folder_without_a_log_and_one_that_is_not_there_are_told_apart() {
+fn a_folder_without_a_log_and_a_missing_folder_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(read(dir.path()), Err(DiskError::Io { .. })));
     fs::create_dir_all(dir.path().join("member/wal")).unwrap();
@@ -323,7 +323,7 @@ fn prefixes(log: &Log) -> Vec<Option<(u64, u64)>> {
 
 proptest! {
     #[test]
-    fn a_log_that_was_cut_short_anywhere_tells_no_more_and_no_less_than_the_whole_records_before(at in 0..400_usize) {
+    fn a_truncated_log_yields_exactly_the_complete_records_before_the_cut(at in 0..400_usize) {
         let log = sample();
         let at = at.min(log.bytes.len());
         let found = segment(&log.bytes[..at], at as u64, Path::new("a.wal"), true).unwrap();

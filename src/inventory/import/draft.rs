@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_hosts_say_is_lifted_only_when_each_says_something() {
+    fn the_most_common_value_becomes_the_default_only_when_every_host_has_one() {
         let mut draft =
             Draft { hosts: [Some("a"), Some("a"), Some("b")].map(|u| host(u, &[])).to_vec(), ..Draft::default() };
         draft.lift();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_plane_carries_etcd_and_the_virtual_address_where_nobody_else_does() {
+    fn the_control_plane_gets_etcd_and_the_virtual_address_if_no_other_host_has_them() {
         let hosts = || [host(None, &[Role::ControlPlane]), host(None, &[Role::Worker])].to_vec();
         let way = Way::Vip(Said::new("10.0.0.1", "", ""));
         let mut draft = Draft { hosts: hosts(), endpoint: Some(way.clone()), ..Draft::default() };

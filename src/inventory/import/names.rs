@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_loses_its_domain_and_what_no_label_may_hold() {
+    fn a_name_loses_its_domain_and_characters_not_allowed_in_a_label() {
         assert_eq!(
             named(&["node_1.example.com", "CP1", "10.0.0.11", "w1", "1.30"]),
             ["node-1", "cp1", "node-10-0-0-11", "w1", "1-30"]

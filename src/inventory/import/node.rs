@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_names_its_line() {
+    fn invalid_yaml_is_reported_with_its_line() {
         assert_eq!(read("a: 1\nb: [\n").map_err(|e| e.line >= 2), Err(true));
     }
 }

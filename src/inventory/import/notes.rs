@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_thing_in_several_places_is_told_once_with_their_number() {
+    fn the_same_note_in_several_places_is_shown_once_with_their_number() {
         let mut notes = Notes::default();
         for line in [1, 2, 2, 5] {
             notes.add(format!("hosts:{line}"), "a", "b");

@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_whatever_makes_the_reader_fail(text in any::<String>()) {
+        fn no_text_makes_the_reader_fail(text in any::<String>()) {
             let files = std::collections::BTreeMap::from([(PathBuf::from("/c"), text)]);
             let config = Config::read(Path::new("/c"), Some(Path::new("/home/me")), &files);
             let asked = crate::inventory::openssh::Asked { names: &["cp1"], user: None, local_user: "me" };

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Default name of the cluster and of its state directory.
 pub const CLUSTER: &str = "vagrant";
 /// Vagrant starts Ruby with all its plugins, and providers check every machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// A machine that runs answers within seconds.
 const LOGIN: Duration = Duration::from_secs(20);
 
@@ -241,7 +241,7 @@ fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     command.args(words).current_dir(dir).env("VAGRANT_CHECKPOINT_DISABLE", "1");
     // These have precedence over the current directory: the user may have set them for other machines.
     command.env("VAGRANT_CWD", dir).env_remove("VAGRANT_VAGRANTFILE");
-    let asked = Run::from(command).timeout(PATIENCE).output();
+    let asked = Run::from(command).timeout(TIMEOUT).output();
     let output = asked.map_err(|source| match &source {
         ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
             VagrantError::NoVagrant { dir: dir.to_owned() }
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_roles_and_one_machine_is_the_whole_cluster() {
+    fn names_determine_roles_and_one_machine_is_the_whole_cluster() {
         let told = |names: &[&str]| roles(Path::new("/v"), &machines(names), &Wishes::default());
         let all = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
         assert_eq!(told(&["cp1", "w1"]).unwrap(), [all.to_vec(), vec![Role::Worker]]);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_knows_better_is_heard() {
+    fn explicit_roles_take_precedence() {
         let wish = |name: &str, roles: &[Role]| Wishes {
             roles: [(name.to_owned(), roles.to_vec())].into(),
             ..Wishes::default()

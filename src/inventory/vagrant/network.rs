@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_without_a_network_in_common_are_told() {
+    fn machines_without_a_common_network_are_reported() {
         let machines = [seen("cp1", "127.0.0.1", &[("10.0.2.15", 24)]), seen("cp2", "127.0.0.1", &[("10.0.2.15", 24)])];
         assert_eq!(chosen(&machines), None);
     }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_told_by_provider_and_state_in_the_vagrantfiles_order() {
+    fn machines_are_listed_with_provider_and_state_in_the_vagrantfiles_order() {
         let text = "1,w1,metadata,provider,lxc\n1,w1,provider-name,lxc\n1,w1,state,running\n1,w1,state-human-long,a%!(VAGRANT_COMMA) b\n\
                     2,cp1,provider-name,lxc\n2,cp1,state,not_created\n3,,ui,info,Current machine states:\\n\\nw1 running (lxc)\n";
         let found = machines(text);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_has_the_first_key_and_quotes_are_none_of_it() {
+    fn an_ssh_connection_has_the_first_key_without_quotes() {
         let text = "Host cp1\n  HostName 127.0.0.1\n  User vagrant\n  Port 2222\n  IdentityFile \"/a b/key\"\n  IdentityFile /c\n\nHost cp2\n  User x\n";
         let found = ways(text);
         let way =

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clusters_name_is_one_value_whatever_it_holds() {
+    fn a_clusters_name_is_one_value_with_any_content() {
         assert_eq!(read("lab", "cp1").unwrap().desired.cluster.as_str(), "lab");
         for name in ["lab #2", "lab\napiPort: 7443", "[lab]", "lab: x"] {
             let said = read(name, "cp1").unwrap_err();

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Timeout of a single probe.
 const KNOCK: Duration = Duration::from_secs(4);
 /// Timeout of a survey, which measures a disk, and of a connectivity test, which waits for all other hosts.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// For each host, the registries that it cannot reach, and why.
 pub type Away = BTreeMap<HostName, BTreeMap<String, String>>;
@@ -42,7 +42,7 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
             })
             .collect();
         let op = Op::Dial { registries: crate::render::registry_places(desired, &references) };
-        match machine.call(op, Payload::None, PATIENCE, &|_| {}).await {
+        match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
             Ok(Reply::Dialled(away)) if !away.is_empty() => Some((host.name.clone(), away)),
             _ => None,
         }
@@ -64,7 +64,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTree
             let (host, machine) = (desired.host(name)?, machines.get(name)?);
             let etcd_dir = host.is(Role::Etcd).then(|| desired.etcd.data_dir.display().to_string());
             let op = Op::Survey { etcd_dir, address: host.address };
-            match machine.call(op, Payload::None, PATIENCE, &|_| {}).await {
+            match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
                 Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),
                 _ => None,
             }
@@ -108,7 +108,7 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
             knocks: knocks.filter_map(|w| Some(Probe { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
             within_ms: u64::try_from(KNOCK.as_millis()).unwrap_or(u64::MAX),
         };
-        match machine.call(Op::Meet(meeting), Payload::None, PATIENCE, &|_| {}).await {
+        match machine.call(Op::Meet(meeting), Payload::None, TIMEOUT, &|_| {}).await {
             Ok(Reply::Met { heard, knocked }) => Some((host.clone(), heard, knocked)),
             _ => None,
         }

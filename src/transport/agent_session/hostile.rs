@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use tokio::io::duplex;
 
 /// A short timeout for missing heartbeats.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 fn frame(kind: u8, payload: &str) -> Vec<u8> {
     [&u32::try_from(payload.len()).unwrap().to_be_bytes()[..], &[kind], payload.as_bytes()].concat()
@@ -46,12 +46,12 @@ async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
     let (near, mut far) = duplex(64 << 10);
     let (reader, writer) = tokio::io::split(near);
     let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
-    let mut line = AgentSession::with_patience(wire, PATIENCE);
+    let mut line = AgentSession::with_patience(wire, TIMEOUT);
     let host = async move {
         // A session that has ended reads no further.
         let _ = far.write_all(&said).await;
         if stays {
-            tokio::time::sleep(PATIENCE * 3).await;
+            tokio::time::sleep(TIMEOUT * 3).await;
         }
     };
     let call = line.call(0, Op::Journal { units: vec![], lines: 1 }, &Payload::None, &|_| {});
@@ -76,7 +76,7 @@ async fn a_claim_of_the_largest_frame_costs_nothing_until_it_arrives() {
         let (reader, writer) = tokio::io::split(near);
         far.write_all(&claim).await.unwrap();
         let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
-        lines.push((AgentSession::with_patience(wire, PATIENCE), far));
+        lines.push((AgentSession::with_patience(wire, TIMEOUT), far));
     }
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -84,7 +84,7 @@ async fn a_claim_of_the_largest_frame_costs_nothing_until_it_arrives() {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     };
     let before = resident();
-    tokio::time::sleep(PATIENCE / 3).await;
+    tokio::time::sleep(TIMEOUT / 3).await;
     // 64 claims of 16 MiB are a gibibyte; other tests of this process allocate their own meanwhile.
     assert!(resident() < before + (400 << 10), "memory was allocated for claimed sizes");
     drop(lines);

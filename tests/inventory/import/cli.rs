@@ -1,4 +1,4 @@
-//! `hactl inventory import` through its writers: what goes where, and with which exit code.
+//! `hactl inventory import` through its writers: the destination of each output, and the exit codes.
 
 use super::root;
 use clap::Parser;
@@ -52,7 +52,7 @@ fn a_file_is_written_once_and_never_again() {
 }
 
 #[test]
-fn what_makes_no_inventory_ends_with_two_and_writes_nothing() {
+fn an_input_without_a_valid_result_exits_with_2_and_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hactl.yaml");
     let to = path.to_str().unwrap();
@@ -74,7 +74,7 @@ fn what_makes_no_inventory_ends_with_two_and_writes_nothing() {
 }
 
 #[test]
-fn as_json_it_is_one_object_of_one_shape_whatever_happened() {
+fn the_json_output_is_one_object_of_one_shape_for_every_outcome() {
     for (args, wanted) in [
         (vec!["k0sctl", "k0sctl/k0sctl.yaml"], 0),
         (vec!["ansible", "ansible-ini/hosts.ini"], 2),
@@ -96,7 +96,7 @@ fn as_json_it_is_one_object_of_one_shape_whatever_happened() {
 }
 
 #[test]
-fn a_key_file_that_is_not_here_is_told_before_check_tells_it() {
+fn a_missing_key_file_is_reported_by_the_import() {
     let (code, _, err) =
         hactl(&["ansible", "--external", "api.example.org:6443", &sample("ansible-yaml/inventory.yml")], false);
     assert_eq!(code, 0);

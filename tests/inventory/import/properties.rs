@@ -1,4 +1,5 @@
-//! What must hold for every foreign text: it never panics, what is handed out is an inventory, and values come back as they were.
+//! Properties that hold for every foreign text: it causes no panic, every result is an inventory, and values are
+//! preserved.
 
 use hactl::inventory::import::draft::{Draft, Host, Said, Way};
 use hactl::inventory::import::write::{scalar, write};
@@ -79,7 +80,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_ever_panics_and_what_is_handed_out_is_an_inventory(tool in tools(), text in prop_oneof![soup(), any::<String>()]) {
+    fn no_text_ever_panics_and_every_result_is_an_inventory(
+        tool in tools(),
+        text in prop_oneof![soup(), any::<String>()],
+    ) {
         let input = Input { name: "hosts".to_owned(), text, folder: None };
         let wishes = Wishes { vip: Some("10.99.0.1".to_owned()), ..Wishes::default() };
         match import(tool, &input, &wishes, &Nothing) {
@@ -89,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn every_text_comes_back_as_it_was(
+    fn every_text_is_preserved(
         // Flags that hactl sets itself are refused, whole families of them (tls-*); none begins with x.
         args in btree_map("x[a-z]{0,7}-x", "[^\\p{Cc}]{0,20}", 0..5),
         fields in btree_map("x[a-zA-Z.:# {\\[]{0,10}", any::<String>(), 0..5),
@@ -107,7 +111,7 @@ proptest! {
 }
 
 #[test]
-fn words_that_yaml_takes_for_something_else_are_quoted_and_plain_ones_are_not() {
+fn words_with_another_meaning_in_yaml_are_quoted_and_plain_ones_are_not() {
     for word in [
         "on",
         "No",

@@ -1,4 +1,4 @@
-//! Files that are not what was asked for, and inventories that would break a rule: what is said of each.
+//! The errors for files of another kind and for inventories that would break a rule.
 
 use super::golden_in;
 use super::import_samples::{GOLDEN, sample, vip};
@@ -19,7 +19,7 @@ fn text(name: &str, text: &str) -> Input {
 }
 
 #[test]
-fn a_file_of_another_tool_is_called_by_its_name_with_what_to_do() {
+fn a_file_of_another_tool_is_named_with_a_remedy() {
     let bad = [
         (Tool::Ansible, "k0sctl/k0sctl.yaml"),
         (Tool::Ansible, "bad/docker-compose.yml"),
@@ -51,7 +51,7 @@ fn a_file_of_another_tool_is_called_by_its_name_with_what_to_do() {
 }
 
 #[test]
-fn a_broken_file_is_refused_with_the_line_and_what_belongs_there() {
+fn a_broken_file_is_refused_with_the_line_and_the_expected_content() {
     for (tool, name, words) in [
         (Tool::Ansible, "bad/broken.ini", ["broken.ini:3:", "[group:children]"]),
         (Tool::Kubespray, "bad/broken.yml", ["broken.yml:3:", "hosts, children and vars"]),
@@ -69,7 +69,7 @@ fn a_broken_file_is_refused_with_the_line_and_what_belongs_there() {
 }
 
 #[test]
-fn what_is_broken_is_told_without_the_secrets_in_it() {
+fn errors_are_reported_without_the_secrets_in_them() {
     for (lines, words) in [
         ("[g]\ncp1 ansible_password=correct hunter2", vec!["h:2:", "word 3 of the line"]),
         ("[g]\ncp1 hunter2 ansible_password=x", vec!["h:2:", "word 2 of the line"]),
@@ -95,7 +95,7 @@ fn what_is_broken_is_told_without_the_secrets_in_it() {
 }
 
 #[test]
-fn nothing_and_what_is_no_text_are_told_apart() {
+fn an_empty_file_and_a_file_that_is_not_text_get_different_errors() {
     for (bytes, word) in [
         (&b""[..], "is empty"),
         (b"# only a comment\n\n", "is empty"),
@@ -160,7 +160,7 @@ fn groups_that_mean_nothing_are_listed_with_the_flag_that_gives_them_a_meaning()
 }
 
 #[test]
-fn broken_rules_are_told_by_the_place_in_the_foreign_file() {
+fn broken_rules_are_reported_with_the_place_in_the_foreign_file() {
     let hosts =
         "[masters]\ncp1.example.org\ncp2 ansible_host=10.0.0.2\ncp3 ansible_host=10.0.0.2\n[etcd]\ncp1.example.org\n";
     let error = import(Tool::Ansible, &text("hosts.ini", hosts), &vip("10.0.0.2"), &Nothing).unwrap_err();
@@ -172,7 +172,7 @@ fn broken_rules_are_told_by_the_place_in_the_foreign_file() {
 }
 
 #[test]
-fn an_expression_that_only_ansible_can_work_out_is_shown_where_a_value_was_needed() {
+fn an_expression_that_only_ansible_can_evaluate_is_shown_where_a_value_is_required() {
     let hosts = "[masters]\ncp1 ansible_host=\"{{ lookup('dig', 'cp1') }}\"\n";
     let said = refused(Tool::Ansible, &text("hosts.ini", hosts), &vip("10.0.0.100"));
     assert!(said.contains("lookup('dig', 'cp1')") && said.contains("cp1 has no address"), "{said}");

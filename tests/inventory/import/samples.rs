@@ -1,4 +1,4 @@
-//! Whole inventories of other tools, as people have them: what becomes of each, word for word and in its meaning.
+//! Whole real-world inventories of other tools: the result of each, word for word and in its meaning.
 
 use super::{golden_in, root};
 use hactl::inventory::import::{Input, Tool, Wishes, import};
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where it is written down.
+/// The place of the golden files.
 pub const GOLDEN: &str = "tests/inventory/import/golden";
 
 /// A sample of `tests/inventory/import/`, named as if that were the current directory.
@@ -45,7 +45,7 @@ fn with(loaded: &Loaded, role: Role) -> Vec<&str> {
 }
 
 #[test]
-fn an_ansible_inventory_keeps_its_hosts_ways_labels_and_taints() {
+fn an_ansible_inventory_keeps_its_hosts_connections_labels_and_taints() {
     let (loaded, shown) = imported(Tool::Ansible, "ansible-ini/hosts.ini", &vip("10.20.0.100"));
     assert_eq!(with(&loaded, Role::ControlPlane), ["cp01", "cp02", "cp03"]);
     assert_eq!(with(&loaded, Role::Etcd), ["cp01", "cp02", "cp03"]);
@@ -75,7 +75,7 @@ fn an_ansible_inventory_in_yaml_keeps_names_that_look_like_numbers_and_booleans(
     let (loaded, shown) = imported(Tool::Ansible, "ansible-yaml/inventory.yml", &wishes);
     assert_eq!(with(&loaded, Role::Etcd), ["node1", "node2", "node3"]);
     assert!(with(&loaded, Role::LoadBalancer).is_empty());
-    // They are in `nodes` as well, but by way of `control_plane`.
+    // They are in `nodes` as well, but through `control_plane`.
     assert_eq!(with(&loaded, Role::Worker), ["1-30", "node31"]);
     assert_eq!(host(&loaded, "1-30").labels["disk"], "yes");
     assert_eq!(host(&loaded, "1-30").zone.as_deref(), Some("on"));
@@ -135,7 +135,7 @@ fn a_newer_kubespray_inventory_keeps_its_virtual_address_version_and_mirrors() {
 }
 
 #[test]
-fn what_kubespray_sets_for_workers_alone_is_named_with_these_and_nothing_of_it_is_shown() {
+fn kubespray_settings_for_workers_alone_are_named_with_these_workers_and_without_their_values() {
     let (loaded, shown) = imported(Tool::Kubespray, "kubespray-workers/hosts.ini", &Wishes::default());
     let desired = &loaded.desired;
     assert_eq!(
@@ -188,7 +188,7 @@ fn a_k0sctl_configuration_keeps_its_hosts_bastion_and_virtual_address() {
 }
 
 #[test]
-fn what_the_command_line_says_goes_before_what_the_file_says() {
+fn the_command_line_takes_precedence_over_the_file() {
     let wishes = Wishes {
         cluster: Some("prod".to_owned()),
         addresses: vec!["worker-1=10.50.0.77".to_owned()],
@@ -218,7 +218,7 @@ fn groups_of_other_names_get_their_roles_from_the_command_line() {
 }
 
 #[test]
-fn k3s_groups_are_taken_for_what_they_are_there() {
+fn k3s_groups_get_the_roles_that_they_have_in_k3s() {
     let hosts = "[server]\n10.0.0.1\n10.0.0.2\n10.0.0.3\n[agent]\n10.0.0.4\n[k3s_cluster:children]\nserver\nagent\n";
     let loaded = text(Tool::Ansible, hosts, &vip("10.0.0.100")).unwrap();
     assert_eq!(with(&loaded, Role::Etcd), ["node-10-0-0-1", "node-10-0-0-2", "node-10-0-0-3"]);
@@ -246,7 +246,7 @@ fn a_configuration_of_k0s_in_a_document_of_its_own_is_read_as_well() {
 }
 
 #[test]
-fn kubesprays_inventory_taken_for_ansibles_says_which_import_takes_all_of_it() {
+fn a_kubespray_inventory_imported_as_ansible_names_the_better_import() {
     let done = import(Tool::Ansible, &sample("kubespray-yaml/hosts.yaml"), &vip("10.10.1.100"), &Disk).unwrap();
     assert!(done.warnings.iter().any(|note| note.remedy.contains("import kubespray")), "{:?}", done.warnings);
     let done = import(Tool::Ansible, &sample("ansible-ini/hosts.ini"), &vip("10.20.0.100"), &Disk).unwrap();
@@ -254,7 +254,7 @@ fn kubesprays_inventory_taken_for_ansibles_says_which_import_takes_all_of_it() {
 }
 
 #[test]
-fn a_host_to_go_through_is_no_part_of_the_cluster_and_is_not_forgotten() {
+fn a_jump_host_is_no_part_of_the_cluster_and_is_reported() {
     let hosts = "[masters]\na ansible_host=10.0.0.1\n[bastion]\ngate ansible_host=192.0.2.1\n";
     let input = Input { name: "hosts".to_owned(), text: hosts.to_owned(), folder: None };
     let done = import(Tool::Ansible, &input, &vip("10.0.0.100"), &hactl::inventory::Nothing).unwrap();

@@ -113,7 +113,7 @@ mod tests {
     use crate::model::snapshot::Keep;
 
     #[test]
-    fn names_of_the_future_push_nothing_out_and_what_the_host_has_itself_stays() {
+    fn future_timestamps_displace_no_copy_and_the_hosts_own_copies_stay() {
         let settings = Settings { keep: Keep { last: 2, daily: 1, weekly: 1 }, ..settings() };
         let name = |day: u32, hour: u32| format!("lab-202611{day:02}T{hour:02}0000000Z-cp1.hactl");
         let now_ms = crate::model::snapshot::by_name(&name(22, 9)).unwrap().taken_ms;

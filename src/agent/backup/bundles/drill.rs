@@ -28,7 +28,7 @@ use std::time::Duration;
 pub(super) const WORK: &str = ".drill";
 /// How long it waits for a snapshot in progress, which also has a twentieth of a processor: its next turn may be a
 /// week away.
-const PATIENCE: Duration = Duration::from_secs(7200);
+const TIMEOUT: Duration = Duration::from_secs(7200);
 
 /// Why there is no proof.
 struct Unproven {
@@ -59,7 +59,7 @@ impl From<BundleError> for Unproven {
 pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
     let root = host.root.clone();
     let folder = blocking(move || store::folder(&root)).await?;
-    let Some(_turn) = turn(host, &folder, PATIENCE).await? else { return Ok(DrillOutcome::Busy) };
+    let Some(_turn) = turn(host, &folder, TIMEOUT).await? else { return Ok(DrillOutcome::Busy) };
     let (root, at) = (host.root.clone(), folder.clone());
     let newest = blocking(move || {
         let settings = settings(&root)?;

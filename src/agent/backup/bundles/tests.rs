@@ -109,7 +109,7 @@ impl World {
 }
 
 #[test]
-fn the_hosts_own_identity_opens_the_snapshot_of_its_bundles_and_never_the_keys_in_them() {
+fn the_hosts_own_identity_decrypts_the_etcd_data_of_its_snapshots_and_never_the_keys_in_them() {
     let world = World::new();
     let bundle = world.bundle();
     bundle.snapshot(&world.own(), std::io::sink()).unwrap();
@@ -124,7 +124,7 @@ fn the_hosts_own_identity_opens_the_snapshot_of_its_bundles_and_never_the_keys_i
 }
 
 #[test]
-fn where_nobody_asks_for_drills_a_bundle_is_its_owners_alone() {
+fn snapshots_are_encrypted_for_their_owners_alone_when_drills_are_off() {
     let world = World::new();
     own::made(&world.root()).unwrap();
     let bundle = world.takes(world.settings(false), when::now_ms());
@@ -133,14 +133,14 @@ fn where_nobody_asks_for_drills_a_bundle_is_its_owners_alone() {
 }
 
 #[test]
-fn an_identity_that_was_taken_away_meanwhile_keeps_no_bundle_from_being_taken() {
+fn a_removed_identity_does_not_prevent_a_snapshot() {
     let world = World::new();
     let bundle = world.takes(world.settings(true), when::now_ms());
     bundle.snapshot(&Identities::parse(&world.owners).unwrap(), std::io::sink()).unwrap();
 }
 
 #[test]
-fn the_identity_is_roots_alone_made_once_and_made_anew_where_it_cannot_be_used() {
+fn only_root_reads_the_identity_which_is_created_once_and_recreated_if_unusable() {
     let world = World::new();
     let before = when::now_ms();
     own::made(&world.root()).unwrap();
@@ -157,7 +157,7 @@ fn the_identity_is_roots_alone_made_once_and_made_anew_where_it_cannot_be_used()
 }
 
 #[tokio::test]
-async fn a_damaged_bundle_fails_the_drill_wherever_it_is_damaged() {
+async fn a_damaged_snapshot_fails_the_drill_wherever_it_is_damaged() {
     for place in [|n: usize| n / 2, |_| 100, |n| n - 200, |n| n - 1] {
         let world = World::new();
         let bundle = world.bundle();
@@ -187,7 +187,7 @@ async fn it_is_the_newest_that_is_restored_and_none_of_another_cluster() {
 }
 
 #[tokio::test]
-async fn a_bundle_of_before_the_identity_is_no_failure_until_there_is_a_newer_one() {
+async fn a_snapshot_older_than_the_identity_is_no_failure_until_there_is_a_newer_one() {
     let world = World::new();
     world.takes(world.settings(false), when::now_ms() - 60_000);
     assert_eq!(world.shows().await.showed, Showed::SealedBefore, "there is no identity yet");
@@ -200,7 +200,7 @@ async fn a_bundle_of_before_the_identity_is_no_failure_until_there_is_a_newer_on
 }
 
 #[tokio::test]
-async fn what_cannot_be_restored_here_is_noted_and_blames_no_bundle() {
+async fn a_restore_that_is_impossible_on_this_host_is_recorded_and_blames_no_snapshot() {
     let world = World::new();
     world.bundle();
     // It is complete and can be decrypted, and is not a database of etcd; this machine need not have etcd.
@@ -209,7 +209,7 @@ async fn what_cannot_be_restored_here_is_noted_and_blames_no_bundle() {
 }
 
 #[tokio::test]
-async fn without_a_bundle_there_is_nothing_to_hold_and_where_nobody_asks_nothing_is_held() {
+async fn no_drill_is_held_without_a_snapshot_or_when_drills_are_off() {
     let world = World::new();
     assert_eq!(world.holds().await.unwrap(), DrillOutcome::NoBundle);
     world.bundle();
@@ -219,7 +219,7 @@ async fn without_a_bundle_there_is_nothing_to_hold_and_where_nobody_asks_nothing
 }
 
 #[tokio::test]
-async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
+async fn a_drill_waits_for_the_snapshot_that_is_being_taken() {
     let world = World::new();
     let folder = File::open(world.path(FOLDER)).unwrap();
     flock(&folder, FlockOperation::LockExclusive).unwrap();
@@ -231,7 +231,7 @@ async fn a_drill_waits_for_the_bundle_that_is_being_taken() {
 }
 
 #[tokio::test]
-async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_off_leaves() {
+async fn snapshots_are_copied_to_the_directory_and_expired_or_incomplete_copies_are_removed() {
     let world = World::new();
     let share = world.path("/mnt/backup");
     let settings = Settings { keep: Keep { last: 1, daily: 0, weekly: 0 }, ..world.settings(false) };
@@ -271,7 +271,7 @@ async fn a_copy_goes_where_copies_go_and_what_is_not_kept_any_more_or_was_cut_of
 }
 
 #[tokio::test]
-async fn what_is_kept_is_the_newest_by_what_etcd_says_whatever_the_clock_said_then() {
+async fn retention_keeps_the_newest_snapshots_by_raft_position_and_not_by_clock() {
     let world = World::new();
     let keep = Keep { last: 2, daily: 2, weekly: 0 };
     let settings = Settings { keep, ..world.settings(false) };
@@ -304,7 +304,7 @@ async fn what_is_kept_is_the_newest_by_what_etcd_says_whatever_the_clock_said_th
 }
 
 #[tokio::test]
-async fn nobody_pushes_out_of_a_share_what_the_host_keeps_itself() {
+async fn foreign_files_displace_no_copy_that_the_host_keeps_itself() {
     let world = World::new();
     let share = world.path("/mnt/backup");
     std::fs::create_dir_all(&share).unwrap();

@@ -81,7 +81,7 @@ fn of(host: &str, minute: u32) -> String {
 }
 
 #[test]
-fn the_newest_of_each_host_are_told_and_of_all_others_the_names_where_they_are_wanted() {
+fn the_newest_copies_of_each_host_are_reported_and_the_names_of_all_others_on_request() {
     let share = Share::new();
     let (many, few) = ((0..8).map(|minute| of("cp1", minute)), (0..2).map(|minute| of("cp2", minute)));
     many.chain(few).for_each(|name| share.put(&name));
@@ -97,7 +97,7 @@ fn the_newest_of_each_host_are_told_and_of_all_others_the_names_where_they_are_w
 }
 
 #[test]
-fn what_other_clusters_left_in_the_same_directory_is_nobodys_business_however_much_it_is() {
+fn copies_of_other_clusters_in_the_same_directory_are_ignored_in_any_number() {
     let share = Share::new();
     share.put(&of("cp1", 0));
     (1..20).for_each(|minute| share.with(&of("cp1", minute), b"theirs", |_| {}));
@@ -114,7 +114,7 @@ fn what_other_clusters_left_in_the_same_directory_is_nobodys_business_however_mu
 }
 
 #[test]
-fn what_is_damaged_or_is_not_what_its_name_says_is_left_out_with_a_reason_and_the_next_is_told() {
+fn damaged_or_misnamed_copies_are_left_out_with_a_reason_and_the_next_one_is_reported() {
     let share = Share::new();
     share.put(&of("cp1", 0));
     share.put(&of("cp1", 1));
@@ -157,7 +157,7 @@ fn no_link_is_followed_and_no_pipe_is_waited_for() {
 }
 
 #[test]
-fn a_copy_comes_piece_by_piece_as_it_lies_there() {
+fn a_copy_is_read_piece_by_piece_without_changes() {
     let share = Share::new();
     share.put(&of("cp1", 0));
     let whole = std::fs::read(share.at(&of("cp1", 0))).expect("it is there");
@@ -169,7 +169,7 @@ fn a_copy_comes_piece_by_piece_as_it_lies_there() {
 }
 
 #[tokio::test]
-async fn each_directory_answers_for_itself_and_one_that_is_not_there_is_told() {
+async fn each_directory_is_read_independently_and_a_missing_one_is_reported() {
     let share = Share::new();
     share.put(&of("cp1", 0));
     let host = Host::new(Root::at(share.root.path()));

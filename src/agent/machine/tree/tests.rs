@@ -26,7 +26,7 @@ fn linked() -> (tempfile::TempDir, PathBuf, Tree) {
 }
 
 #[test]
-fn what_links_in_a_tree_lead_to_is_neither_copied_nor_removed_nor_opened() {
+fn targets_of_links_in_a_tree_are_neither_copied_nor_removed_nor_opened() {
     let (place, outside, tree) = linked();
     let member = tree.below(&["member"]).unwrap();
     assert!(member.sub("folder").unwrap().is_none());
@@ -42,7 +42,7 @@ fn what_links_in_a_tree_lead_to_is_neither_copied_nor_removed_nor_opened() {
 }
 
 #[test]
-fn somebody_who_swaps_a_directory_for_a_link_all_the_time_has_nothing_removed_elsewhere() {
+fn swapping_a_directory_for_a_link_removes_nothing_elsewhere() {
     let (place, outside, tree) = linked();
     let (real, link) = (place.path().join("tree/real"), place.path().join("tree/link"));
     symlink(&outside, &link).unwrap();
@@ -94,7 +94,7 @@ fn root_gives_away_no_file_that_a_link_or_a_second_name_in_the_tree_stands_for()
 }
 
 #[test]
-fn a_path_leads_through_links_of_our_own_and_through_nobody_elses() {
+fn a_path_follows_only_hactls_own_links() {
     let (place, outside, _) = linked();
     let link = place.path().join("way");
     symlink("outside/../outside", &link).unwrap();
@@ -112,7 +112,7 @@ fn a_path_leads_through_links_of_our_own_and_through_nobody_elses() {
 }
 
 #[test]
-fn a_pipe_that_stands_where_a_file_should_makes_nobody_wait() {
+fn a_pipe_in_place_of_a_file_does_not_block() {
     let (place, _, tree) = linked();
     let at = place.path().join("tree/db");
     let made = std::process::Command::new("mkfifo").arg(&at).status().unwrap();
@@ -124,7 +124,7 @@ fn a_pipe_that_stands_where_a_file_should_makes_nobody_wait() {
 }
 
 #[test]
-fn what_is_made_in_a_tree_is_roots_alone_and_replaces_what_had_the_name() {
+fn files_created_in_a_tree_belong_to_root_alone_and_replace_existing_ones() {
     let (place, outside, tree) = linked();
     symlink(outside.join("secret"), place.path().join("tree/etcd.log")).unwrap();
     io::Write::write_all(&mut tree.fresh_file("etcd.log").unwrap(), b"said").unwrap();

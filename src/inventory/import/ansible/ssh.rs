@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_host_is_found_in_every_way_people_write_it() {
+    fn a_jump_host_is_found_in_every_common_notation() {
         for text in [
             "-o ProxyJump=ops@gate:2200",
             "-J ops@gate:2200",
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn host_keys_that_nobody_looks_at_are_told() {
+    fn unverified_host_keys_are_reported() {
         let (ssh, notes) = read("-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ControlMaster=auto");
         assert!(ssh.known_hosts.is_none());
         assert_eq!(notes.len(), 1, "{notes:?}");

@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn nobody(_: Progress) {}
 
@@ -31,7 +31,7 @@ async fn connect(target: &SshTarget, access: &Access) -> Result<Machine, HostErr
 }
 
 async fn ask(machine: &Machine, op: Op) -> Result<Reply, HostError> {
-    machine.call(op, Payload::None, PATIENCE, &nobody).await
+    machine.call(op, Payload::None, TIMEOUT, &nobody).await
 }
 
 fn observe() -> Op {
