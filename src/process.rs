@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_holds_for_what_a_command_has_started_too() {
+    fn a_deadline_also_applies_to_children_of_a_command() {
         let begun = Instant::now();
         let script = "sleep 31.25 & echo begun; wait";
         let hung = Run::new("sh", &["-c", script]).timeout(Duration::from_millis(300)).ok();

@@ -1,10 +1,10 @@
-//! The simulated host and the real one play the same operations, and after every one of them they must say the same.
+//! The simulated host and the real one run the same operations, and must report the same facts after each of them.
 //!
-//! The planner is proven over `sim`: wherever its idea of an operation differs from what `hactl host` does, the proof is
-//! worth nothing. In: random operations of a plan, crashes between them, other runs, and people who edit files and lose
-//! disks meanwhile. Out: for each, both accept or both refuse, and both then report the same facts. The real side is
-//! `hactl host` itself in a directory that stands for a host; what that cannot have (systemd, a running etcd, the API)
-//! is not on trial here but in the lab. The differences that are meant are all in `conformance/compare.rs`.
+//! The planner is verified with `sim`, which proves nothing where `sim` differs from `hactl host`. In: random
+//! operations of a plan, crashes between them, other runs, and people who edit files and lose disks meanwhile. Out: for
+//! each, both accept or both refuse, and both then report the same facts. The real side is `hactl host` itself in a
+//! directory that stands for a host; what that cannot have (systemd, a running etcd, the API) is tested in the lab
+//! instead. All intended differences are listed in `conformance/compare.rs`.
 
 #[path = "conformance/act.rs"]
 mod act;
@@ -27,7 +27,7 @@ use proptest::prelude::*;
 use std::sync::{Mutex, PoisonError};
 use tamper::Tamper;
 
-/// Plays a story to both worlds, one story at a time: a child that was forked for one host holds the lock files of all
+/// Plays a story in both worlds, one story at a time: a child that was forked for one host holds the lock files of all
 /// hosts in this process until it runs its program.
 fn play(acts: &[Act]) -> Result<(), String> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -51,21 +51,21 @@ proptest! {
     #![proptest_config(sim::config(60, 400))]
 
     #[test]
-    fn the_simulated_host_and_the_real_one_say_the_same_after_every_operation(acts in story()) {
+    fn the_simulated_host_and_the_real_one_agree_after_every_operation(acts in story()) {
         play(&acts).map_err(TestCaseError::fail)?;
     }
 }
 
 #[test]
-fn a_member_is_born_sealed_moved_aside_and_may_then_be_born_again() {
+fn both_hosts_agree_on_a_member_that_starts_is_archived_and_starts_again() {
     let mut acts = act::opening(Start::Member);
     acts.extend([
-        Act::Seal,
+        Act::MarkBootstrapped,
         Act::Start(InitialClusterState::New(0)),
         Act::Start(InitialClusterState::Existing),
-        Act::MoveAsideUnderEtcd,
+        Act::ArchiveDataUnderEtcd,
         Act::ArchiveData,
-        Act::Seal,
+        Act::MarkBootstrapped,
         Act::Start(InitialClusterState::Restart),
         Act::Start(InitialClusterState::New(1)),
         Act::Tamper(Tamper::DataLost),
@@ -77,7 +77,7 @@ fn a_member_is_born_sealed_moved_aside_and_may_then_be_born_again() {
 }
 
 #[test]
-fn a_part_that_is_cut_off_resumed_damaged_and_tampered_with_is_there_just_when_it_is_whole() {
+fn both_hosts_agree_on_a_part_that_is_cut_off_resumed_damaged_and_tampered_with() {
     let mut acts = act::opening(Start::Prepared);
     for part in ["kubelet", "kube-apiserver"] {
         let deliver = |how| Act::Deliver { part, how };
@@ -91,7 +91,7 @@ fn a_part_that_is_cut_off_resumed_damaged_and_tampered_with_is_there_just_when_i
 }
 
 #[test]
-fn a_founder_whose_etcd_never_came_up_joins_without_its_token() {
+fn both_hosts_agree_on_an_initial_member_whose_etcd_never_starts_and_which_then_joins() {
     let mut acts = act::opening(Start::Prepared);
     acts.extend([
         Act::Start(InitialClusterState::New(0)),
@@ -102,24 +102,24 @@ fn a_founder_whose_etcd_never_came_up_joins_without_its_token() {
 }
 
 #[test]
-fn a_seal_outlives_its_member_and_has_the_last_word() {
+fn both_hosts_agree_on_a_bootstrapped_marker_that_outlives_its_member() {
     let mut acts = act::opening(Start::Member);
     acts.extend([
-        Act::Seal,
+        Act::MarkBootstrapped,
         Act::Tamper(Tamper::MemberGone),
         Act::Start(InitialClusterState::New(0)),
         Act::Start(InitialClusterState::New(1)),
         Act::Tamper(Tamper::DataOfAnother),
-        Act::Seal,
+        Act::MarkBootstrapped,
         Act::Start(InitialClusterState::New(0)),
-        Act::Tamper(Tamper::SealGone),
-        Act::Seal,
+        Act::Tamper(Tamper::MarkerGone),
+        Act::MarkBootstrapped,
     ]);
     assert_eq!(play(&acts), Ok(()));
 }
 
 #[test]
-fn a_host_that_was_taken_down_keeps_what_is_its_own_and_can_be_prepared_again() {
+fn both_hosts_agree_on_a_host_that_is_taken_down_and_prepared_again() {
     let mut acts = act::opening(Start::Prepared);
     acts.extend([
         Act::Configure { set: FileSet::Os, which: 0xff },
@@ -131,7 +131,7 @@ fn a_host_that_was_taken_down_keeps_what_is_its_own_and_can_be_prepared_again() 
         Act::Tamper(Tamper::SettingGone(0)),
         Act::Prepare,
         Act::Wipe { delete: false },
-        Act::Tamper(Tamper::StampOfAnother),
+        Act::Tamper(Tamper::ClusterIdOfAnother),
         Act::ClusterId,
         Act::Wipe { delete: true },
         Act::ClusterId,

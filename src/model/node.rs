@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_of_flannels_is_astray_where_its_address_is_not_of_the_nodes_range() {
+    fn a_flannel_interface_outside_the_nodes_pod_cidr_is_a_mismatch() {
         let node = |spec| NodeFact::of(&json!({"metadata": {"name": "cp1"}, "spec": spec})).expect("it has a name");
         let at = |interface: &str, address: &str, prefix| InterfaceAddress {
             interface: interface.to_owned(),

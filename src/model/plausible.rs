@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_may_come_to_is_left_as_it_is() {
+    fn plausible_numbers_are_left_as_they_are() {
         let honest = facts(1_000_000_123, 4711, 8 << 30, 1_795_000_000_000);
         let mut judged = honest.clone();
         judged.judge();

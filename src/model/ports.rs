@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn three_new_hosts_try_every_way_in_both_directions() {
+    fn three_new_hosts_probe_every_port_in_both_directions() {
         let ways = lines(&wanted(&sample(3), &|_| true, &|_| true, &|_, _| true));
         assert_eq!(ways.len(), 3 * 2 * 6);
         for way in ["2379/tcp", "2380/tcp", "6443/tcp", "10250/tcp", "8472/udp", "IP protocol 112 (VRRP)"] {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_lets_in_what_the_others_ask_of_it_and_nothing_else() {
+    fn a_host_opens_exactly_the_ports_that_other_hosts_use() {
         let desired = sample(3);
         let open: Vec<String> = openings(&desired, &desired.hosts[0]).iter().map(ToString::to_string).collect();
         let from = |host: &str| open.iter().filter(|o| o.ends_with(&format!("from {host}"))).count();

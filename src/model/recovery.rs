@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_read_from_the_journal_as_it_was_written() {
+    fn a_chosen_source_is_read_from_the_journal_as_it_was_written() {
         let origins = [
             Origin::Data("cp3".parse().unwrap()),
             Origin::Bundle("lab-1-cp3.hactl".to_owned()),

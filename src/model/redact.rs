@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_struck_out_and_its_name_stays() {
+    fn likely_secrets_are_redacted_and_their_names_stay() {
         let jwt = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl";
         for (text, expected) in [
             ("password: hunter22", "password: [redacted]"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_sounds_like_one_stays() {
+    fn words_that_only_resemble_secrets_stay() {
         for text in [
             "--service-account-key-file=/etc/kubernetes/pki/sa.key",
             "token=/var/run/secrets/kubernetes.io/serviceaccount/token",

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dated_into_the_future_gives_way_as_soon_as_enough_was_taken_after_it() {
+    fn a_snapshot_with_a_future_timestamp_expires_once_enough_later_ones_exist() {
         let keep = Keep { last: 2, daily: 3, weekly: 1 };
         // A clock that was wrong for a while: what was taken then is older than what comes before it in the list.
         let taken = [20 * DAY, 19 * DAY, 18 * DAY, 9000 * DAY, 9001 * DAY, 17 * DAY];
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_of_which_cluster_when_and_by_whom() {
+    fn a_name_contains_the_cluster_the_timestamp_and_the_host() {
         let by = by_name("big-lab-20261122T134733822Z-cp-1.hactl").unwrap();
         assert_eq!(by, ByName { cluster: "big-lab", taken_ms: 1_795_355_253_822, host: "cp-1" });
         for other in

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_somebody_tells_has_a_text_and_a_difference_to_any_other() {
+    fn every_reported_timestamp_has_a_text_and_a_difference_to_any_other() {
         let read = |time: i64| bounded(serde::de::value::I64Deserializer::<serde::de::value::Error>::new(time));
         for lie in [i64::MAX, i64::MIN, LATEST_MS + 1] {
             let time = read(lie).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_survive_their_text() {
+    fn timestamps_are_read_back_from_their_text() {
         let ms = 1_763_708_101_123;
         assert_eq!(parse_rfc3339(&rfc3339(ms)), Some(ms));
         assert_eq!(file_timestamp(ms), "20251121T065501.123Z");

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_older_one_of_the_same_major_version_lies_so_many_minors_back() {
+    fn only_an_older_version_of_the_same_major_is_some_minors_behind() {
         let after = |new: &str, old: &str| version(new).minor.after(version(old).minor);
         assert_eq!([after("1.36.0", "1.34.9"), after("1.36.0", "1.36.9")], [Some(2), Some(0)]);
         assert_eq!([after("1.35.0", "1.36.9"), after("2.0.0", "1.36.9")], [None, None]);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_and_the_kubelets_own_are_told_with_who_sees_to_them() {
+    fn expiring_cas_and_kubelet_certificates_are_reported_with_their_renewer() {
         let (outcome, detail, hint) = told(|all| {
             for facts in all.iter_mut() {
                 facts.certificates.files.insert("/etc/etcd/pki/ca.crt".to_owned(), vec![cert("lab etcd CA", 20)]);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_serves_what_ends_is_told_although_its_file_is_new() {
+    fn an_expiring_served_certificate_is_reported_although_its_file_is_new() {
         let path = "/etc/kubernetes/pki/apiserver.crt".to_owned();
         let serves = |left: i64| {
             told(|all| {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_and_silent_hosts_say_nothing_of_certificates() {
+    fn bare_and_unreachable_hosts_yield_no_certificate_checks() {
         assert_eq!(told(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
         let mut desired = sample(1);
         desired.hosts[0].roles = vec![Role::Spare];

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_whose_data_is_of_before_the_recovery_is_told_so_and_a_lagging_one_is_not() {
+    fn a_host_with_data_older_than_the_recovery_is_reported_and_a_lagging_one_is_not() {
         let desired = crate::model::desired::sample(2);
         let facts = |cluster: &str, revision: i64| {
             let view = EtcdView {

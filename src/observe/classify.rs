@@ -114,19 +114,19 @@ mod tests {
     }
 
     #[test]
-    fn blank_hosts_that_all_answered_were_never_born() {
+    fn blank_hosts_that_all_answered_are_uninitialized() {
         assert_eq!(shape(&EtcdFact::default(), Some(&EtcdFact::default())), Etcd::Uninitialized);
     }
 
     #[test]
-    fn a_wiped_host_beside_a_silent_one_with_a_seal_elsewhere_is_silence_not_birth() {
+    fn a_wiped_and_an_unreachable_host_beside_a_bootstrapped_one_mean_no_quorum_and_not_uninitialized() {
         let sealed = EtcdFact { data: true, bootstrapped: Some("c1".to_owned()), ..EtcdFact::default() };
         assert!(matches!(shape(&sealed, None), Etcd::NoQuorum(_)));
         assert!(matches!(shape(&sealed, Some(&EtcdFact::default())), Etcd::NoQuorum(_)));
     }
 
     #[test]
-    fn an_interrupted_genesis_is_founding_while_all_answer_and_none_is_sealed() {
+    fn an_interrupted_bootstrap_is_bootstrapping_while_all_answer_and_none_is_marked() {
         let begun = EtcdFact { data: true, token: Some("t".to_owned()), ..EtcdFact::default() };
         assert_eq!(shape(&begun, Some(&EtcdFact::default())), Etcd::Bootstrapping { token: "t".to_owned() });
         assert!(matches!(shape(&begun, None), Etcd::NoQuorum(_)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_quorum_it_is_told_whose_data_goes_furthest_by_the_log_and_not_by_the_store() {
+    fn the_host_with_the_furthest_log_and_not_the_furthest_store_is_reported_without_a_quorum() {
         let desired = crate::model::desired::sample(3);
         let disk = |term, index, revision| DiskFact {
             cluster: "c1".to_owned(),

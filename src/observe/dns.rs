@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_names_what_was_seen_and_offload_is_one_possibility_where_nothing_was() {
+    fn a_hint_names_the_observation_and_without_one_offload_is_a_possible_cause() {
         let desired = crate::model::desired::sample(2);
         let (one, two) = (&desired.hosts[0].name, &desired.hosts[1].name);
         let hint = |pods: Vec<PodFact>, why: &str| {

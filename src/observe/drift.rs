@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_list_holds_and_nobody_asks_for_is_stale_in_whatever_version() {
+    fn a_recorded_object_that_is_no_longer_wanted_is_stale_in_any_version() {
         let list =
             record(&json!({"own": "v1|ConfigMap|a|x\nv1|ConfigMap|a|gone\n", "left": "apps/v1|DaemonSet|b|y\n"}));
         let found = stale(&[addon("own", "x")], &hosts(&[list]));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_odd_ones_are_told_only_where_a_majority_of_all_voters_agrees() {
+    fn differing_members_are_reported_only_if_a_majority_of_all_voters_agrees() {
         let odd = |hashes: &[u32], voters| {
             let all: Vec<(u32, i64)> = hashes.iter().map(|hash| (*hash, 5)).collect();
             judge(9, Ok(super::tests::all(&all))).odd(voters).map(|odd| odd.iter().map(ToString::to_string).collect())

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_annotation_leads_elsewhere_and_nodes_with_one_mac_address_are_told() {
+    fn a_node_with_a_wrong_annotation_and_nodes_with_the_same_mac_address_are_reported() {
         let (one, two) = ("6a:00:00:00:00:01", "6A:00:00:00:00:02");
         assert_eq!(told(vec![node("cp1", "10.88.0.11", one), node("cp2", "10.88.0.12", two)]), [""; 0]);
         let bare = NodeFact::of(&json!({"metadata": {"name": "cp3"}})).expect("it has a name");

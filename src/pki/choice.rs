@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_renewed_says_why() {
+    fn certificates_that_cannot_be_renewed_get_a_reason() {
         for (name, word) in [
             ("apiserve", "no certificate apiserve"),
             ("kubelet", "automatically"),

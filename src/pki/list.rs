@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_and_every_authority_of_a_host_is_a_row_with_its_signer_and_its_fate() {
+    fn every_certificate_and_every_ca_of_a_host_is_a_row_with_its_signer_and_its_fate() {
         let world = World::new();
         let rows = world.rows(&world.facts(1));
         for leaf in world.leaves() {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_the_planner_would_do_and_what_nobody_does() {
+    fn a_row_shows_the_action_of_the_planner_or_that_there_is_none() {
         let world = World::new();
         let late = world.rows(&world.facts(300));
         assert!(
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_one_of_its_files_lacks_and_a_stranger_in_its_place_are_told() {
+    fn a_ca_missing_from_one_of_its_files_and_an_unknown_ca_are_reported() {
         let world = World::new();
         let mut facts = world.facts(1);
         let files = &mut facts.certificates.files;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_the_authorities_of_their_roles_and_the_first_to_end_comes_first() {
+    fn hosts_have_the_cas_of_their_roles_and_the_first_to_expire_comes_first() {
         let mut world = World::new();
         world.desired.hosts[0].roles = vec![Role::LoadBalancer];
         let facts = world.facts(1);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_administrators_kubeconfig_is_due_when_it_is_gone_or_near_its_end() {
+    fn the_administrators_kubeconfig_is_due_when_it_is_missing_or_near_its_end() {
         let world = World::new();
         let publics = world.contents.publics();
         let credential = crate::pki::admin_credential(&world.contents.cluster, world.now).unwrap();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn at_no_stage_is_what_signs_not_trusted_nor_what_signed_a_stage_ago() {
+    fn the_current_and_the_previous_signing_ca_are_trusted_at_every_stage() {
         for what in Rotatable::ALL.into_iter().filter(|what| *what != Rotatable::Encryption) {
             let (cluster, mut contents) = founded();
             let trusted = |contents: &Contents| {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_intermediate_follows_the_authority_above_it() {
+    fn the_intermediate_follows_the_ca_above_it() {
         let (cluster, mut contents) = founded();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
         issue(&mut contents, Rotatable::ClusterCa, at(2)).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_trusts_the_authority_of_before_is_shown_that_it_vouches_for_the_new_one() {
+    fn the_previous_ca_cross_signs_the_new_one() {
         let (cluster, mut contents) = founded();
         let old = contents.cluster.public().clone();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(1)).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_whose_kubelets_had_no_ca_of_their_own_gets_one_and_at_no_stage_loses_what_signed_before() {
+    fn a_cluster_without_a_kubelet_serving_ca_gets_one_and_trusts_the_previous_signer_at_every_stage() {
         let (cluster, mut contents) = founded();
         contents.kubelet_serving = None;
         let what = Rotatable::KubeletServingCa;
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_has_expired_vouches_for_nobody() {
+    fn an_expired_ca_cross_signs_nothing() {
         let (cluster, mut contents) = founded();
         begin(&cluster, &mut contents, Rotatable::ClusterCa, at(3700)).unwrap();
         issue(&mut contents, Rotatable::ClusterCa, at(3700)).unwrap();

@@ -119,7 +119,7 @@ fn forged(judged: &Authenticity, why: &str) {
 }
 
 #[test]
-fn what_a_host_signed_is_its_own_and_neither_a_changed_word_nor_a_signature_taken_off_passes_for_it() {
+fn a_hosts_signature_is_valid_for_its_own_unchanged_snapshot_and_a_removed_signature_is_noticed() {
     let contents = contents();
     let trust = contents.snapshot_trust();
     let made = made("cp1", ms(1), Some(&signer(0, &contents, 0)));
@@ -149,7 +149,7 @@ fn what_a_host_signed_is_its_own_and_neither_a_changed_word_nor_a_signature_take
 }
 
 #[test]
-fn nobody_signs_for_a_host_but_that_host_by_a_leaf_of_the_clusters_own_ca() {
+fn only_a_host_itself_signs_for_it_with_a_certificate_of_the_clusters_own_ca() {
     let (contents, theirs) = (contents(), contents());
     let desired = Desired { unattended_days: Some(1095), ..sample(3) };
     let trust = contents.snapshot_trust();
@@ -174,7 +174,7 @@ fn nobody_signs_for_a_host_but_that_host_by_a_leaf_of_the_clusters_own_ca() {
 }
 
 #[test]
-fn a_signers_certificate_authenticates_no_client_and_no_server_and_lasts_as_long_as_nobody_looks_after_the_cluster() {
+fn a_signers_certificate_authenticates_no_client_and_no_server_and_outlasts_an_unattended_cluster() {
     let contents = contents();
     let pem = made("cp1", ms(1), Some(&signer(0, &contents, 0))).claimed.signed.unwrap().seal.certificate;
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
@@ -192,7 +192,7 @@ fn a_signers_certificate_authenticates_no_client_and_no_server_and_lasts_as_long
 }
 
 #[test]
-fn what_is_told_of_a_file_must_be_what_was_signed_and_under_its_own_name_and_on_its_own_host() {
+fn reported_facts_of_a_file_must_match_the_signature_its_name_and_its_host() {
     let contents = contents();
     let trust = contents.snapshot_trust();
     let claimed = made("cp1", ms(1), Some(&signer(0, &contents, 0))).claimed;
@@ -225,7 +225,7 @@ fn what_is_told_of_a_file_must_be_what_was_signed_and_under_its_own_name_and_on_
 }
 
 #[test]
-fn a_ca_that_was_replaced_vouches_for_what_was_taken_in_its_time_and_the_chain_from_the_first_is_unbroken() {
+fn a_replaced_ca_is_valid_for_snapshots_of_its_time_through_an_unbroken_chain_from_the_first() {
     let cluster = "lab".parse().unwrap();
     let mut contents = contents();
     let (first, old) = (contents.cluster.fingerprint(), signer(0, &contents, 0));
@@ -257,7 +257,7 @@ fn a_ca_that_was_replaced_vouches_for_what_was_taken_in_its_time_and_the_chain_f
 }
 
 #[test]
-fn neither_another_ca_nor_the_signing_intermediate_passes_for_the_heir_of_a_cluster() {
+fn neither_another_ca_nor_the_signing_intermediate_is_accepted_as_the_successor_ca() {
     let ours = contents();
     let first = ours.cluster.fingerprint();
     let claims = |next: Option<PublicAuthority>, mine: Authority| {
@@ -295,7 +295,7 @@ fn one() -> &'static (Vec<u8>, Manifest, crate::snapshot::Trust) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn however_a_file_is_changed_nothing_but_what_was_signed_is_taken_for_signed(
+    fn no_changed_file_is_accepted_as_signed(
         at in 0_usize..4000, byte: u8, cut in 0_usize..40, put in proptest::collection::vec(any::<u8>(), 0..20)
     ) {
         let (whole, manifest, trust) = one();
@@ -316,7 +316,7 @@ proptest! {
 }
 
 #[test]
-fn of_a_seal_nothing_but_one_certificate_and_one_signature_is_read() {
+fn a_signature_record_must_hold_exactly_one_certificate_and_one_signature() {
     let contents = contents();
     let trust = contents.snapshot_trust();
     let claimed = made("cp1", ms(1), Some(&signer(0, &contents, 0))).claimed;

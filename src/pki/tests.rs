@@ -132,7 +132,7 @@ fn unattended() -> Desired {
 }
 
 #[test]
-fn hosts_that_renew_their_own_have_an_issuer_for_each_authority_that_signed_for_them() {
+fn hosts_that_renew_their_own_certificates_have_an_issuer_for_each_signing_ca() {
     let publics = founded().publics();
     let issuers = |i: usize| {
         let all = leaves(&unattended(), &unattended().hosts[i], &publics).into_iter().filter(|leaf| leaf.id.issues());
@@ -150,7 +150,7 @@ fn hosts_that_renew_their_own_have_an_issuer_for_each_authority_that_signed_for_
 }
 
 #[test]
-fn an_authority_that_may_have_nobody_below_it_has_no_issuers_and_is_named() {
+fn a_ca_with_path_length_zero_has_no_issuers_and_is_named() {
     let mut contents = founded();
     contents.etcd = found::root("previous etcd CA", 0, now()).unwrap();
     let publics = contents.publics();
@@ -161,7 +161,7 @@ fn an_authority_that_may_have_nobody_below_it_has_no_issuers_and_is_named() {
 }
 
 #[test]
-fn what_a_hosts_issuer_signed_is_trusted_by_who_trusts_the_authority_and_by_who_trusts_the_one_before() {
+fn certificates_of_a_hosts_issuer_are_trusted_by_clients_of_the_current_and_of_the_previous_ca() {
     let mut contents = founded();
     let before = contents.cluster.cert_pem().to_owned();
     rotate::begin(&"lab".parse().unwrap(), &mut contents, Rotatable::ClusterCa, now()).unwrap();
@@ -229,7 +229,7 @@ fn an_api_server_answers_for_itself_and_the_endpoint_but_not_for_other_hosts() {
 }
 
 #[test]
-fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
+fn a_members_certificate_keeps_the_previous_address_while_its_host_has_it() {
     let on =
         |address: &str| InterfaceAddress { interface: "eth0".into(), address: address.parse().unwrap(), prefix: 24 };
     let found = LeafFact {
@@ -264,7 +264,7 @@ fn a_member_stays_valid_for_the_address_of_before_while_its_host_has_it() {
 }
 
 #[test]
-fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
+fn no_two_certificates_of_a_host_share_a_file_and_every_one_has_a_name() {
     let desired = desired();
     let all = leaves(&desired, &desired.hosts[0], &founded().publics());
     let mut paths: Vec<_> = all.iter().map(|l| &l.cert_path).collect();
@@ -281,7 +281,7 @@ fn no_two_leaves_of_a_host_share_a_file_and_every_leaf_names_somebody() {
 }
 
 #[test]
-fn a_signed_leaf_says_what_the_table_says() {
+fn a_signed_certificate_matches_the_table() {
     let contents = founded();
     let leaf = leaf_of(0, CertId::EtcdPeer, &contents);
     let der = first_der(&signed(&contents, &leaf));
@@ -350,7 +350,7 @@ fn a_request_that_is_not_its_own_keys_or_of_another_kind_is_refused() {
 }
 
 #[test]
-fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
+fn a_ca_signs_only_certificates_that_name_it_and_none_beyond_its_own_end() {
     let contents = founded();
     let leaf = leaf_of(0, CertId::Apiserver, &contents);
     let csr = request(&KeyPair::generate().unwrap());
@@ -364,7 +364,7 @@ fn an_authority_signs_only_what_names_it_and_nothing_after_its_own_end() {
 }
 
 #[test]
-fn a_kubelets_first_certificate_and_its_renewals_come_from_one_authority() {
+fn the_same_ca_signs_a_kubelets_first_certificate_and_its_renewals() {
     let contents = founded();
     let leaf = leaf_of(2, CertId::Kubelet, &contents);
     assert_eq!(leaf.authority, contents.signing.id());
@@ -375,7 +375,7 @@ fn a_kubelets_first_certificate_and_its_renewals_come_from_one_authority() {
 }
 
 #[test]
-fn two_clusters_of_one_name_share_no_authority() {
+fn two_clusters_of_one_name_share_no_ca() {
     let (one, two) = (founded(), founded());
     assert_ne!(one.cluster.fingerprint(), two.cluster.fingerprint());
     assert_ne!(one.cluster.id(), two.cluster.id());

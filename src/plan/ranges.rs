@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_says_a_range_is_read_and_nothing_else_is() {
+    fn only_flags_with_a_range_are_read() {
         let dns = json!({"kind": "Service", "metadata": {"name": "kube-dns"}, "spec": {"clusterIP": "10.96.0.10"}});
         assert_eq!(range(&dns), Some(("network.services", "the address of cluster DNS", "10.96.0.10".to_owned())));
         let flannel = json!({

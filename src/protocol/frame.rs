@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn foreign_bytes_never_panic_nor_grow_beyond_what_came(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn foreign_bytes_cause_no_panic_and_no_buffer_larger_than_the_input(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(Some(Frame::Json(payload) | Frame::Piece(payload))) = block(read(&bytes)) {
                 assert!(payload.len() <= bytes.len());
             }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_greedy_length_a_foreign_kind_and_a_cut_are_told_apart() {
+    async fn an_oversized_length_an_unknown_kind_and_a_truncation_are_distinguished() {
         assert!(matches!(read(b"\xff\0\0\0J").await, Err(FrameError::TooLarge { length: 0xff00_0000, .. })));
         assert!(matches!(read(b"\0\0\0\x01E.").await, Err(FrameError::TooLarge { .. })));
         assert!(matches!(read(b"Last login").await, Err(FrameError::UnknownKind { header }) if &header == b"Last "));

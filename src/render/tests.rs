@@ -276,7 +276,7 @@ fn every_value_in_a_template_passes_a_quoting_filter() {
 }
 
 #[test]
-fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
+fn every_row_renders_for_every_shape_of_inventory_and_yaml_files_parse() {
     let mut seen = BTreeSet::new();
     for (shape, desired) in shapes() {
         for host in &desired.hosts {
@@ -305,7 +305,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_what_is_yaml_parses() {
 }
 
 #[test]
-fn every_file_that_only_its_owner_may_read_lies_where_a_host_looks_for_secrets() {
+fn every_owner_only_file_is_in_a_directory_that_hosts_search_for_secrets() {
     let below = |path: &str| {
         let is = |place: &str| path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
         crate::model::support::SECRETS.iter().any(|place| is(place))
@@ -356,7 +356,7 @@ fn a_host_without_the_control_plane_gets_no_key() {
 }
 
 #[test]
-fn what_an_api_server_reads_at_its_start_restarts_it_through_its_manifest() {
+fn files_read_at_the_start_of_an_api_server_restart_it_through_its_manifest() {
     let desired = desired();
     let mut other = desired.clone();
     other.jwt = vec![json!({"issuer": {"url": "https://id.example"}})];
@@ -367,7 +367,7 @@ fn what_an_api_server_reads_at_its_start_restarts_it_through_its_manifest() {
 }
 
 #[test]
-fn kubelets_serving_certificates_are_signed_by_a_ca_that_nobody_but_api_servers_trusts_and_they_only_for_kubelets() {
+fn only_api_servers_trust_the_kubelet_serving_ca_and_only_for_kubelets() {
     let files = all(&desired(), "cp1");
     let trusting: Vec<&str> = files
         .iter()
@@ -427,7 +427,7 @@ fn a_member_of_the_same_zone_is_preferred_over_a_nearer_one_of_another() {
 }
 
 #[test]
-fn a_balancer_that_is_alone_speaks_to_another_host_and_not_to_everybody() {
+fn a_lone_balancer_has_another_host_as_its_unicast_peer() {
     let peers = |desired: &Desired, name: &str| -> Vec<String> {
         let text = all(desired, name)["/etc/keepalived/keepalived.conf"].content.clone();
         let block = text.split_once("unicast_peer {").map(|(_, rest)| rest.split('}').next().unwrap_or_default());
@@ -500,7 +500,7 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 }
 
 #[test]
-fn what_is_wiped_is_what_was_written_and_never_the_packages_own_files() {
+fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
     assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-snapshot.timer"));
@@ -516,7 +516,7 @@ fn what_is_wiped_is_what_was_written_and_never_the_packages_own_files() {
 }
 
 #[test]
-fn the_authorities_that_certificates_are_listed_from_are_those_that_are_written() {
+fn the_listed_ca_files_are_the_written_ones() {
     for (shape, desired) in shapes() {
         for host in &desired.hosts {
             let written = FILES.iter().filter(|row| row.set == FileSet::Trust && (row.on)(&desired, host));

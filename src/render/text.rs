@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_view_lacks_is_an_error_even_in_a_condition() {
+    fn a_missing_value_is_an_error_even_in_a_condition() {
         assert!(filled("{% if other %}x{% endif %}", "a").is_err());
         assert!(filled("{{ other | y }}", "a").is_err());
     }

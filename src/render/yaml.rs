@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn written_values_are_read_back_the_same() {
         let value = json!({"yes": "no", "n": "1.30", "s": "a: b # c", "l": ["--x=y", "", "0x1"], "t": true, "m": "a\nb\n", "o": {}, "e": []});
         assert_eq!(parse("t", &write("t", &value).unwrap()).unwrap(), value);
     }

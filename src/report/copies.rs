@@ -136,7 +136,7 @@ mod tests {
     use crate::model::snapshot::{BundleFact, Point, Proof};
 
     #[test]
-    fn a_share_that_two_hosts_see_is_listed_once_with_where_and_what_is_wrong() {
+    fn a_share_that_two_hosts_see_is_listed_once_with_its_places_and_problems() {
         let copy = CopyFact {
             by: "cp2".parse().expect("a name"),
             bundle: BundleFact {

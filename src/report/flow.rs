@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_hangs_under_its_first_word_and_keeps_its_looks() {
+    fn long_text_has_a_hanging_indent_and_keeps_its_style() {
         let style = Style { colour: true, unicode: true, width: 20, verbosity: 0 };
         let flow = Flow::of("one two three four", Paint::Plain).and("five six", Paint::Dim);
         let text = flow.lines("ab  ", 4, &style);

@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_look_of_ours_stays_and_every_other_sequence_is_broken() {
+    fn hactls_own_styles_stay_and_every_other_sequence_is_broken() {
         assert_eq!(text("\x1b[1;31mbad\x1b[0m\tx\n"), "\x1b[1;31mbad\x1b[0m    x\n");
         assert_eq!(text("\x1b[2J\x1b[8mhidden\x1b]0;title\x07\u{9b}2J"), "[2J[8mhidden]0;title2J");
         assert_eq!(text("a\u{202e}b\u{200b}c\u{2028}d\u{e0041}e\rf"), "abc def");
@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_unseen_but_line_feeds_and_our_looks_comes_out_whatever_goes_in(
+        fn no_invisible_characters_but_line_feeds_and_hactls_own_styles_come_out(
             words in proptest::collection::vec(prop_oneof![any::<String>(), Just("\x1b[1m".to_owned()), Just("\x1b[0m".to_owned()),
                 Just("\x1b".to_owned()), Just("[2m".to_owned())], 0..8)
         ) {

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_is_no_part_of_the_headline() {
+    fn the_remedy_is_no_part_of_the_headline() {
         assert_eq!(parts("there is none\n  do: make one"), ("there is none".into(), None, Some("make one".into())));
         let long = "Vagrant cannot tell:\nline one\nline two\n  do: look";
         assert_eq!(parts(long), ("Vagrant cannot tell".into(), Some("line one\nline two".into()), Some("look".into())));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_interrupts_or_leaves_gives_no_password() {
+    fn an_interrupt_or_end_of_input_yields_no_password() {
         for keys in [&b"half\x03\n"[..], b"\x04", b"", b"half"] {
             assert!(matches!(typed(keys), Err(NoPassword::Declined)), "{keys:?}");
         }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_for_terminals_and_for_those_who_insist() {
+    fn colour_is_used_on_terminals_or_when_forced() {
         assert!(style(true, &[]).colour);
         assert!(!style(false, &[]).colour);
         assert!(!style(true, &[("TERM", "dumb")]).colour);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_says_cannot_move_our_cursor() {
+    fn text_from_a_host_cannot_move_the_cursor() {
         assert_eq!(clean("a\x1b[2Jb\x1b]0;title\x07c\rd\u{202e}e\tf"), "abcde    f");
         assert_eq!(one_line("x\x1b[31;1m red\x1b[0m\n  y"), "x red y");
         assert_eq!(clean("\x1b"), "");

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_told_in_words() {
+    fn an_error_of_a_server_is_shown_in_words() {
         let denied = object_store::Error::PermissionDenied {
             path: "x".to_owned(),
             source: "status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>wrong\u{1b} key</Message>".into(),

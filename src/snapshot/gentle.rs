@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_in_steps_is_whole() {
+    fn a_file_written_in_steps_is_complete() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path().join("file");
         let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();

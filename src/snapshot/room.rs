@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_both_numbers_and_without_a_byte_written() {
+    fn a_file_that_does_not_fit_is_refused_with_both_numbers_before_anything_is_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path().join("not/there/yet");
         let error = check_room(&at, u64::MAX).expect_err("no disk is so large");

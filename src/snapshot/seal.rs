@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_with_its_own_identity_alone() {
+    fn encrypted_text_opens_only_with_its_own_identity() {
         let ((mine, to_me), (others, _)) = (pair(), pair());
         let sealed = to_me.text(&Secret::new("the keys".to_owned())).expect("memory");
         assert!(sealed.starts_with("-----BEGIN AGE ENCRYPTED FILE-----"));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_text_is_not_opened_beyond_its_length() {
+    fn an_encrypted_text_is_not_decrypted_beyond_its_length() {
         let (mine, to_me) = pair();
         let sealed = to_me.text(&Secret::new("x".repeat(101))).expect("memory");
         assert!(mine.text(sealed.as_bytes(), 100).is_err());

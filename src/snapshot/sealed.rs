@@ -99,7 +99,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn what_is_sealed_in_the_middle_of_a_file_is_read_from_any_byte_on() {
+    fn an_encrypted_section_of_a_file_is_read_from_any_offset() {
         let identity = new_identity();
         let to = Recipients::parse(&public_of(&identity).expect("just made")).expect("a key");
         let plain: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();

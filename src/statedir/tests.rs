@@ -49,7 +49,7 @@ fn trouble(dir: &Path) -> StateDirError {
 }
 
 #[test]
-fn what_was_put_in_comes_out_again() {
+fn contents_are_read_back_as_written() {
     let (_root, dir, vault) = made();
     let again = StateDir::open(&dir, &name()).unwrap().unwrap();
     assert_eq!(vault.publics(), again.publics());
@@ -61,13 +61,13 @@ fn what_was_put_in_comes_out_again() {
 }
 
 #[test]
-fn where_there_is_no_vault_there_is_none() {
+fn a_missing_state_directory_is_none() {
     let root = tempfile::tempdir().unwrap();
     assert!(StateDir::open(&root.path().join("lab"), &name()).unwrap().is_none());
 }
 
 #[test]
-fn nobody_else_can_read_any_file_of_it() {
+fn only_its_owner_can_read_its_files() {
     let (_root, dir, _vault) = made();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&dir), mode(dir.parent().unwrap())), (0o700, 0o700));
@@ -79,7 +79,7 @@ fn nobody_else_can_read_any_file_of_it() {
 }
 
 #[test]
-fn a_vault_that_others_can_read_is_refused_with_the_command_that_closes_it() {
+fn a_state_directory_that_others_can_read_is_refused_with_the_chmod_command() {
     let (_root, dir, _vault) = made();
     let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     set(&dir, 0o755);
@@ -117,7 +117,7 @@ fn a_missing_or_damaged_file_is_named() {
 }
 
 #[test]
-fn a_key_of_another_authority_is_not_accepted() {
+fn a_key_of_another_ca_is_not_accepted() {
     let (_root, dir, _vault) = made();
     std::fs::copy(dir.join("etcd-ca.key"), dir.join("cluster-ca.key")).unwrap();
     let words = trouble(&dir).to_string();
@@ -125,7 +125,7 @@ fn a_key_of_another_authority_is_not_accepted() {
 }
 
 #[test]
-fn a_vault_is_never_made_over_another_and_never_opened_for_another_cluster() {
+fn a_state_directory_is_never_overwritten_and_never_opened_for_another_cluster() {
     let (_root, dir, vault) = made();
     let more = contents();
     assert!(matches!(StateDir::create(&dir, &name(), more), Err(StateDirError::Exists { .. })));
@@ -135,7 +135,7 @@ fn a_vault_is_never_made_over_another_and_never_opened_for_another_cluster() {
 }
 
 #[test]
-fn a_founding_that_was_killed_half_way_leaves_no_vault_and_does_not_stand_in_the_way() {
+fn a_killed_creation_leaves_no_state_directory_and_does_not_block_the_next_one() {
     let root = tempfile::tempdir().unwrap();
     let dir = StateDir::default_dir(root.path(), &name());
     let half = dir.parent().unwrap().join(".lab.new");
@@ -147,7 +147,7 @@ fn a_founding_that_was_killed_half_way_leaves_no_vault_and_does_not_stand_in_the
 }
 
 #[test]
-fn a_genesis_token_is_remembered_until_spent_and_never_used_twice() {
+fn a_bootstrap_token_is_remembered_until_spent_and_never_used_twice() {
     let (_root, dir, vault) = made();
     let token = vault.bootstrap_token().unwrap();
     assert_eq!(token.len(), 32);
@@ -176,7 +176,7 @@ fn a_line_that_was_never_finished_does_not_count_and_other_damage_is_an_error() 
 }
 
 #[test]
-fn of_two_runs_the_second_learns_who_the_first_is() {
+fn the_second_of_two_runs_learns_the_holder_of_the_lock() {
     let (_root, _dir, vault) = made();
     let first = vault.lock("up").unwrap();
     let Err(StateDirError::Held { holder, .. }) = vault.lock("recover") else { panic!("both hold it") };
@@ -187,7 +187,7 @@ fn of_two_runs_the_second_learns_who_the_first_is() {
 }
 
 #[test]
-fn the_issuer_of_a_leaf_is_the_authority_it_names() {
+fn the_issuer_of_a_certificate_is_the_ca_that_it_names() {
     let (_root, _dir, vault) = made();
     let publics = vault.publics();
     for id in [&publics.cluster.id, &publics.etcd.id, &publics.front_proxy.id, &publics.signing.id] {
@@ -274,7 +274,7 @@ fn a_recovery_that_was_agreed_to_is_open_until_it_made_a_cluster() {
 }
 
 #[test]
-fn a_carried_vault_is_the_same_vault_and_opens_what_was_sealed_for_it() {
+fn a_portable_state_is_the_same_state_and_decrypts_data_encrypted_for_it() {
     let (_root, _, vault) = made();
     let named = vec!["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p".to_owned()];
     let sealed = vault.sealed(&name(), "schema: 1\n", &named, true).unwrap();
@@ -296,7 +296,7 @@ fn a_carried_vault_is_the_same_vault_and_opens_what_was_sealed_for_it() {
 }
 
 #[test]
-fn what_is_no_carried_vault_is_refused_without_quoting_it() {
+fn an_invalid_portable_state_is_refused_without_quoting_it() {
     for text in ["", "{}", "{\"schema\": 1, \"secret\": \"SECRET\"}", "SECRET"] {
         let error = uncarry(&Secret::new(text.to_owned())).map(drop).expect_err("it is invalid").to_string();
         assert!(!error.contains("SECRET"), "{error}");
@@ -304,7 +304,7 @@ fn what_is_no_carried_vault_is_refused_without_quoting_it() {
 }
 
 #[test]
-fn an_identity_that_is_gone_is_not_replaced_and_nothing_is_kept_by_who_does_not_hold_the_vault() {
+fn a_missing_identity_is_not_replaced_and_only_the_lock_holder_stores_the_encrypted_state() {
     let (_root, dir, vault) = made();
     vault.sealed(&name(), "a", &[], false).unwrap();
     assert!(!dir.join("state.age").exists());
@@ -314,7 +314,7 @@ fn an_identity_that_is_gone_is_not_replaced_and_nothing_is_kept_by_who_does_not_
 }
 
 #[test]
-fn a_vault_that_was_carried_is_rebuilt_whole_and_knows_of_the_birth() {
+fn a_state_directory_is_rebuilt_from_its_portable_form_and_knows_of_the_bootstrap() {
     let (root, _, vault) = made();
     let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
     let again = root.path().join("again");
@@ -431,7 +431,7 @@ fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_
 }
 
 #[test]
-fn a_rotation_under_way_is_found_again_wherever_the_vault_goes() {
+fn a_rotation_in_progress_survives_reopening_and_rebuilding_the_state_directory() {
     for stage in [Stage::Spread, Stage::Issued] {
         let (root, dir, mut vault) = made();
         turned(&mut vault, stage);
@@ -475,7 +475,7 @@ fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
 }
 
 #[test]
-fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
+fn a_state_without_rotations_keeps_the_original_portable_form() {
     let (_root, dir, vault) = made();
     let text = carry(&name(), vault.contents(), &vault.identity().unwrap(), "schema: 1\n");
     assert!(!text.reveal().contains("rotations"));
@@ -490,7 +490,7 @@ fn a_vault_in_which_nothing_was_ever_replaced_is_carried_as_it_always_was() {
 }
 
 #[test]
-fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
+fn damage_to_a_rotation_in_progress_is_named_without_quoting_its_keys() {
     let (_root, dir, mut vault) = made();
     turned(&mut vault, Stage::Spread);
     let file = dir.join("rotations.json");
@@ -508,7 +508,7 @@ fn damage_to_what_is_under_way_is_named_and_none_of_its_keys_is_told() {
 }
 
 #[test]
-fn a_recovery_at_a_revision_that_no_cluster_comes_near_counts_for_nothing_and_is_told_until_it_is_closed() {
+fn a_recovery_at_an_implausible_revision_is_ignored_and_reported_until_it_is_closed() {
     let (_root, _, vault) = made();
     vault.bootstrap_token().unwrap();
     vault.spend_genesis("c1").unwrap();

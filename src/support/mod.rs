@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_replaced_and_what_was_broken_off_is_not_left() {
+    fn an_existing_file_is_not_replaced_and_an_incomplete_one_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.tar.zst");
         drop(Archive::create(&path, "x", &known(), now()).unwrap());

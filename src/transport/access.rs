@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_said_to_be_off_is_not_waited_for_and_everybody_else_is() {
+    fn only_hosts_declared_as_powered_off_get_a_short_dial_timeout() {
         let mut access = Access::with(&[]).expect("nothing is read");
         access.powered_off = vec!["cp1".to_owned()];
         let timeout = |access: &Access, host: &str| access.to(&host.parse().expect("a name")).dial_timeout();

@@ -178,7 +178,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(50);
 
     #[tokio::test]
-    async fn who_sends_much_waits_for_the_network_and_for_nothing_when_it_is_gone() {
+    async fn a_large_send_waits_for_the_network_and_ends_with_the_connection() {
         let counters = Arc::new(Counters::default());
         let mut network = Counted::new(Vec::new(), counters.clone());
         let mut paced = Paced::new(Vec::new(), counters.clone());

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_ends_at_once_or_is_not_there_is_told_apart() {
+    async fn a_program_that_ends_at_once_and_a_missing_one_get_different_errors() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "#!/bin/sh\necho no such thing >&2\nexit 4\n");
         let name = "here".parse().unwrap();

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_several_hosts_say_of_one_share_is_told_once() {
+    fn reports_of_several_hosts_about_one_share_are_shown_once() {
         let host = |name: &str| name.parse::<HostName>().unwrap();
         let dark = CopiesFact {
             directory: "/mnt/backup".to_owned(),

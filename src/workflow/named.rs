@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_a_bundle_a_host_and_data_that_was_moved_aside_are_told_apart() {
+    fn a_file_a_snapshot_a_host_and_archived_data_are_distinguished() {
         let host = |name: &str| name.parse::<HostName>().unwrap();
         let bundle = "lab-20261122T134733822Z-cp3.hactl";
         let aside = "member.moved-20261122T134733.822Z";

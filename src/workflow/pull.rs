@@ -251,7 +251,7 @@ mod tests {
     use crate::model::snapshot::{BundlesFact, Point, Proof};
 
     #[test]
-    fn the_newest_comes_first_and_of_equally_new_ones_what_is_nearest() {
+    fn the_newest_comes_first_and_the_nearest_of_equally_new_ones() {
         let fact = |host: &str, hour: i64| BundleFact {
             name: format!("lab-20261122T{hour:02}0000000Z-{host}.hactl"),
             bytes: 1,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn two_clusters_of_one_name_are_told_apart_by_a_person_wherever_their_bundles_lie() {
+    fn a_person_chooses_between_two_clusters_of_one_name_wherever_their_snapshots_are_stored() {
         let cluster: ClusterName = "lab".parse().unwrap();
         let (ours, theirs) = (Digest::of(b"ours"), Digest::of(b"theirs"));
         let stored = |place: &str, authority| Stored {

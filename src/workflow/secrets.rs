@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_state_that_cannot_be_opened_does_not_leave_either() {
+    fn secrets_of_an_unreadable_state_are_redacted_too() {
         let world = World::new();
         fs::remove_file(world.folder.path().join("state/cluster")).expect("it was written");
         let redactor = Redactor::new(&world.known()).expect("few");

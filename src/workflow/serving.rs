@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_from_before_lacks_one_unless_what_signs_is_being_replaced() {
+    fn a_state_of_an_earlier_version_lacks_one_unless_the_signing_ca_is_being_replaced() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         assert!(!lacks(&state(&at("new"), |_| {})));

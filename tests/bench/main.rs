@@ -1,8 +1,9 @@
-//! `make bench`: hactl beside kubeadm on fresh hosts of this machine, from the same binaries and images, in one run.
+//! `make bench`: hactl beside kubeadm on fresh hosts of this machine, with the same binaries and images, in one run.
 //!
-//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries alone,
-//! `-- changes` for what clients notice of changes, `-- upgrade` for one of Kubernetes, `-- bundles MB` for what bundles cost those who write. Prints the
-//! tables that README shows. Ratios count; seconds are this machine's. Ends badly when a goal that the hundred hosts have is missed.
+//! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries
+//! alone, `-- changes` for what clients notice of changes, `-- upgrade` for an upgrade of Kubernetes, `-- snapshots MB`
+//! for what snapshots cost writers. Prints the tables that the documentation shows. Ratios count; seconds depend on
+//! this machine. Fails if a goal of the hundred hosts is missed.
 
 #![allow(
     clippy::print_stdout,
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 use support::{Api, Hactl, Probe};
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
-/// Sizes of the databases that are recovered, MB.
+/// Sizes of the recovered databases, MB.
 const RECOVERED: [u64; 3] = [10, 100, 1000];
 /// A new connection is late when it takes longer than this.
 const LATE: Duration = Duration::from_millis(500);
@@ -44,43 +45,43 @@ fn on(lab: &Scoped, host: &str, command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a client that knocks every 20 ms notices while something is done to the cluster.
+/// What a client that opens a connection every 20 ms notices while something is done to the cluster.
 struct Noticed {
-    knocks: usize,
+    reads: usize,
     failed: usize,
     late: usize,
-    /// How long somebody who came would not have been served in time: from the first knock that was late or failed to the
-    /// one after the last of them.
+    /// How long a new client would not have been served in time: from the first read that was late or failed to the one
+    /// after the last of them.
     outage: Duration,
-    /// The longest that a knock which was served in the end took.
+    /// The longest read that was served in the end.
     longest: Duration,
 }
 
 fn notice(api: &Api, act: impl FnOnce()) -> Noticed {
-    let knocking = api.reads(EVERY);
+    let reading = api.reads(EVERY);
     std::thread::sleep(Duration::from_secs(2));
     act();
     std::thread::sleep(Duration::from_secs(8));
-    let knocks = knocking.end();
-    let bad: Vec<&Probe> = knocks.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
+    let reads = reading.end();
+    let bad: Vec<&Probe> = reads.iter().filter(|k| k.2.is_some() || k.1 > LATE).collect();
     let outage = match (bad.first(), bad.last()) {
         (Some(first), Some(last)) => (last.0 + EVERY).saturating_sub(first.0),
         _ => Duration::ZERO,
     };
     let failed = bad.iter().filter(|k| k.2.is_some()).count();
-    let longest = knocks.iter().filter(|k| k.2.is_none()).map(|k| k.1).max().unwrap_or_default();
-    Noticed { knocks: knocks.len(), failed, late: bad.len() - failed, outage, longest }
+    let longest = reads.iter().filter(|k| k.2.is_none()).map(|k| k.1).max().unwrap_or_default();
+    Noticed { reads: reads.len(), failed, late: bad.len() - failed, outage, longest }
 }
 
 /// How long something took, and what a client that reads every 20 ms saw of it.
 fn under_reads(api: &Api, act: impl FnOnce()) -> (Duration, Vec<Probe>) {
-    let knocking = api.reads(EVERY);
+    let reading = api.reads(EVERY);
     std::thread::sleep(Duration::from_secs(2));
     let begun = Instant::now();
     act();
     let took = begun.elapsed();
     std::thread::sleep(Duration::from_secs(3));
-    (took, knocking.end().all())
+    (took, reading.end().all())
 }
 
 impl std::fmt::Display for Noticed {
@@ -89,7 +90,7 @@ impl std::fmt::Display for Noticed {
             f,
             "{} of {} failed, {} late; away {:.2} s, longest served {:.2} s",
             self.failed,
-            self.knocks,
+            self.reads,
             self.late,
             self.outage.as_secs_f64(),
             self.longest.as_secs_f64()
@@ -97,7 +98,7 @@ impl std::fmt::Display for Noticed {
     }
 }
 
-/// Fresh hosts, and nothing left for the disk to write from what was there before them.
+/// Fresh hosts, after all pending disk writes are done.
 fn fresh(name: &str) -> Scoped {
     let lab = Scoped::up(&Spec::new(name).hosts(3, 0, 0), &Silent).expect("the lab comes up");
     assert!(Command::new("sync").status().expect("sync runs").success());
@@ -108,11 +109,11 @@ fn kill_api_server(lab: &Scoped) {
     on(lab, "cp2", "sudo sh -c 'kill -KILL $(pgrep -x kube-apiserver)'");
 }
 
-/// Which of these hosts has the endpoint's address.
+/// The one of these hosts that holds the VIP.
 fn holder(lab: &Scoped, among: &[&'static str]) -> &'static str {
     let vip = format!(" {}/", lab.vip());
     let found = among.iter().copied().find(|host| on(lab, host, "ip -4 addr").contains(&vip));
-    found.expect("somebody holds the address")
+    found.expect("a host holds the VIP")
 }
 
 fn power_off_holder(lab: &Scoped) {
@@ -141,7 +142,7 @@ fn hactl_run(number: usize, last: bool, table: &mut Vec<String>) -> f64 {
     took
 }
 
-/// Founds the peer's cluster, or upgrades it; tells what each stage took.
+/// Bootstraps or upgrades the cluster with kubeadm; returns how long each stage took.
 fn kubeadm(lab: &Scoped, verb: &str, dist: &Path) -> String {
     let network = lab.network();
     let net = network.rsplit_once('.').expect("an address").0;
@@ -183,8 +184,8 @@ fn main() -> std::process::ExitCode {
             recovery::main(if sizes.is_empty() { &RECOVERED } else { &sizes });
             return std::process::ExitCode::SUCCESS;
         }
-        ["bundles", megabytes] => {
-            recovery::bundles(megabytes.parse().expect("a size is megabytes"));
+        ["snapshots", megabytes] => {
+            recovery::snapshots_alone(megabytes.parse().expect("a size is megabytes"));
             return std::process::ExitCode::SUCCESS;
         }
         ["changes", ref parts @ ..] => {
@@ -206,13 +207,13 @@ fn main() -> std::process::ExitCode {
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }
 }
 
-/// Where `make components` puts what it builds.
+/// The folder into which `make components` builds.
 fn dist() -> PathBuf {
     let dist = hactl::component::default_store().with_file_name("dist");
     std::env::var_os("DIST").map_or(dist, PathBuf::from)
 }
 
-/// hactl and kubeadm in turns, so many times.
+/// Runs hactl and kubeadm in turns, this many times.
 fn pairs(pairs: usize) {
     let dist = dist();
     let mut table = Vec::new();

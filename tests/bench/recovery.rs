@@ -1,7 +1,9 @@
-//! From "quorum lost" to a write that the endpoint acknowledges: `hactl recover` beside the runbook's own way by hand, pasted without a
-//! pause for thought, on the same hosts; with databases of growing size, and with two of three hosts dark.
+//! The time from "quorum lost" to a write that the endpoint acknowledges: `hactl recover` beside the manual procedure
+//! of the runbook, pasted without a pause, on the same hosts; with databases of growing size, and with two of three
+//! hosts unreachable.
 //!
-//! `cargo test --test bench -- recovery [MB]...`. What is measured is what a client sees: a writer that never stops asks the endpoint.
+//! `cargo test --test bench -- recovery [MB]...`. It measures what a client sees: a writer that never stops uses the
+//! endpoint.
 
 use crate::support::{Api, ETCDCTL, Hactl, Writer, by_hand, wait_for};
 use crate::{HOSTS, fresh, on};
@@ -12,11 +14,11 @@ use std::time::{Duration, Instant};
 
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(300);
-/// How long a client waits for one answer: one that waited for longer would be what is measured.
+/// How long a client waits for one answer: with a longer timeout, this time would be measured instead.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// So many sequential writes tell a p99: with a tenth as many, two slow ones would be all of it.
+/// How many sequential writes give a p99: of a tenth as many, two slow ones would decide it.
 const WRITES: usize = 2000;
-/// So many times as many are written while bundles are taken, and as many while none is.
+/// How many times as many writes are made while snapshots are taken, and as many while none is.
 const ROUNDS: usize = 6;
 
 struct Bench {
@@ -25,7 +27,7 @@ struct Bench {
     runbook: String,
 }
 
-/// How long nobody was served, and what the tool itself said.
+/// How long no write was acknowledged, and what the tool itself printed.
 struct Outage {
     away: Duration,
     said: String,
@@ -44,7 +46,7 @@ impl Bench {
         Api::new(&self.hactl.state(self.lab.name()).join("kubeconfig"), TIMEOUT)
     }
 
-    /// Random values under keys that no API server knows.
+    /// Writes random values under keys that no API server uses.
     fn fill(&self, megabytes: u64) {
         let put = format!(
             "n=$(({ETCDCTL} get --prefix /filler/ --keys-only --limit=0; true) | grep -c filler); while [ $n -lt {megabytes} ]; do \
@@ -55,7 +57,7 @@ impl Bench {
         assert!(size.trim().parse::<u64>().is_ok_and(|mb| mb >= megabytes), "{size} MB");
     }
 
-    /// Two of three lose their data, one after the other, and `mend` brings the cluster back.
+    /// Two of three hosts lose their data, one after the other, and `mend` restores the cluster.
     fn outage(&self, name: &str, lose: impl Fn(&str), mend: impl FnOnce() -> String) -> Outage {
         assert!(Command::new("sync").status().expect("sync runs").success());
         let writer = Writer::start(&self.api(), name);
@@ -76,7 +78,7 @@ impl Bench {
 
     fn hand(&self) -> String {
         let steps = by_hand(&self.runbook, "cp3");
-        // Who knows already who has the newest data does not look.
+        // The host with the newest data is known, so nothing is compared.
         let script =
             steps.iter().filter(|step| !step.contains("endpoint status")).cloned().collect::<Vec<_>>().join("\n");
         let folder = tempfile::tempdir().expect("a folder");
@@ -85,7 +87,7 @@ impl Bench {
         String::new()
     }
 
-    /// As it was before: three voters, nothing moved aside, nothing to do.
+    /// Restores three voters, removes archived data, and has nothing left to do.
     fn again(&self) {
         wait_for("up heals the rest", HEAL, || self.hactl.up().code == 0);
         for host in HOSTS {
@@ -94,14 +96,14 @@ impl Bench {
     }
 }
 
-/// What the last line of a recovery says of its times.
-fn told(said: &str) -> String {
+/// The times that the last line of a recovery reports.
+fn times(said: &str) -> String {
     let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let from = line.find("a quorum after").unwrap_or(0);
     line[from..].split(';').next().unwrap_or_default().to_owned()
 }
 
-/// The table.
+/// Prints the table.
 pub fn main(sizes: &[u64]) {
     let bench = Bench::new();
     let mut rows = Vec::new();
@@ -123,17 +125,17 @@ pub fn main(sizes: &[u64]) {
             hactl.away.as_secs_f64(),
             hand.away.as_secs_f64(),
             hactl.away.as_secs_f64() / hand.away.as_secs_f64(),
-            told(&hactl.said)
+            times(&hactl.said)
         ));
         println!("{}", rows[rows.len() - 1]);
     }
-    let dark = bench.outage(
-        "dark",
+    let off = bench.outage(
+        "off",
         |host| bench.lab.kill(host).expect("the power can be cut"),
         || {
-            let off = ["recover", "--yes", "--confirm-powered-off", "cp1", "--confirm-powered-off", "cp2"];
-            // Two hosts are missing still, which is no success yet.
-            bench.hactl.run(&off).exits(1).all()
+            let command = ["recover", "--yes", "--confirm-powered-off", "cp1", "--confirm-powered-off", "cp2"];
+            // Two hosts are still missing, so it is no success yet.
+            bench.hactl.run(&command).exits(1).all()
         },
     );
     for host in ["cp1", "cp2"] {
@@ -147,22 +149,22 @@ pub fn main(sizes: &[u64]) {
         println!("{row}");
     }
     println!(
-        "| {} MB, two hosts dark | {:.1} s | - | - | {} | - |",
+        "| {} MB, two hosts unreachable | {:.1} s | - | - | {} | - |",
         sizes.last().unwrap_or(&0),
-        dark.away.as_secs_f64(),
-        told(&dark.said)
+        off.away.as_secs_f64(),
+        times(&off.said)
     );
     snapshots(&bench, sizes.last().copied().unwrap_or(0));
 }
 
-/// What bundles cost those who write meanwhile, alone.
-pub fn bundles(megabytes: u64) {
+/// Measures only what snapshots cost writers meanwhile.
+pub fn snapshots_alone(megabytes: u64) {
     let bench = Bench::new();
     bench.fill(megabytes);
     snapshots(&bench, megabytes);
 }
 
-/// MB per second that a host's disk takes.
+/// How many MB per second a host's disk writes.
 fn disk(lab: &Scoped) -> f64 {
     let begun = Instant::now();
     on(
@@ -173,7 +175,8 @@ fn disk(lab: &Scoped) -> f64 {
     512.0 / begun.elapsed().as_secs_f64()
 }
 
-/// The p99 of sequential writes while recovery bundles are taken, and while none is, in turns: what else the machine does falls on both.
+/// The p99 of sequential writes while snapshots are taken, and while none is, in turns: other load of the machine
+/// affects both.
 fn snapshots(bench: &Bench, megabytes: u64) {
     let api = bench.api();
     let mut number = 0;
@@ -194,7 +197,7 @@ fn snapshots(bench: &Bench, megabytes: u64) {
     while busy.len() < ROUNDS * WRITES {
         let (idle_before, busy_before) = (idle.len(), busy.len());
         std::thread::scope(|scope| {
-            // As the timers take them, behind everybody who serves; a member that leads leaves it to the others.
+            // As the timers take them, with low priority; a member that leads leaves it to the others.
             let host = host.next().expect("it begins again");
             let taking = scope.spawn(|| on(&bench.lab, host, "sudo systemctl start hactl-snapshot"));
             while !taking.is_finished() {
@@ -203,10 +206,10 @@ fn snapshots(bench: &Bench, megabytes: u64) {
         });
         let written = busy.len() - busy_before;
         if written < WRITES / 4 {
-            // The one that leads took none.
+            // The leader took none.
             busy.truncate(busy_before);
             skipped += 1;
-            assert!(skipped < 2 * HOSTS.len(), "bundles of {megabytes} MB are not taken, or too soon done to tell");
+            assert!(skipped < 2 * HOSTS.len(), "snapshots of {megabytes} MB are not taken, or too quickly to measure");
             continue;
         }
         skipped = 0;
@@ -216,7 +219,7 @@ fn snapshots(bench: &Bench, megabytes: u64) {
     let (still, taken) = (p99(&idle), p99(&busy));
     ratios.sort_by(f64::total_cmp);
     println!(
-        "\np99 of {} writes while bundles of {megabytes} MB are taken: {taken:.1} ms; of {} while none is, in turns: {still:.1} ms; ratio {:.2}; of each of {} turns: {}",
+        "\np99 of {} writes while snapshots of {megabytes} MB are taken: {taken:.1} ms; of {} while none is, in turns: {still:.1} ms; ratio {:.2}; of each of {} turns: {}",
         busy.len(),
         idle.len(),
         taken / still,

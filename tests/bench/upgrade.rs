@@ -1,7 +1,9 @@
-//! One minor version of Kubernetes to the next on three hosts of the control plane: `hactl up` beside `kubeadm upgrade`.
+//! An upgrade to the next minor version of Kubernetes on three control-plane hosts: `hactl up` beside `kubeadm
+//! upgrade`.
 //!
-//! `cargo test --test bench -- upgrade`. From the same binaries and images, each on fresh hosts, while somebody reads through the endpoint every
-//! 20 ms. What is counted begins before anything is sent to the hosts and ends when all is Ready; hactl's own checks and its bundle of before are in it.
+//! `cargo test --test bench -- upgrade`. With the same binaries and images, each on fresh hosts, while a client reads
+//! through the endpoint every 20 ms. The time counts from before anything is sent to the hosts until all is Ready; it
+//! includes hactl's own checks and the snapshot that it takes first.
 
 use crate::support::{Api, Hactl, Probe, wait_for};
 use crate::{HOSTS, fresh, kubeadm, on, under_reads};
@@ -9,22 +11,22 @@ use hactl::lab::Scoped;
 use std::path::Path;
 use std::time::Duration;
 
-/// From which, and the folder of its components.
+/// The old version, and the folder of its components.
 const OLD: (&str, &str) = ("1.35.4", "dist-1.35");
 const NEW: &str = "1.36.3";
 const HEAL: Duration = Duration::from_secs(180);
 
-/// What one of them took, and what was noticed of it.
+/// What one tool took, and what a client noticed of it.
 struct Row {
     took: Duration,
-    knocks: Vec<Probe>,
+    reads: Vec<Probe>,
 }
 
 impl Row {
-    /// Runs something under somebody who reads.
+    /// Runs something while a client reads.
     fn of(api: &Api, act: impl FnOnce()) -> Self {
-        let (took, knocks) = under_reads(api, act);
-        Self { took, knocks }
+        let (took, reads) = under_reads(api, act);
+        Self { took, reads }
     }
 
     fn per_host(&self) -> f64 {
@@ -32,18 +34,18 @@ impl Row {
     }
 
     fn failed(&self) -> usize {
-        self.knocks.iter().filter(|knock| knock.2.is_some()).count()
+        self.reads.iter().filter(|read| read.2.is_some()).count()
     }
 
     fn longest(&self) -> f64 {
-        self.knocks.iter().map(|knock| knock.1).max().unwrap_or_default().as_secs_f64()
+        self.reads.iter().map(|read| read.1).max().unwrap_or_default().as_secs_f64()
     }
 
-    /// How long nobody who came would have been served.
+    /// The longest time in which every read failed.
     fn away(&self) -> f64 {
         let mut longest = Duration::ZERO;
         let mut since = None;
-        for (at, _, failure) in &self.knocks {
+        for (at, _, failure) in &self.reads {
             match (failure, since) {
                 (Some(_), None) => since = Some(*at),
                 (Some(_), Some(begun)) => longest = longest.max(at.saturating_sub(begun)),
@@ -74,7 +76,7 @@ fn ours() -> Row {
     of(OLD.0);
     let hactl = Hactl::new(lab.inventory());
     hactl.up().ok();
-    wait_for("all is well", HEAL, || hactl.run(&["status"]).code == 0);
+    wait_for("status passes", HEAL, || hactl.run(&["status"]).code == 0);
     of(NEW);
     let api = Api::new(&hactl.state(lab.name()).join("kubeconfig"), Duration::from_secs(10));
     let row = Row::of(&api, || drop(hactl.up().ok()));
@@ -94,7 +96,7 @@ fn theirs(dist: &Path) -> Row {
     row
 }
 
-/// The table.
+/// Prints the table.
 pub fn main(dist: &Path) {
     let (ours, theirs) = (ours(), theirs(dist));
     println!("\n| {} becomes {NEW} on three hosts | kubeadm upgrade | hactl up |\n|---|---|---|", OLD.0);
@@ -109,10 +111,10 @@ pub fn main(dist: &Path) {
     println!(
         "| connections that failed meanwhile | {} of {}, {:.2} s on end | {} of {} |",
         theirs.failed(),
-        theirs.knocks.len(),
+        theirs.reads.len(),
         theirs.away(),
         ours.failed(),
-        ours.knocks.len()
+        ours.reads.len()
     );
     println!("| the longest | {:.2} s | {:.2} s |", theirs.longest(), ours.longest());
 }

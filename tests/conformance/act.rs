@@ -1,5 +1,5 @@
-//! What can happen to the two hosts, and random stories made of it. A story begins bare, prepared, or with a member that
-//! runs, so that short stories reach what lies deep. Everything here shrinks.
+//! What can happen to the two hosts, and random stories made of it. A story starts with bare hosts, prepared hosts or a
+//! running member, so that short stories reach late states. Everything here shrinks.
 
 use crate::fixture;
 use crate::tamper::{self, Tamper};
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 #[derive(Debug, Clone, Copy)]
 pub enum How {
     Whole,
-    /// The channel closes after so many 256ths of what was still to come; the next run goes on from there.
+    /// The channel closes after this many 256ths of the remaining bytes; the next run resumes there.
     CutOff(u8),
-    /// One byte is another one on arrival.
+    /// One byte differs on arrival.
     Damaged,
 }
 
-/// How a member is told to start.
+/// How a member is to start.
 #[derive(Debug, Clone, Copy)]
 pub enum InitialClusterState {
     /// With one of two tokens.
@@ -26,7 +26,7 @@ pub enum InitialClusterState {
     Restart,
 }
 
-/// Whose epoch an operation carries that comes too late.
+/// The epoch of an operation that comes too late.
 #[derive(Debug, Clone, Copy)]
 pub enum Stale {
     Never,
@@ -47,35 +47,35 @@ pub enum Act {
         set: FileSet,
         which: u8,
     },
-    /// The same, and a check does not accept the last of them.
+    /// The same, but a check rejects the last of them.
     Rejected {
         set: FileSet,
         which: u8,
     },
-    /// The leaves whose bit is set.
+    /// The leaf certificates whose bit is set.
     Certify(u8),
-    /// A run that is killed between the two halves of certifying.
+    /// A run that is killed after the keys were made, before the certificates are installed.
     KeysOnly(u8),
     /// A certificate for a key that was made elsewhere.
     WrongCert(u8),
     Start(InitialClusterState),
     ArchiveData,
-    /// The second half of moving aside, while etcd runs on the data.
-    MoveAsideUnderEtcd,
-    Seal,
+    /// The archiving itself, while etcd runs on the data.
+    ArchiveDataUnderEtcd,
+    MarkBootstrapped,
     Wipe {
         delete: bool,
     },
-    /// The run ends, another takes the lock.
+    /// The run ends, and another one takes the lock.
     NextRun,
-    /// A second run asks for the lock, and a late one for changes.
+    /// A second run asks for the lock, and a late one asks for changes.
     Late(Stale),
-    /// The inventory changes: files and certificates should be others.
+    /// The inventory changes: the target has other files and certificates.
     Release,
     Tamper(Tamper),
 }
 
-/// What has happened before a story begins.
+/// The state in which a story starts.
 #[derive(Debug, Clone, Copy)]
 pub enum Start {
     Bare,
@@ -83,7 +83,7 @@ pub enum Start {
     Member,
 }
 
-/// The acts that bring both hosts there; they are compared like all others.
+/// The acts that lead to that state; they are compared like all others.
 pub fn opening(start: Start) -> Vec<Act> {
     let prepared = vec![Act::ClusterId, Act::Prepare];
     match start {
@@ -106,7 +106,7 @@ fn state() -> impl Strategy<Value = InitialClusterState> {
     prop_oneof![3 => (0..2_u8).prop_map(InitialClusterState::New), 2 => Just(InitialClusterState::Existing), 1 => Just(InitialClusterState::Restart)]
 }
 
-/// About one subject: stories that stay with it find what needs several steps in a row.
+/// Acts on one subject: such stories find what needs several steps in a row.
 fn files() -> BoxedStrategy<Act> {
     // The first files of the target are those of the first sets.
     let set = || prop::sample::select(fixture::sets()[..3].to_vec());
@@ -119,8 +119,8 @@ fn files() -> BoxedStrategy<Act> {
         1 => file().prop_map(|n| Act::Tamper(Tamper::FileGone(n))),
         1 => Just(Act::Release),
         2 => Just(Act::ClusterId),
-        1 => Just(Act::Tamper(Tamper::StampOfAnother)),
-        1 => Just(Act::Tamper(Tamper::StampGone)),
+        1 => Just(Act::Tamper(Tamper::ClusterIdOfAnother)),
+        1 => Just(Act::Tamper(Tamper::ClusterIdGone)),
     ]
     .boxed()
 }
@@ -128,9 +128,9 @@ fn files() -> BoxedStrategy<Act> {
 fn member() -> BoxedStrategy<Act> {
     prop_oneof![
         6 => state().prop_map(Act::Start),
-        3 => Just(Act::Seal),
+        3 => Just(Act::MarkBootstrapped),
         2 => Just(Act::ArchiveData),
-        1 => Just(Act::MoveAsideUnderEtcd),
+        1 => Just(Act::ArchiveDataUnderEtcd),
         1 => any::<bool>().prop_map(|delete| Act::Wipe { delete }),
         6 => tamper::data().prop_map(Act::Tamper),
     ]

@@ -1,14 +1,14 @@
-//! The one place where the two worlds are held against each other. Every difference between them that is meant is here or,
-//! where it is a step that only one of them can take, in a comment of `play.rs`:
+//! The one place where the two worlds are compared. Every intended difference is listed here or, where only one of them
+//! can take a step, in a comment of `play.rs`:
 //!
 //! - **Clocks.** The simulated world counts its own milliseconds. A file must have changed in both or in neither; then the
-//!   real change time is read as the simulated one. A leaf must have been issued for as many days, counted from now.
-//! - **Five minutes.** A real certificate begins five minutes early, for hosts whose clocks run behind.
-//! - **Kinds of faults.** The simulated world only knows that something failed; the kind that a host must name with it is
-//!   written beside each act.
-//! - **Order.** The simulated world refuses what no plan may do yet (writing before the host is stamped and prepared); a
-//!   host does as it is told. Such an act is not played to the real host.
-//! - **Processes.** Units, images, the API and the view of a running etcd are the simulated world's on both sides.
+//!   real change time counts as the simulated one. A leaf must have been issued for the same time, counted from now.
+//! - **Five minutes.** A real certificate begins five minutes early, so that hosts with slow clocks accept it.
+//! - **Kinds of faults.** The simulated world only knows that something failed; the kind that a host must return is
+//!   stated with each act.
+//! - **Order.** The simulated world refuses what no plan may do yet (writing before the host has its cluster identity
+//!   and is prepared); a real host executes it. Such an act is not sent to the real host.
+//! - **Processes.** Both sides use the units, images, API and etcd view of the simulated world.
 
 use crate::fixture::host;
 use crate::place::Place;
@@ -18,9 +18,9 @@ use hactl::model::target::CertId;
 use hactl::protocol::{Fault, FaultKind, Op, Reply};
 use std::collections::BTreeMap;
 
-/// How long before now a leaf may have been issued, seconds: no story takes longer.
+/// How long ago a leaf may have been issued, seconds: no story takes longer.
 const STORY_S: i64 = 600;
-/// How much earlier a real certificate begins, seconds.
+/// How much earlier than now a real certificate begins, seconds.
 const EARLY_S: i64 = 300;
 
 /// When each file and each leaf last changed: by the host's clock and by the simulated one.
@@ -33,7 +33,7 @@ impl Clocks {
         self.0.values().map(|(real, _)| *real).max().unwrap_or(0)
     }
 
-    /// The change time to compare: the simulated one, when the thing changed in both worlds or in neither.
+    /// The change time to compare: the simulated one if the thing changed in both worlds or in neither.
     fn read(&mut self, before: &Self, what: &str, real_ms: i64, sim_ms: i64) -> i64 {
         self.0.insert(what.to_owned(), (real_ms, sim_ms));
         let unchanged = |old: &(i64, i64)| (old.0 == real_ms, old.1 == sim_ms);
@@ -52,16 +52,16 @@ impl Clocks {
 
     fn leaves(&mut self, old: &Self, real: &HostFacts, sim: &HostFacts) -> BTreeMap<CertId, LeafFact> {
         let one = |(id, fact): (&CertId, &LeafFact)| {
-            let told = sim.leaves.get(id);
-            let sim_ms = told.map_or(0, |f| f.changed_ms);
+            let simulated = sim.leaves.get(id);
+            let sim_ms = simulated.map_or(0, |f| f.changed_ms);
             let changed_ms = self.read(old, &format!("leaf {id}"), fact.changed_ms, sim_ms);
-            (*id, LeafFact { changed_ms, ..leaf(fact.clone(), told, real.now_ms / 1000) })
+            (*id, LeafFact { changed_ms, ..leaf(fact.clone(), simulated, real.now_ms / 1000) })
         };
         real.leaves.iter().map(one).collect()
     }
 }
 
-/// A leaf with its times read by the simulated clock, when they are as they should be.
+/// A leaf with the times of the simulated clock, if its own are as they should be.
 fn leaf(real: LeafFact, sim: Option<&LeafFact>, now_s: i64) -> LeafFact {
     let Some(sim) = sim else { return real };
     let fresh = (now_s - EARLY_S - STORY_S..=now_s).contains(&real.not_before_s);
@@ -72,7 +72,7 @@ fn leaf(real: LeafFact, sim: Option<&LeafFact>, now_s: i64) -> LeafFact {
     LeafFact { not_before_s: sim.not_before_s, not_after_s: sim.not_after_s, ..real }
 }
 
-/// What the real host says, in the terms of the simulated one.
+/// The facts of the real host, in terms of the simulated one.
 fn translated(real: HostFacts, sim: &HostFacts, clocks: &mut Clocks) -> HostFacts {
     let before = std::mem::take(clocks);
     let leaves = clocks.leaves(&before, &real, sim);
@@ -92,10 +92,10 @@ fn translated(real: HostFacts, sim: &HostFacts, clocks: &mut Clocks) -> HostFact
 }
 
 impl Both {
-    /// Whether both say the same.
+    /// Whether both report the same facts.
     pub async fn agree(&mut self) -> Result<(), String> {
         let real = observed(&mut self.place, Op::Observe(Box::new(crate::fixture::question(&self.world)))).await?;
-        let sim = self.world.say(&host()).map_err(|silence| silence.why)?;
+        let sim = self.world.say(&host()).map_err(|unreachable| unreachable.why)?;
         let real = translated(real, &sim, &mut self.clocks);
         if real == sim { Ok(()) } else { Err(format!("the host says {real:#?}\nand sim {sim:#?}")) }
     }
@@ -108,7 +108,7 @@ async fn observed(place: &mut Place, question: Op) -> Result<HostFacts, String> 
     }
 }
 
-/// Both have done it, or both refuse, and the host with this kind of fault.
+/// Both accept, or both refuse and the host returns this kind of fault.
 pub fn same<T: std::fmt::Debug>(
     sim: &Result<(), String>,
     real: &Result<T, Fault>,

@@ -1,4 +1,4 @@
-//! What the host on trial should hold: the simulated world's own target with real content behind every digest, the
+//! What the tested host should have: the simulated world's target with real content behind every digest, the
 //! directories and kernel settings that are rendered for a real host, and leaves of the real certificate table.
 
 use crate::sim::{World, make};
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use time::OffsetDateTime;
 
-/// Who owns everything: the user that the test runs as, by the name that the host's `/etc/passwd` gives it. Only root
-/// could give files to others, so `root` and `etcd` both become this one.
+/// The owner of everything: the user that runs the test, by the name in the host's `/etc/passwd`. Only root can give
+/// files to other users, so this one stands for both `root` and `etcd`.
 pub const OWNER: &str = "hactl";
 /// The part with a link.
 pub const LINKED: &str = "kubelet";
-/// Directories that no file of the target lies in.
+/// Directories without files of the target.
 pub const EMPTY: [&str; 3] = ["/etc/cni/net.d", "/opt/cni/bin", "/var/log/kubernetes/audit"];
 
 /// Keys and compressed parts: made once.
@@ -48,8 +48,8 @@ pub static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
         sent.insert(part.digest, packed);
     }
     Fixture {
-        ours: found().expect("authorities"),
-        others: found().expect("authorities"),
+        ours: found().expect("CAs"),
+        others: found().expect("CAs"),
         stray_key: rcgen::KeyPair::generate().expect("a key").serialize_pem(),
         sent,
         parts,
@@ -61,14 +61,14 @@ impl Fixture {
     pub fn sent(&self, part: &Part) -> &[u8] {
         &self.sent[&part.digest]
     }
-    /// A certificate for a request, by whoever the leaf says.
+    /// A certificate for a request, signed by the CA that the leaf names.
     pub fn sign(&self, leaf: &CertSpec, request: &str) -> String {
-        let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known authority");
+        let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known CA");
         hactl::pki::sign(request, leaf, authority, OffsetDateTime::now_utc()).expect("a good request")
     }
 }
 
-/// Content that cannot be compressed: then any byte that differs on the way differs in the content.
+/// Content that cannot be compressed, so that any byte that is damaged in transit also differs in the content.
 fn noise(name: &str) -> Vec<u8> {
     let block = |n: u16| aws_lc_rs::digest::digest(&SHA256, format!("{name} {n}").as_bytes()).as_ref().to_vec();
     (0..600).flat_map(block).collect()
@@ -90,17 +90,17 @@ pub fn part_names() -> Vec<&'static str> {
     FIXTURE.parts.iter().map(|p| p.name.as_str()).collect()
 }
 
-/// What a file should say, by the release of the inventory.
+/// The content of a file, by the release of the inventory.
 pub fn content(path: &str, release: u8) -> String {
     format!("{path} of release {release}\n")
 }
 
-/// Files of the control plane change their mode from release to release as well.
+/// Files of the control plane also change their mode between releases.
 fn mode(set: FileSet, release: u8) -> u32 {
     if set == FileSet::ControlPlaneConfig && release > 0 { 0o600 } else { 0o644 }
 }
 
-/// What `hactl up` would prepare, with the one owner there is.
+/// What `hactl up` would prepare, with the only owner there is.
 pub fn preparation() -> Preparation {
     let desired = desired();
     let mut all = hactl::render::preparation(&desired, &desired.hosts[0]);
@@ -125,7 +125,7 @@ fn leaves(release: u8) -> Vec<CertSpec> {
     all
 }
 
-/// What the host should hold.
+/// What the host should have.
 pub fn target(release: u8) -> Target {
     let mut all = make::target(&desired(), make::Release::default());
     let host = all.hosts.get_mut(&host()).expect("cp1");
@@ -163,13 +163,13 @@ pub fn world() -> World {
     world.target = target(0);
     let settings = world.host_target(&host()).sysctls;
     let bare = world.host_mut(&host());
-    // A real one's swap cannot be tried without turning off that of the machine the test runs on.
+    // The real host's swap cannot be tested without turning off that of this machine.
     bare.swap = false;
     bare.sysctls = settings.into_keys().map(|key| (key, "77".to_owned())).collect();
     world
 }
 
-/// Everything that the two can be asked for.
+/// Everything that both can be asked for.
 pub fn question(world: &World) -> ObserveAsk {
     let target = world.host_target(&host());
     ObserveAsk {

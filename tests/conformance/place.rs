@@ -1,7 +1,8 @@
-//! The real side: `hactl host` in a directory that stands for a host, spoken to in frames as an administrator's hactl does.
+//! The real side: `hactl host` in a directory that stands for a host, addressed in frames as an administrator's hactl
+//! does it.
 //!
-//! In: operations, and what people and etcd do to the directory. Out: answers. One session at a time is the run that has
-//! the lock.
+//! In: operations, and what people and etcd do to the directory. Out: answers. One session at a time is the run that
+//! holds the lock.
 
 use crate::fixture::{FIXTURE, OWNER, preparation};
 use hactl::agent::{Root, ServeError, serve_at};
@@ -17,16 +18,16 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, s
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Nothing here takes long; what does not come by then never comes.
+/// Nothing here takes long; what has not come by then never comes.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Between two looks at a condition.
+/// Between two checks of a condition.
 const AGAIN: Duration = Duration::from_millis(1);
 /// etcd's data.
 pub const DATA: &str = "/var/lib/etcd";
 /// The file that a running etcd keeps locked.
 const DATABASE: &str = "/var/lib/etcd/member/snap/db";
 
-/// One session with the host's side.
+/// One session with `hactl host`.
 struct Session {
     from: ReadHalf<DuplexStream>,
     to: WriteHalf<DuplexStream>,
@@ -75,12 +76,12 @@ impl Session {
     }
 }
 
-/// A directory that stands for a host, with the run that has its lock.
+/// A directory that stands for a host, with the run that holds its lock.
 pub struct Place {
     directory: TempDir,
     run: Session,
     pub epoch: u64,
-    /// What etcd holds while it runs.
+    /// The file that etcd keeps locked while it runs.
     etcd: Option<File>,
 }
 
@@ -113,7 +114,7 @@ impl Place {
     pub fn chmod(&self, path: &str, mode: u32) {
         fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode)).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
-    /// Removes a file, or a folder with all below; nothing there is fine.
+    /// Removes a file, or a folder with its content; a missing one is fine.
     pub fn remove(&self, path: &str) {
         let at = self.at(path);
         let _ = if at.is_dir() && !at.is_symlink() { fs::remove_dir_all(at) } else { fs::remove_file(at) };
@@ -137,7 +138,7 @@ impl Place {
         self.run.ask(self.epoch, op).await
     }
 
-    /// What somebody else is told who asks for the lock, and who then asks for a change with this epoch.
+    /// The answers to another session that asks for the lock, and then for a change with this epoch.
     pub async fn late(&self, epoch: u64, op: Op) -> (Reply, Result<Reply, Fault>) {
         let mut other = Session::new(self.directory.path());
         let held = other.ask(0, Op::Lock { holder: "another".to_owned() }).await.expect("a lock is no fault");
@@ -146,14 +147,14 @@ impl Place {
         (held, answer)
     }
 
-    /// Asks for a delivery: the offset from which content is wanted, or `None` when it is all there.
+    /// Offers a part: returns the offset from which content is wanted, or `None` when it is complete.
     pub async fn offer(&mut self, part: &Part) -> Result<Option<u64>, Fault> {
         let offering = async {
             loop {
                 match self.ask(Op::Deliver(part.clone())).await {
                     Ok(Reply::Wanted { from }) => return Ok(Some(from)),
                     Ok(Reply::Done) => return Ok(None),
-                    // The thread of a delivery that was cut off notices a moment after its session is gone.
+                    // The thread of a delivery that was cut off notices it a little after its session has ended.
                     Err(fault) if fault.what.contains("over another channel") => sleep(AGAIN).await,
                     other => return other.map(|reply| panic!("{reply:?}")),
                 }
@@ -162,7 +163,7 @@ impl Place {
         timeout(TIMEOUT, offering).await.expect("a delivery that was cut off ends")
     }
 
-    /// Sends all that was wanted and waits for what becomes of it.
+    /// Sends all that was wanted and waits for the result.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<Reply, Fault> {
         for piece in bytes.chunks(5000) {
             write_piece(&mut self.run.to, piece).await.expect("the session listens");
@@ -171,7 +172,7 @@ impl Place {
         self.run.answer().await
     }
 
-    /// Sends some bytes and hangs up once all of them, `until` in all, are on the disk.
+    /// Sends some bytes and closes the session once all of them, `until` in all, are on the disk.
     pub async fn cut_off(&mut self, part: &Part, bytes: &[u8], until: u64) {
         for piece in bytes.chunks(5000) {
             write_piece(&mut self.run.to, piece).await.expect("the session listens");
@@ -186,7 +187,7 @@ impl Place {
         self.next_run().await;
     }
 
-    /// Certificates for leaves whose keys the host makes.
+    /// Installs certificates for leaves whose keys the host makes.
     pub async fn certify(&mut self, leaves: Vec<hactl::model::target::CertSpec>) -> Result<(), Fault> {
         let Reply::Requests(requests) = self.ask(Op::MakeKeys { leaves: leaves.clone() }).await? else {
             panic!("requests were asked for");
@@ -195,7 +196,7 @@ impl Place {
         self.ask(Op::InstallCerts { certs: certs.map(|(pem, leaf)| (leaf, pem)).collect() }).await.map(drop)
     }
 
-    /// Plays etcd: its data are there or not, and locked while it runs.
+    /// Plays etcd: its data is there or not, and is locked while it runs.
     pub fn etcd(&mut self, data: bool, runs: bool) {
         self.etcd = None;
         if data && !self.at(DATABASE).exists() {
@@ -209,7 +210,8 @@ impl Place {
         }
     }
 
-    /// Waits until a file that is written now has a later change time than this: kernels count in steps of milliseconds.
+    /// Waits until a file that is written now gets a later change time than this: kernels count in steps of
+    /// milliseconds.
     pub async fn later_than(&self, changed_ms: i64) {
         let scratch = self.directory.path().join("scratch");
         let passing = async {
@@ -226,7 +228,7 @@ impl Place {
     }
 }
 
-/// Where a kernel setting lies.
+/// The file of a kernel setting.
 pub fn sysctl(key: &str) -> String {
     format!("/proc/sys/{}", key.replace('.', "/"))
 }

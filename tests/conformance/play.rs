@@ -1,4 +1,4 @@
-//! Plays one act to both hosts: the simulated agent and the real one get the same operations.
+//! Plays one act on both hosts: the simulated agent and the real one get the same operations.
 
 use crate::act::{Act, How, InitialClusterState, Stale};
 use crate::compare::{Clocks, same};
@@ -14,13 +14,13 @@ use hactl::model::target::{CertSpec, FileSet, HostTarget, Part};
 use hactl::protocol::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
 use std::collections::BTreeMap;
 
-/// Both hosts and what relates them.
+/// Both hosts and what connects them.
 pub struct Both {
     pub world: World,
     pub place: Place,
     pub clocks: Clocks,
     release: u8,
-    /// How much of a part has arrived, as far as it was cut off.
+    /// How much of a part has arrived, if its delivery was cut off.
     partial: BTreeMap<Digest, u64>,
 }
 
@@ -37,7 +37,7 @@ impl Both {
     /// Plays one act.
     ///
     /// # Errors
-    /// In words, when one accepts what the other refuses.
+    /// With a description, if one accepts what the other refuses.
     pub async fn play(&mut self, act: &Act) -> Result<(), String> {
         self.place.later_than(self.clocks.latest()).await;
         match act {
@@ -69,7 +69,7 @@ impl Both {
                 if ready { same(&sim, &self.place.certify(leaves).await, FaultKind::BadRequest) } else { refused(&sim) }
             }
             Act::KeysOnly(which) => {
-                // Killed before anything is signed: nothing has happened that anybody could see.
+                // Killed before anything is signed: no visible change.
                 let leaves = self.some_leaves(*which);
                 self.if_ready(self.idle(), Op::MakeKeys { leaves }).await
             }
@@ -81,12 +81,12 @@ impl Both {
                 let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
-            Act::MoveAsideUnderEtcd => {
+            Act::ArchiveDataUnderEtcd => {
                 let sim = self.happen(&[Effect::DataArchived(host())]);
                 let real = self.place.ask(Op::ArchiveData(member())).await;
                 same(&sim, &real, FaultKind::BadRequest)
             }
-            Act::Seal => {
+            Act::MarkBootstrapped => {
                 let disk = self.world.host(&host()).disk.clone();
                 let cluster = disk.map_or_else(|| "cafe".to_owned(), |d| d.cluster);
                 let op = Op::Seal { data_dir: DATA.to_owned(), cluster };
@@ -96,7 +96,7 @@ impl Both {
             }
             Act::Wipe { delete } => {
                 let desired = self.world.desired.clone();
-                // Units are systemd's.
+                // The directory has no systemd for units.
                 let ask = WipeAsk { units: vec![], ..hactl::render::wipe(&desired, &desired.hosts[0], *delete) };
                 let sim = self.sim(Op::Wipe(ask.clone()));
                 self.mirror_process();
@@ -118,7 +118,7 @@ impl Both {
         Ok(())
     }
 
-    /// What the simulated agent does.
+    /// Runs an operation in the simulated agent.
     fn sim(&mut self, op: Op) -> Result<(), String> {
         let all = effects(&mut self.world, &host(), op)?;
         self.happen(&all)
@@ -132,13 +132,14 @@ impl Both {
         effects.iter().try_for_each(|effect| happen(&mut self.world, effect).map_err(stopped))
     }
 
-    /// Whether the host is stamped and prepared: before that the simulated world takes nothing else in.
+    /// Whether the host has its cluster identity and is prepared: before that, the simulated world accepts nothing
+    /// else.
     pub fn ready(&self) -> bool {
         let found = self.world.host(&host());
         found.stamp.is_some() && self.target().paths.iter().all(|p| found.programs.contains(p))
     }
 
-    /// A step that does not come to an end does nothing, and is not begun before the host is ready.
+    /// A step that is not completed changes nothing, and does not begin before the host is ready.
     fn idle(&self) -> Result<(), String> {
         if self.ready() { Ok(()) } else { Err("not ready".to_owned()) }
     }
@@ -168,7 +169,7 @@ impl Both {
         }
         let known = self.partial.remove(&part.digest).unwrap_or(0);
         if from != known {
-            return Err(format!("the host goes on at {from} instead of {known}"));
+            return Err(format!("the host resumes at {from} instead of {known}"));
         }
         let rest = &sent[usize::try_from(from).expect("a small part")..];
         match how {
@@ -182,7 +183,7 @@ impl Both {
             }
             How::Damaged => {
                 let mut rest = rest.to_vec();
-                // Behind the header, in the content itself.
+                // After the header, in the content itself.
                 let at = rest.len() / 2;
                 rest[at] ^= 0xff;
                 same(&Err("damaged".to_owned()), &self.place.send(&rest).await, FaultKind::Corrupt)
@@ -199,7 +200,7 @@ impl Both {
         some(&self.target().leaves, which).cloned().collect()
     }
 
-    /// A check of the last file says no: all of them stay as they were. One that is as it should be is not checked.
+    /// A check rejects the last file: all of them stay as they were. A file that is already right is not checked.
     async fn rejected(&mut self, set: FileSet, which: u8) -> Result<(), String> {
         let (target, paths) = (self.target(), self.some_paths(set, which));
         let mut files: Vec<FilePut> = fixture::puts(&target, set, &paths, self.release);
@@ -223,8 +224,8 @@ impl Both {
         same(&Err("not its key".to_owned()), &real, FaultKind::BadRequest)
     }
 
-    /// A directory has no systemd, so the start itself always fails there. What counts is whether the settings that come
-    /// before it are accepted; what etcd makes of them is the simulated world's to say for both.
+    /// A directory has no systemd, so the start itself always fails there. What counts is whether the settings before
+    /// it are accepted; the simulated world decides for both what etcd makes of them.
     async fn start(&mut self, state: InitialClusterState) -> Result<(), String> {
         if !self.ready() {
             return Ok(());
@@ -254,13 +255,13 @@ impl Both {
         };
         same(&sim, &real, FaultKind::BadRequest)?;
         if sim.is_ok() {
-            // Whether it comes up is no question to the host's side.
+            // Whether it starts does not concern the host's side.
             let _ = self.happen(&all);
         }
         Ok(())
     }
 
-    /// Somebody without the lock changes nothing, whatever is asked.
+    /// A session without the lock changes nothing, whatever it asks for.
     async fn late(&mut self, whose: Stale) -> Result<(), String> {
         let epoch = match whose {
             Stale::Never => 0,
@@ -275,17 +276,17 @@ impl Both {
         same(&Err("fenced".to_owned()), &real, FaultKind::Fenced)
     }
 
-    /// The real host's etcd is as the simulated one is.
+    /// Sets the real host's etcd as the simulated one is.
     pub fn mirror_process(&mut self) {
         let found = self.world.host(&host());
         let (runs, real) = (found.runs("etcd.service"), self.place.at(DATA).join("member").exists());
-        // Data that a refused act leaves behind on one side alone show in the facts.
+        // Data that a refused act leaves on one side only shows in the facts.
         let data = found.disk.is_some() || real;
         self.place.etcd(data, runs);
     }
 }
 
-/// The member of this host, whom nobody could ask: it has no certificates.
+/// The member of this host, which cannot be queried: there are no certificates for it.
 fn member() -> EtcdAsk {
     let nowhere = || "/nowhere".to_owned();
     EtcdAsk {
@@ -297,9 +298,9 @@ fn member() -> EtcdAsk {
     }
 }
 
-/// What the simulated world alone refuses, for it comes out of order.
+/// An act that only the simulated world refuses, because it comes out of order.
 fn refused(sim: &Result<(), String>) -> Result<(), String> {
-    if sim.is_err() { Ok(()) } else { Err("sim takes in what comes out of order".to_owned()) }
+    if sim.is_err() { Ok(()) } else { Err("sim accepts an act out of order".to_owned()) }
 }
 
 /// The elements whose bit is set; all of them when none is.

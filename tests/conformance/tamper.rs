@@ -1,5 +1,5 @@
-//! What people and broken disks do to a host between two operations, done to both: to the simulated one as the facts it
-//! amounts to, to the real one with the tools that they would use.
+//! What people and broken disks do to a host between two operations, done to both: to the simulated one as changed
+//! facts, to the real one with the usual tools.
 
 use crate::fixture::{EMPTY, FIXTURE, LINKED, OWNER, host, part_names};
 use crate::place::{DATA, sysctl};
@@ -15,10 +15,10 @@ use hactl::protocol::Op;
 use proptest::prelude::*;
 use std::fs;
 
-/// One thing that somebody does. Numbers pick a file, a leaf, a setting or a folder.
+/// One act. Numbers choose a file, a leaf, a setting or a folder.
 #[derive(Debug, Clone, Copy)]
 pub enum Tamper {
-    /// Edited, or made by hand where there is none.
+    /// Edited, or created by hand if it is missing.
     FileEdited(u8),
     FileMode(u8),
     FileGone(u8),
@@ -26,8 +26,8 @@ pub enum Tamper {
     PartMode(&'static str),
     PartGone(&'static str),
     LinkGone,
-    StampGone,
-    StampOfAnother,
+    ClusterIdGone,
+    ClusterIdOfAnother,
     CertGone(u8),
     CertGarbled(u8),
     KeyGone(u8),
@@ -36,10 +36,10 @@ pub enum Tamper {
     SettingChanged(u8, bool),
     SettingGone(u8),
     FolderGone(u8),
-    /// The volume of etcd is another one, and empty.
+    /// The volume of etcd is another, empty one.
     DataLost,
     MemberGone,
-    SealGone,
+    MarkerGone,
     TokenGone,
     DataOfAnother,
     EtcdStops,
@@ -56,8 +56,8 @@ pub fn tamper() -> impl Strategy<Value = Tamper> {
             (n(), any::<bool>()).prop_map(|(n, good)| Tamper::SettingChanged(n, good)),
             n().prop_map(Tamper::SettingGone),
             n().prop_map(Tamper::FolderGone),
-            Just(Tamper::StampGone),
-            Just(Tamper::StampOfAnother),
+            Just(Tamper::ClusterIdGone),
+            Just(Tamper::ClusterIdOfAnother),
         ],
         prop_oneof![
             part().prop_map(Tamper::PartFlipped),
@@ -76,12 +76,12 @@ pub fn tamper() -> impl Strategy<Value = Tamper> {
     ]
 }
 
-/// What happens to etcd's data.
+/// Acts on etcd's data.
 pub fn data() -> BoxedStrategy<Tamper> {
     prop_oneof![
         Just(Tamper::DataLost),
         Just(Tamper::MemberGone),
-        Just(Tamper::SealGone),
+        Just(Tamper::MarkerGone),
         Just(Tamper::TokenGone),
         Just(Tamper::DataOfAnother),
         Just(Tamper::EtcdStops),
@@ -90,7 +90,7 @@ pub fn data() -> BoxedStrategy<Tamper> {
 }
 
 impl Both {
-    /// Does it to both.
+    /// Does it to both hosts.
     pub async fn tamper(&mut self, tamper: Tamper) -> Result<(), String> {
         match tamper {
             Tamper::FileEdited(n) => self.edit(&self.path(n)),
@@ -103,7 +103,7 @@ impl Both {
                 }
             }
             Tamper::FileGone(n) => {
-                // By the host's own operation, which no plan uses yet.
+                // With the host's own operation, which no plan uses yet.
                 let path = self.path(n);
                 self.world.host_mut(&host()).files.remove(&path);
                 let op = Op::WriteFiles { files: vec![], remove: vec![path], keep: None };
@@ -112,7 +112,7 @@ impl Both {
             Tamper::PartFlipped(name) => self.harm(name, |at| {
                 let mut content = fs::read(at).expect("it is there");
                 let middle = content.len() / 2;
-                // Never back to what it was.
+                // Never back to its original value.
                 content[middle] = content[middle].wrapping_add(1);
                 fs::write(at, content).expect("it can be written");
             }),
@@ -122,16 +122,16 @@ impl Both {
             }),
             Tamper::PartGone(name) => self.harm(name, |at| fs::remove_file(at).expect("it is there")),
             Tamper::LinkGone => {
-                // A program that nobody finds is not in its place.
+                // A program without its link is not in its place.
                 let part = self.part(LINKED);
                 self.world.host_mut(&host()).blobs.remove(&part.digest);
                 self.place.remove(&format!("/usr/local/bin/{LINKED}"));
             }
-            Tamper::StampGone => {
+            Tamper::ClusterIdGone => {
                 self.world.host_mut(&host()).stamp = None;
                 self.place.remove("/var/lib/hactl/cluster.json");
             }
-            Tamper::StampOfAnother => {
+            Tamper::ClusterIdOfAnother => {
                 let stamp = ClusterId {
                     cluster: "other".parse().expect("a valid name"),
                     ca: Digest::new([9; 32]),
@@ -164,7 +164,7 @@ impl Both {
             Tamper::CertOfAnother(n) => self.foreign(&self.leaf(n)).await?,
             Tamper::DataLost
             | Tamper::MemberGone
-            | Tamper::SealGone
+            | Tamper::MarkerGone
             | Tamper::TokenGone
             | Tamper::DataOfAnother
             | Tamper::EtcdStops => self.tamper_data(tamper),
@@ -197,7 +197,7 @@ impl Both {
         self.place.chmod(path, mode);
         let fact = FileFact { digest: Digest::of(&content), mode, owner: OWNER.to_owned(), changed_ms };
         found.files.insert(path.to_owned(), fact);
-        // Who makes a file makes the folders above it.
+        // An editor that creates a file creates the folders above it.
         found.programs.extend(folders.into_iter().filter(|folder| path.starts_with(&format!("{folder}/"))));
     }
 
@@ -216,7 +216,7 @@ impl Both {
         let leaves = &mut self.world.host_mut(&host()).leaves;
         let Some(fact) = leaves.get_mut(&leaf.id) else { return };
         match tamper {
-            // Only its own key, which is no younger than the certificate: the leaf's change time stays as it is.
+            // Only its own key, which is not newer than the certificate: the leaf's change time stays the same.
             Tamper::KeyGone(_) if cert != key && fact.key_matches => {
                 fact.key_matches = false;
                 self.place.remove(key);
@@ -230,7 +230,7 @@ impl Both {
                 leaves.remove(&leaf.id);
                 self.place.write(cert, "nonsense");
             }
-            // One file for both goes as a whole.
+            // A file with both is removed as a whole.
             _ => {
                 leaves.remove(&leaf.id);
                 self.place.remove(cert);
@@ -238,7 +238,7 @@ impl Both {
         }
     }
 
-    /// Another cluster's authority signs the leaf.
+    /// The CA of another cluster signs the leaf.
     async fn foreign(&mut self, leaf: &CertSpec) -> Result<(), String> {
         if !self.ready() {
             return Ok(());
@@ -266,7 +266,7 @@ impl Both {
                 self.world.host_mut(&host()).disk = None;
                 self.place.remove(&format!("{DATA}/member"));
             }
-            Tamper::SealGone => {
+            Tamper::MarkerGone => {
                 self.world.host_mut(&host()).bootstrapped = None;
                 self.place.remove(&format!("{DATA}/hactl-born"));
             }
@@ -280,7 +280,7 @@ impl Both {
                 let cluster = Cluster { members: [(7, listed)].into(), ..Cluster::default() };
                 self.world.clusters.insert("beef".to_owned(), cluster);
                 let disk = Disk { cluster: "beef".to_owned(), member: 7 };
-                // On the real host the data appear when its etcd is made to be as the simulated one is.
+                // On the real host the data appears when its etcd is set as the simulated one is.
                 self.world.host_mut(&host()).disk = Some(disk);
             }
             _ => self.world.unit_stopped(&host(), &etcd, false),

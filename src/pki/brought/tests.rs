@@ -65,7 +65,7 @@ fn refused(named: &BroughtPki) -> String {
 }
 
 #[test]
-fn an_authority_that_was_brought_along_signs_the_intermediate_and_the_rest_is_made() {
+fn a_ca_of_the_user_signs_the_intermediate_and_hactl_creates_the_rest() {
     let files = Files::new();
     let pair = files.made("ca", &key(), |_| {});
     let contents = contents(&only(pair.clone()));
@@ -79,7 +79,7 @@ fn an_authority_that_was_brought_along_signs_the_intermediate_and_the_rest_is_ma
 }
 
 #[test]
-fn an_intermediate_never_outlives_the_authority_above_it() {
+fn an_intermediate_never_outlives_the_ca_above_it() {
     let files = Files::new();
     let soon = NOW + Duration::days(400);
     let contents = contents(&only(files.made("ca", &key(), |p| p.not_after = soon)));
@@ -128,7 +128,7 @@ fn openssl(files: &Files, arguments: &[&str]) -> bool {
 type Edit = dyn Fn(&mut CertificateParams);
 
 #[test]
-fn what_cannot_be_an_authority_is_refused_with_the_reason() {
+fn an_unusable_ca_is_refused_with_the_reason() {
     let files = Files::new();
     let refusal = |name: &str, edit: &dyn Fn(&mut CertificateParams)| refused(&only(files.made(name, &key(), edit)));
     let cases: [(&str, &Edit, &str); 7] = [
@@ -187,7 +187,7 @@ fn keys_that_do_not_fit_are_encrypted_or_open_to_others_are_refused() {
 }
 
 #[test]
-fn one_key_for_two_authorities_is_refused() {
+fn one_key_for_two_cas_is_refused() {
     let files = Files::new();
     let same = key();
     let named = BroughtPki {
@@ -199,7 +199,7 @@ fn one_key_for_two_authorities_is_refused() {
 }
 
 #[test]
-fn an_authority_that_ends_within_a_year_is_taken_with_a_warning() {
+fn a_ca_that_expires_within_a_year_is_accepted_with_a_warning() {
     let files = Files::new();
     let soon = files.made("ca", &key(), |p| p.not_after = NOW + Duration::days(100));
     let warnings = read(&only(soon), NOW).unwrap().warnings;
@@ -219,7 +219,7 @@ fn a_service_account_key_is_kept_as_it_is() {
 }
 
 #[test]
-fn another_authority_than_the_one_of_the_founding_is_told_and_a_file_that_is_gone_is_not() {
+fn a_ca_that_differs_from_the_bootstrap_is_reported_and_a_missing_file_is_not() {
     let files = Files::new();
     let named = only(files.made("ca", &key(), |_| {}));
     let publics = contents(&named).publics();

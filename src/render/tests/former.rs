@@ -19,7 +19,7 @@ fn sets(roles: &[Role]) -> BTreeMap<FileSet, SetTarget> {
 }
 
 #[test]
-fn whatever_roles_a_host_gives_up_every_file_and_unit_of_theirs_is_known_and_none_that_it_needs() {
+fn all_files_and_units_of_former_roles_are_known_and_none_of_the_remaining_roles() {
     let (before, host) = with(&STACKED);
     let had: BTreeSet<String> = paths(&before, &host).into_iter().collect();
     let ran: BTreeSet<UnitName> = units(&before, &host).into_iter().collect();
@@ -54,7 +54,7 @@ fn keys_of_leaves_go_with_the_role_that_they_are_of() {
 }
 
 #[test]
-fn what_may_be_somebody_elses_counts_only_beside_what_is_hactls_alone_and_that_goes_last() {
+fn files_that_others_may_own_count_only_beside_files_of_hactl_which_are_removed_last() {
     let sets = sets(&[Role::Spare]);
     for (set, theirs) in [
         (FileSet::FormerBalancer, "/etc/haproxy/haproxy.cfg"),
@@ -73,7 +73,7 @@ fn what_may_be_somebody_elses_counts_only_beside_what_is_hactls_alone_and_that_g
 }
 
 #[test]
-fn where_no_address_moves_nobody_is_a_former_balancer() {
+fn no_host_is_a_former_balancer_without_a_virtual_address() {
     for kind in [EndpointKind::External("lb.example".to_owned()), EndpointKind::Local { name: None }] {
         let (mut desired, host) = with(&[Role::Worker]);
         desired.endpoint.kind = kind;
@@ -88,7 +88,7 @@ fn where_no_address_moves_nobody_is_a_former_balancer() {
 }
 
 #[test]
-fn a_node_that_is_none_any_more_keeps_no_key_in_what_is_moved_aside() {
+fn a_former_node_keeps_no_key_in_its_archived_files() {
     let (desired, host) = with(&[Role::Etcd]);
     let ask = clear_node(&desired, &host);
     assert!(ask.stays && !ask.delete && ask.remove.contains(&"/var/lib/kubelet/pki".to_owned()));

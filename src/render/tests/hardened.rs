@@ -36,7 +36,7 @@ fn vrrp_comes_in_from_the_other_balancers_of_the_segment_alone_and_keepalived_ch
 }
 
 #[test]
-fn a_lone_balancer_lets_no_vrrp_in_and_hosts_without_the_address_have_no_filter() {
+fn a_lone_balancer_blocks_vrrp_and_hosts_without_the_address_have_no_filter() {
     let mut lone = desired();
     for host in &mut lone.hosts[1..] {
         host.roles.retain(|role| *role != Role::LoadBalancer);
@@ -144,7 +144,7 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
 }
 
 #[test]
-fn the_approver_is_a_user_of_its_own_whose_key_systemd_hands_over_where_systemd_can() {
+fn the_approver_has_its_own_user_and_gets_its_key_from_systemd_if_supported() {
     let desired = desired();
     let unit = |os: &str| {
         let host = &desired.hosts[0];

@@ -15,7 +15,7 @@ fn full() -> Desired {
 }
 
 #[test]
-fn a_registry_has_its_mirrors_authority_and_login_in_one_file_that_only_root_reads() {
+fn a_registry_has_its_mirrors_ca_and_login_in_one_file_that_only_root_reads() {
     let files = all(&full(), "w1");
     let hosts = |registry: &str| &files[&format!("/etc/containerd/certs.d/{registry}/hosts.toml")];
     let parsed = |registry: &str| -> Value { toml::from_str(&hosts(registry).content).unwrap() };
@@ -160,7 +160,7 @@ fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_d
 }
 
 #[test]
-fn what_a_kubelet_of_another_minor_version_refuses_is_not_in_its_settings() {
+fn settings_that_a_kubelet_of_another_minor_version_refuses_are_left_out() {
     let config = |version: &str| {
         let mut desired = desired();
         version.clone_into(&mut desired.versions.kubernetes);
@@ -173,7 +173,7 @@ fn what_a_kubelet_of_another_minor_version_refuses_is_not_in_its_settings() {
 }
 
 #[test]
-fn a_static_pod_has_an_identity_of_its_own_that_changes_with_whatever_is_in_its_manifest() {
+fn a_static_pod_has_its_own_uid_that_changes_with_its_manifest() {
     let uid = |desired: &Desired, name: &str| {
         let manifest = content(desired, "cp1", &format!("/etc/kubernetes/manifests/{name}.yaml"));
         let line = manifest.lines().find_map(|line| line.trim().strip_prefix("uid: ").map(str::to_owned));
@@ -246,7 +246,7 @@ fn mounts_are_read_only_at_their_own_path_and_in_their_pod_alone() {
 }
 
 #[test]
-fn what_the_inventory_adds_to_containerd_is_merged_and_still_toml() {
+fn containerd_settings_of_the_inventory_are_merged_into_valid_toml() {
     let text = content(&full(), "w1", "/etc/containerd/config.toml");
     let config: Value = toml::from_str(&text).unwrap();
     assert_eq!(config["debug"]["level"], "warn");
@@ -264,7 +264,7 @@ fn the_flags_of_kube_proxy_reach_it() {
 }
 
 #[test]
-fn the_proxy_reaches_what_fetches_and_exempts_what_is_inside() {
+fn the_proxy_is_set_for_downloads_and_exempts_internal_addresses() {
     let desired = full();
     let unit = content(&desired, "w1", "/etc/systemd/system/containerd.service");
     let line = unit.lines().find(|l| l.starts_with("Environment=NO_PROXY=")).unwrap();
@@ -410,8 +410,7 @@ fn every_default_can_be_replaced_and_then_stands_once() {
 }
 
 #[test]
-fn a_host_that_shuts_down_stops_what_serves_others_first_and_its_api_server_last_unless_the_inventory_has_its_own_times()
- {
+fn a_host_shutdown_stops_workloads_first_and_the_api_server_last_unless_the_inventory_sets_other_times() {
     let config = |desired: &Desired| -> Value {
         serde_saphyr::from_str(&content(desired, "cp1", "/var/lib/kubelet/config.yaml")).unwrap()
     };

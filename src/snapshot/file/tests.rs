@@ -61,7 +61,7 @@ fn made() -> Made {
 }
 
 #[test]
-fn what_was_put_in_comes_out_and_nothing_of_it_lies_open() {
+fn contents_are_read_back_and_nothing_is_stored_unencrypted() {
     let made = made();
     let bundle = made.open().expect("it is whole");
     bundle.check().expect("it is as it was written");
@@ -74,7 +74,7 @@ fn what_was_put_in_comes_out_and_nothing_of_it_lies_open() {
 }
 
 #[test]
-fn another_identity_is_told_so() {
+fn another_identity_gets_a_clear_error() {
     let made = made();
     let other = Identities::parse(&new_identity()).expect("just made");
     let bundle = made.open().expect("it is whole");
@@ -83,7 +83,7 @@ fn another_identity_is_told_so() {
 }
 
 #[test]
-fn a_bundle_that_was_cut_short_anywhere_is_not_whole() {
+fn a_truncated_snapshot_is_not_complete() {
     let made = made();
     let bytes = made.bytes();
     for keep in (MAGIC.len()..bytes.len()).step_by(bytes.len() / 97).chain([bytes.len() - 1]) {

@@ -31,7 +31,7 @@ fn replies() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_host_says_a_call_ends_and_the_line_is_used_again_only_after_an_answer() {
+async fn every_call_ends_whatever_a_host_sends_and_only_an_answer_keeps_the_session_usable() {
     let good = replies();
     let words = ["\0\0\0\u{2}J{}", "Heartbeat", "Answer", "\"id\":1", "\"Ok\":", "\"Done\"", "\u{1}\0\0\0J", "null"];
     let all = (0..1500).map(|case| one(case, &good, &words));

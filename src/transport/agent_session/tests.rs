@@ -71,7 +71,7 @@ async fn a_request_carries_the_epoch_and_its_answer_comes_back() {
 }
 
 #[tokio::test]
-async fn heartbeats_say_what_is_waited_for_once_each() {
+async fn heartbeats_report_each_awaited_condition_once() {
     let (mut line, mut far, _) = line();
     let said = Shared::new(Vec::new());
     let note = |progress| {
@@ -124,7 +124,7 @@ async fn endless_output_ends_the_line_and_not_our_memory() {
 }
 
 #[tokio::test]
-async fn a_frame_of_our_kind_that_is_too_large_or_not_a_response_is_told_apart() {
+async fn an_oversized_frame_and_a_frame_without_a_response_get_different_errors() {
     let (mut one, mut far, _) = line();
     far.write_all(b"\x7f\0\0\0J").await.unwrap();
     assert!(matches!(ask(&mut one).await, Err(HostError::TooLarge { length: 0x7f00_0000 })));
@@ -139,7 +139,7 @@ async fn a_frame_of_our_kind_that_is_too_large_or_not_a_response_is_told_apart()
 }
 
 #[tokio::test]
-async fn silence_is_noticed_even_while_the_host_does_not_read() {
+async fn an_unresponsive_host_is_noticed_even_while_it_does_not_read() {
     let (near, far) = duplex(64);
     let (reader, writer) = tokio::io::split(near);
     let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
@@ -150,7 +150,7 @@ async fn silence_is_noticed_even_while_the_host_does_not_read() {
 }
 
 #[tokio::test]
-async fn an_answer_nobody_asked_for_ends_the_line() {
+async fn an_unrequested_answer_ends_the_session() {
     let (mut line, mut far, _) = line();
     let host = async {
         let request = heard(&mut far).await;

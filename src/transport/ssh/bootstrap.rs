@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_is_plain_ascii_so_that_its_length_in_bytes_is_what_dd_counts() {
+    fn the_script_is_plain_ascii_so_that_dd_counts_its_length_in_bytes() {
         assert!(SCRIPT.is_ascii() && SCRIPT.ends_with('\n'));
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_certificate_convinces_by_authority_time_name_and_kind() {
+    fn a_host_certificate_is_verified_by_ca_time_name_and_kind() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path();
         let fine = signed(at, "fine", &["-h", "-n", "cp1.mgmt,*.lab"]);

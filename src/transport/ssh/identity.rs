@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_told_apart_by_what_can_be_done_with_it() {
+    fn plain_agent_only_and_unreadable_identities_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let plain = generated(dir.path(), "plain", &["-t", "ed25519", "-N", ""]);
         assert!(matches!(read(&plain), Ok(Identity::Key(_))));

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_an_authority_on_record_must_show_a_certificate_or_a_key_that_is_on_record() {
+    fn a_host_with_a_recorded_ca_must_show_a_certificate_or_a_recorded_key() {
         let text = format!("@cert-authority *.mgmt {ED2}\nb.mgmt {ED}\n");
         let Err(HostError::UnknownKey { notes, .. }) = records(&text, "a.mgmt", 22).judge(&key(ED), true) else {
             panic!("it passed as a first connection")
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_what_the_key_is_recorded_under() {
+    fn a_key_is_recorded_under_its_alias() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known_hosts");
         std::fs::write(&file, format!("fleet {ED}\n10.0.0.1 {ED2}\n")).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sudo_complains_of_is_told_apart_from_a_command_that_is_not_there() {
+    fn errors_of_sudo_are_distinguished_from_a_missing_command() {
         for (words, expected) in [
             ("sudo: a password is required", Some(SudoTrouble::Queries)),
             ("sudo: sorry, you must have a tty to run sudo", Some(SudoTrouble::NeedsTerminal)),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_file_is_read_by_its_first_line_and_only_when_nobody_else_may() {
+    fn only_the_first_line_of_a_password_file_is_read_and_only_if_no_other_user_can_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
         for (text, mode, expected) in [

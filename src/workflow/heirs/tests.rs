@@ -46,7 +46,7 @@ fn chosen(found: Vec<Candidate>, wanted: Option<Digest>) -> Result<String, Refus
 }
 
 #[test]
-fn the_latest_of_one_line_is_chosen_and_a_lie_about_stages_moves_nobody() {
+fn the_latest_successor_of_one_chain_is_chosen_and_a_false_stage_number_changes_nothing() {
     let first = contents();
     let second = rotated(&first, 10);
     let third = rotated(&second, 20);
@@ -66,7 +66,7 @@ fn the_latest_of_one_line_is_chosen_and_a_lie_about_stages_moves_nobody() {
 }
 
 #[test]
-fn a_thief_of_the_first_ca_does_not_overtake_its_heir_and_two_heirs_are_told_apart_by_a_person() {
+fn a_stolen_first_ca_does_not_replace_its_successor_and_a_person_chooses_between_two_successors() {
     let first = contents();
     let (ours, theirs) = (rotated(&first, 10), rotated(&first, 11));
     let mut stolen = carried(&first).contents;

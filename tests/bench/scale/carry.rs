@@ -1,9 +1,10 @@
-//! The library's own delivery, in a process of its own so that its memory is its own: what `up` does for a part of the bundle,
-//! with a part that is not in any bundle.
+//! The library's own delivery, in a process of its own so that its memory can be measured: what `up` does for a part of
+//! the bundle, with a part that is in no bundle.
 //!
-//! In: `carry INVENTORY BLOB`. It connects, locks, observes, and delivers to every light host that has not got the blob, in rounds
-//! like those of `up`: its session, its observation, its walk and its hands. Light hosts have no systemd, so no role with parts can be theirs,
-//! and the planner has nothing for them; the plan is the only thing made here. Out: lines that the parent reads.
+//! In: `carry INVENTORY BLOB`. It connects, locks, observes, and delivers to every light host that lacks the blob, in
+//! rounds like those of `up`, with the same session, observation, walk and actuator. Light hosts have no systemd, so
+//! they can have no role with parts, and the planner has nothing for them; only the plan is made here. Out: lines that
+//! the parent reads.
 
 use hactl::component::default_store;
 use hactl::execute::{Actuator, DELIVERIES_PER_HOST, IMPORTS_PER_HOST, walk};
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The blob's name on hosts.
 const NAME: &str = "blob";
-/// As hard as the bundle's parts are compressed.
+/// The compression level of the bundle's parts.
 const LEVEL: i32 = 9;
 
 /// Prints what the parent wants to know, each line with the seconds since the start.
@@ -46,7 +47,7 @@ impl Sink for Lines {
     }
 }
 
-/// The blob as a part, its compressed form beside it: made once, as a bundle is.
+/// The blob as a part, with its compressed form beside it: made once, as a bundle is.
 pub fn pack(blob: &Path) -> Part {
     let content = std::fs::read(blob).expect("the blob can be read");
     let sent = zstd::bulk::compress(&content, LEVEL).expect("it can be compressed");
@@ -90,8 +91,8 @@ async fn carry(inventory: &Path, blob: &Path) {
         stop.clone(),
     )
     .await
-    .expect("somebody can be entered");
-    session.lock("bench").await.expect("nobody else works here");
+    .expect("a host can be reached");
+    session.lock("bench").await.expect("no other run holds the lock");
     let state = session.state(false).await.expect("the cluster's state");
     let stamp = ClusterId {
         cluster: desired.cluster.clone(),
@@ -103,7 +104,7 @@ async fn carry(inventory: &Path, blob: &Path) {
     let ask = ObserveAsk { parts: vec![part.clone()], ..ObserveAsk::default() };
     let queries = desired.hosts.iter().map(|h| (h.name.clone(), ask.clone())).collect();
     let queries = Queries::new(Arc::clone(&desired), stamp, hactl::observe::KnownCluster::default(), queries);
-    let hands = |session: &Session, target| {
+    let actuator = |session: &Session, target| {
         let sent = blob.with_extension("zst");
         Arc::new(Actuator {
             desired: Arc::clone(&desired),
@@ -113,7 +114,7 @@ async fn carry(inventory: &Path, blob: &Path) {
             queries: queries.clone(),
             sign: Box::new(|_, _| Err("nothing is signed here".to_owned())),
             blob: Box::new(move |_| Ok(sent.clone())),
-            record_bootstrap: Box::new(|_, _| Err("nothing is founded here".to_owned())),
+            record_bootstrap: Box::new(|_, _| Err("nothing is bootstrapped here".to_owned())),
             recoveries: hactl::execute::Recoveries::of(std::path::Path::new(""), std::path::Path::new("")),
             api: state.api_access().expect("the cluster's state"),
             sink: Arc::clone(&sink),
@@ -126,9 +127,9 @@ async fn carry(inventory: &Path, blob: &Path) {
     let (mut delivered, mut wait) = (0, Wait::ForMost);
     loop {
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await.expect("no lock is held");
-        let (machines, silent) = (&session.machines, &session.unreachable);
+        let (machines, unreachable) = (&session.machines, &session.unreachable);
         let (answers, hurried) =
-            hactl::observe::round(&desired, machines, silent, &queries, session.at_once, wait).await;
+            hactl::observe::round(&desired, machines, unreachable, &queries, session.at_once, wait).await;
         let (mut plan, mut target) = (Plan::default(), Target::default());
         for (host, answer) in &answers {
             let Ok(facts) = answer else { continue };
@@ -149,8 +150,8 @@ async fn carry(inventory: &Path, blob: &Path) {
         }
         if plan.is_empty() && !hurried && !session.expects() {
             for (host, answer) in &answers {
-                if let Err(silence) = answer {
-                    println!("0 silent {host}: {}", silence.why);
+                if let Err(unreachable) = answer {
+                    println!("0 unreachable {host}: {}", unreachable.why);
                 }
             }
             break;
@@ -159,8 +160,8 @@ async fn carry(inventory: &Path, blob: &Path) {
             wait = Wait::ForAll;
             continue;
         }
-        let hands = hands(&session, target);
-        delivered += walk(&plan, &hands, &sink, &stop, session.at_once).await.done;
+        let actuator = actuator(&session, target);
+        delivered += walk(&plan, &actuator, &sink, &stop, session.at_once).await.done;
         wait = Wait::ForMost;
     }
     println!("0 delivered {delivered}");

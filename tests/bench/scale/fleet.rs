@@ -1,8 +1,8 @@
-//! A hundred light hosts: each a real sshd in name spaces of its own on a cable of its own, all on one bridge.
+//! A hundred light hosts: each is a real sshd in namespaces of its own with its own network cable, all on one bridge.
 //!
-//! In: how many, and what ails some of them. Out: addresses, keys, lines for an inventory. All of it goes with the value, and
-//! after a kill with the process: every host ends when the pipe to it closes, and takes its cable along. What a killed run
-//! leaves is a bridge without cables, which the next run removes.
+//! In: how many hosts, and the faults of some. Out: addresses, keys, lines for an inventory. Everything is removed with
+//! the value, and after a kill with the process: every host ends when the pipe to it closes, and its cable with it. A
+//! killed run leaves only a bridge without cables, which the next run removes.
 
 use super::slow::Slow;
 use std::fmt::Write as _;
@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// The bridge; one fleet at a time.
+/// The bridge; there is one fleet at a time.
 const BRIDGE: &str = "hsb0";
 /// The first three numbers of the fleet's network.
 const NET: &str = "10.89.100";
-/// Where the first host's fourth number starts.
+/// The fourth number of the first host.
 const FIRST: usize = 11;
-/// So long the slow host's answers are on their way.
+/// How long the slow host's answers are delayed.
 pub const LATENCY: Duration = Duration::from_secs(2);
-/// What a liar says for ever: it lives and is idle.
+/// What a stalled host repeats for ever: it lives and is idle.
 const BEAT: &[u8] = br#"{"Heartbeat":{"id":0,"on":""}}"#;
 
-/// What ails a host.
+/// A fault of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ill {
-    /// What is sent to it is dropped on the way.
+    /// Packets to it are dropped.
     Dead,
-    /// What it sends takes [`LATENCY`].
+    /// Its packets take [`LATENCY`].
     Slow,
-    /// Logs in whoever comes, and talks nonsense without end whatever is to be run.
+    /// Accepts every login, and prints endless nonsense instead of running the command.
     Babbles,
-    /// Plays `hactl host`: says that it lives, for ever, and answers nothing.
+    /// Plays `hactl host`: reports for ever that it lives, and answers nothing.
     Stalls,
 }
 
@@ -52,7 +52,7 @@ struct Light {
     out: Option<BufReader<ChildStdout>>,
 }
 
-/// Light hosts that are up.
+/// Running light hosts.
 pub struct Fleet {
     hosts: Vec<Light>,
     ills: Vec<Ill>,
@@ -61,7 +61,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts so many hosts; the last of them have these ills.
+    /// Starts this many hosts; the last ones have these faults.
     pub fn start(count: usize, ills: &[Ill]) -> Self {
         let dir = tempfile::tempdir().expect("a folder can be made");
         let mut fleet = Self { hosts: Vec::new(), ills: ills.to_vec(), dir, slow: None };
@@ -83,7 +83,7 @@ impl Fleet {
             let out = process.stdout.take().map(BufReader::new);
             fleet.hosts.push(Light { process, out });
         }
-        // Not before a host has a network of its own: its cable would end in the machine's.
+        // Only once a host has its own network namespace: otherwise its cable would end in the machine's.
         let mut links = String::new();
         for (index, host) in fleet.hosts.iter_mut().enumerate() {
             let mut line = String::new();
@@ -101,11 +101,11 @@ impl Fleet {
             let at = format!("{}:22", address(index));
             crate::support::wait_for(&at, Duration::from_secs(60), || std::net::TcpStream::connect(&at).is_ok());
         }
-        fleet.fall_ill();
+        fleet.apply_faults();
         fleet
     }
 
-    /// Keys, and what sshd is to do.
+    /// Writes keys and the configurations of sshd.
     fn files(&self) {
         for name in ["host_key", "id"] {
             let mut command = Command::new("ssh-keygen");
@@ -125,10 +125,10 @@ impl Fleet {
         write("beat", &[&length[..], b"J", BEAT].concat());
     }
 
-    /// The illnesses that are not sshd's.
-    fn fall_ill(&mut self) {
+    /// Applies the faults that are not sshd's.
+    fn apply_faults(&mut self) {
         if let Some(index) = self.index_of(Ill::Dead) {
-            // The machine goes on believing that somebody has this address, so what is sent there just never arrives.
+            // The machine keeps the address in its neighbour table, so packets to it just never arrive.
             let at = address(index);
             ip(&["neigh", "replace", &at, "lladdr", "02:89:00:00:00:01", "dev", BRIDGE, "nud", "permanent"]);
             ip(&["link", "set", &format!("hsv{index}"), "nomaster"]);
@@ -143,12 +143,12 @@ impl Fleet {
         Some(self.hosts.len() - 1 - from_end)
     }
 
-    /// The name of the host with this illness.
+    /// The name of the host with this fault.
     pub fn host_with(&self, ill: Ill) -> Option<String> {
         self.index_of(ill).map(name)
     }
 
-    /// Names of those that nothing ails.
+    /// The names of the hosts without a fault.
     pub fn well(&self) -> Vec<String> {
         (0..self.hosts.len() - self.ills.len()).map(name).collect()
     }
@@ -158,13 +158,13 @@ impl Fleet {
         self.dir.path().join(name)
     }
 
-    /// All hosts as an inventory has them, spare: the one role that needs no systemd.
+    /// All hosts as in an inventory, with the role spare: the only role that needs no systemd.
     pub fn inventory_lines(&self) -> String {
         let (id, known) = (self.path("id"), self.path("known_hosts"));
         let mut text = String::new();
         for index in 0..self.hosts.len() {
             let (name, address) = (name(index), address(index));
-            let way = match &self.slow {
+            let route = match &self.slow {
                 Some(slow) if self.index_of(Ill::Slow) == Some(index) => {
                     format!("host: {NET}.1, port: {}, ", slow.port)
                 }
@@ -172,7 +172,7 @@ impl Fleet {
             };
             writeln!(
                 text,
-                "  - name: {name}\n    address: {address}\n    ssh: {{{way}user: root, identity: {}, known_hosts: {}}}\n    \
+                "  - name: {name}\n    address: {address}\n    ssh: {{{route}user: root, identity: {}, known_hosts: {}}}\n    \
                  roles: [spare]",
                 id.display(),
                 known.display()
@@ -182,7 +182,7 @@ impl Fleet {
         text
     }
 
-    /// All hosts as ansible's inventory has them.
+    /// All hosts as in ansible's inventory.
     pub fn addresses(&self) -> String {
         (0..self.hosts.len()).fold(String::new(), |text, index| format!("{text}{}\n", address(index)))
     }
@@ -194,7 +194,7 @@ impl Drop for Fleet {
             drop(host.process.stdin.take());
         }
         for host in &mut self.hosts {
-            // It ends by itself; if not, its name space does with the kill.
+            // It ends automatically; otherwise the kill ends its namespaces.
             let deadline = std::time::Instant::now() + Duration::from_secs(5);
             while matches!(host.process.try_wait(), Ok(None)) && std::time::Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
@@ -228,7 +228,7 @@ fn ip_batch(text: &str) {
     assert!(child.wait().expect("ip ends").success(), "ip could not make the cables");
 }
 
-/// Makes the bridge; that of a run which was killed goes first, that of one which lives is left alone.
+/// Makes the bridge. The bridge of a killed run is removed first; that of a running one is left alone.
 fn make_bridge() {
     let folder = PathBuf::from("/sys/class/net").join(BRIDGE);
     if folder.exists() {
@@ -245,6 +245,6 @@ fn make_bridge() {
 }
 
 fn remove_bridge() {
-    // One that is not there needs no removing.
+    // It may not be there.
     let _ = Command::new("ip").args(["link", "del", BRIDGE]).stderr(Stdio::null()).status();
 }

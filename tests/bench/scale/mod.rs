@@ -1,8 +1,10 @@
-//! A hundred hosts: a run with nothing to do, a first delivery, ansible-core doing the same, and ill hosts among the others.
+//! A hundred hosts: a run with nothing to do, a first delivery, ansible-core doing the same, and faulty hosts among the
+//! others.
 //!
-//! `cargo test --test bench -- scale`. In: the components, and the right to make name spaces. Out: the table that README shows, and
-//! whether every goal was met. The control plane is a real one, three hosts of a lab; the hundred light hosts beside it have the role
-//! spare, which is connected to, locked, observed, stamped and prepared like any other and needs no systemd.
+//! `cargo test --test bench -- scale`. In: the components, and the right to make namespaces. Out: the table that the
+//! documentation shows, and whether every goal was met. The control plane is real, three hosts of a lab; the hundred
+//! light hosts beside it have the role spare: they are connected to, locked, observed and prepared like any other and
+//! need no systemd.
 
 pub mod carry;
 mod fleet;
@@ -21,16 +23,16 @@ use timed::Timed;
 
 /// Light hosts.
 const HOSTS: usize = 100;
-/// Bytes of the blob: random, so that compressing gains nothing.
+/// Size of the blob, bytes; it is random, so that compression gains nothing.
 const BLOB: usize = 50_000_000;
 /// A run with nothing to do ends within this.
 const AGAIN: Duration = Duration::from_secs(5);
-/// hactl never has more memory than this, MB.
+/// hactl uses at most this much memory, MB.
 const MEMORY: f64 = 150.0;
-/// Ill hosts cost the others no more than this, and a quarter for a machine that two runs never find alike.
+/// Faulty hosts may delay the others by this much, and by a quarter, because two runs on one machine always differ.
 const HELD_UP: Duration = Duration::from_secs(4);
 
-/// Ends with whether every goal was met.
+/// Collects the table and the missed goals.
 struct Verdicts {
     table: Vec<String>,
     missed: Vec<String>,
@@ -49,22 +51,22 @@ impl Verdicts {
     }
 }
 
-/// What a run of ours cost and when each host was through with it.
+/// What a run of ours cost, and when each host was done.
 struct Went {
     run: Timed,
     ends: BTreeMap<String, Duration>,
 }
 
 impl Went {
-    /// When the last of these hosts was through.
+    /// When the last of these hosts was done.
     fn last_of(&self, hosts: &[String]) -> Duration {
         let end =
-            |host: &String| *self.ends.get(host).unwrap_or_else(|| panic!("{host} is not through: {}", self.run.all()));
+            |host: &String| *self.ends.get(host).unwrap_or_else(|| panic!("{host} is not done: {}", self.run.all()));
         hosts.iter().map(end).max().unwrap_or_default()
     }
 }
 
-/// Runs the whole; the answer is whether every goal was met.
+/// Runs everything; returns whether every goal was met.
 pub fn main() -> bool {
     let peer = Peer::new();
     let lab = Scoped::up(&Spec::new("b-scale").hosts(3, 0, 0), &Silent).expect("the lab comes up");
@@ -83,7 +85,7 @@ pub fn main() -> bool {
     verdicts.missed.is_empty()
 }
 
-/// All hosts are well: delivery and looking again, ours and the peer's; then whole runs of `hactl up`.
+/// All hosts work: deliver and check again, ours and the peer's; then whole runs of `hactl up`.
 fn well(lab: &Scoped, blob: &Path, verdicts: &mut Verdicts, peer: &Peer) -> (Went, Went) {
     let fleet = Fleet::start(HOSTS, &[]);
     let inventory = inventory(lab, &fleet);
@@ -91,7 +93,7 @@ fn well(lab: &Scoped, blob: &Path, verdicts: &mut Verdicts, peer: &Peer) -> (Wen
     first.delivered(HOSTS);
     let again = carry_to(&inventory, blob);
     again.delivered(0);
-    println!("delivered to {HOSTS} hosts, and looked again");
+    println!("delivered to {HOSTS} hosts, and checked again");
     let joined = up(&inventory);
     let mut converged: Vec<Went> = (0..3).map(|_| up(&inventory)).collect();
     let peak = |runs: &[&Went]| runs.iter().map(|w| w.run.peak_mb).fold(0.0, f64::max);
@@ -119,7 +121,7 @@ fn well(lab: &Scoped, blob: &Path, verdicts: &mut Verdicts, peer: &Peer) -> (Wen
     let what = "first delivery of 50 MB, hactl itself (36 MB) included";
     verdicts.row(what, &seconds(their_first.took), &ratio(&first.run, &their_first), "-");
     verdicts.row(
-        "looking again, nothing to deliver",
+        "checking again, nothing to deliver",
         &seconds(their_again.took),
         &ratio(&again.run, &their_again),
         "-",
@@ -132,7 +134,8 @@ fn well(lab: &Scoped, blob: &Path, verdicts: &mut Verdicts, peer: &Peer) -> (Wen
     (first, joined)
 }
 
-/// Some hosts are ill: the others must be through as if they were not, and each ill one must be named with what ails it.
+/// Some hosts are faulty: the others must be done as if they were not, and each faulty one must be named with its
+/// fault.
 fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut Verdicts) {
     let fleet = Fleet::start(HOSTS, &Ill::ALL);
     let inventory = inventory(lab, &fleet);
@@ -143,7 +146,7 @@ fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut V
     ] {
         let went = run(&inventory, blob);
         let (without, with) = (before.last_of(&well), went.last_of(&well));
-        let row = format!("{what}: the last of the others is through, with ill hosts and without");
+        let row = format!("{what}: the last of the others is done, with faulty hosts and without");
         let ours = format!("{} and {}", seconds(with), seconds(without));
         verdicts.row(&row, "-", &ours, "at most 4 s and a quarter later");
         verdicts.goal(with <= without.mul_f64(1.25) + HELD_UP, format!("{row}: {ours}"));
@@ -153,12 +156,12 @@ fn ill(lab: &Scoped, blob: &Path, carried: &Went, upped: &Went, verdicts: &mut V
             (Ill::Babbles, "no hactl here"),
             (Ill::Stalls, "could not take the lock"),
         ] {
-            let host = fleet.host_with(ill).expect("it was made ill");
+            let host = fleet.host_with(ill).expect("it has this fault");
             let line = went.run.lines.iter().find(|(_, l)| l.contains(&host) && l.contains(words));
             verdicts.goal(line.is_some(), format!("{what}: {host} is not named with {words:?}"));
         }
-        // Who is only slow is taken in and served in the end.
-        let slow = fleet.host_with(Ill::Slow).expect("it was made ill");
+        // A host that is only slow is admitted and served in the end.
+        let slow = fleet.host_with(Ill::Slow).expect("it has this fault");
         let served = went.ends.get(&slow);
         verdicts.goal(served.is_some_and(|at| *at > with), format!("{what}: {slow} is not served after the others"));
     }
@@ -213,7 +216,7 @@ impl Went {
     }
 }
 
-/// A file of so many random bytes.
+/// A file of [`BLOB`] random bytes.
 fn random(path: &Path) -> PathBuf {
     use std::io::Read as _;
     let mut bytes = vec![0; BLOB];

@@ -1,7 +1,7 @@
-//! The peer: ansible-core copies the same file to the same hosts and looks again.
+//! The peer: ansible-core copies the same file to the same hosts and checks again.
 //!
-//! In: a fleet and a file. Out: how a run went. Set up as well as it can be: all hosts at once, pipelining, one SSH connection per
-//! host that is kept, the same cipher, no gathering of facts, python already on every host.
+//! In: a fleet and a file. Out: how a run went. It is configured as fast as possible: all hosts at once, pipelining,
+//! one persistent SSH connection per host, the same cipher, no gathering of facts, python already on every host.
 
 use super::fleet::Fleet;
 use super::timed::Timed;
@@ -51,7 +51,7 @@ impl Peer {
     }
 }
 
-/// On how many hosts the only task said so: `changed` or `ok`.
+/// How many hosts reported this for the only task: `changed` or `ok`.
 pub fn count(run: &Timed, word: &str) -> usize {
     let start = format!("{word}: [");
     run.lines.iter().filter(|(_, line)| line.starts_with(&start)).count()

@@ -1,6 +1,7 @@
-//! A slow way to a host: connections are taken at once, and what the host answers arrives late.
+//! A slow connection to a host: connections are accepted at once, and the host's answers arrive late.
 //!
-//! In: where to listen, where it leads, how late. Out: a port. It ends with the process or with the value, whichever is first.
+//! In: where to listen, where it leads, how late. Out: a port. It ends with the process or with the value, whichever
+//! ends first.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -42,12 +43,12 @@ impl Slow {
 impl Drop for Slow {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the listener, so that it sees.
+        // Wakes the listener, so that it sees the flag.
         let _ = TcpStream::connect((self.address.as_str(), self.port));
     }
 }
 
-/// Passes everything on, each piece so long after it was read.
+/// Forwards everything, each piece this long after it was read.
 fn carry(mut from: TcpStream, mut to: TcpStream, latency: Duration) {
     let (put, take) = mpsc::sync_channel::<(Instant, Vec<u8>)>(1024);
     let writer = std::thread::spawn(move || {

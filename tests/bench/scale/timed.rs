@@ -1,6 +1,7 @@
-//! Programs that are measured: how long, how much memory, and when they said what.
+//! Programs that are measured: how long they take, how much memory they use, and when they print what.
 //!
-//! In: a command. Out: what the kernel counted for it once it had ended, by time(1), and its lines with the moment each came.
+//! In: a command. Out: what the kernel counted for it once it had ended, by time(1), and its lines with the time at
+//! which each came.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ pub struct Timed {
     pub took: Duration,
     /// Most memory it had at once, MB.
     pub peak_mb: f64,
-    /// Processor time of its own, in programs it waited for too, seconds.
+    /// Processor time of it and of the programs that it waited for, seconds.
     pub cpu: f64,
     /// Lines of its standard output, and when each came.
     pub lines: Vec<(Duration, String)>,
@@ -52,7 +53,7 @@ impl Timed {
         let lines = out.lines().map_while(Result::ok).map(|line| (begun.elapsed(), line)).collect();
         let code = child.wait().expect("it ends").code().unwrap_or(-1);
         let took = begun.elapsed();
-        // Where the program failed, a sentence of time's own comes first.
+        // If the program failed, time(1) prints a sentence of its own first.
         let text = std::fs::read_to_string(report.path()).expect("written by time");
         let last: Vec<f64> =
             text.lines().last().unwrap_or_default().split(' ').filter_map(|n| n.parse().ok()).collect();
@@ -61,7 +62,7 @@ impl Timed {
         Self { code, took, peak_mb: kib * 1024.0 / 1e6, cpu: user + system, lines, err }
     }
 
-    /// It must have ended like this.
+    /// Checks its exit code.
     pub fn exits(self, code: i32) -> Self {
         assert!(self.code == code, "expected exit {code}: {}", self.all());
         self

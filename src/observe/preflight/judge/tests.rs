@@ -183,7 +183,7 @@ fn a_closed_port_stops_nothing_where_hactl_is_to_open_it() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_is_told_from_a_closed_port() {
+fn a_path_that_drops_large_packets_is_distinguished_from_a_closed_port() {
     let mut case = case();
     case.tried = vec![closed("cp1", Way::Tcp(2380), "connected, but large packets are dropped")];
     says(&case.only(), "path-mtu", true, "make the MTUs equal");
@@ -198,7 +198,7 @@ fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
 }
 
 #[test]
-fn what_is_true_of_several_hosts_is_told_once() {
+fn a_finding_on_several_hosts_is_reported_once() {
     let mut case = case();
     for host in ["cp1", "cp2", "cp3"] {
         case.survey(host).clock_synchronised = Some(false);
@@ -207,7 +207,7 @@ fn what_is_true_of_several_hosts_is_told_once() {
 }
 
 #[test]
-fn what_stops_comes_before_what_warns() {
+fn errors_come_before_warnings() {
     let mut case = case();
     case.fact("cp1").cpus = 1;
     case.survey("cp3").others = vec!["k0s (/var/lib/k0s)".to_owned()];

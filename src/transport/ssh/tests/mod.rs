@@ -79,7 +79,7 @@ async fn an_operation_that_is_given_up_ends_on_the_host_and_does_not_cost_the_lo
 }
 
 #[tokio::test]
-async fn who_closes_the_connection_gives_the_lock_back_first() {
+async fn the_lock_is_released_before_the_connection_is_closed() {
     let sshd = Sshd::start(Setup::default());
     for locks in [false, true] {
         let machine = connect(&sshd.target("root"), &sshd.access()).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_host_shows_the_key_type_that_is_on_record() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_told_which_keys_were_tried() {
+async fn a_failed_authentication_lists_the_tried_keys() {
     let sshd = Sshd::start(Setup::default());
     let mut target = sshd.target("root");
     let access = sshd.access();
@@ -304,7 +304,7 @@ async fn a_binary_that_does_not_start_says_why() {
 }
 
 #[tokio::test]
-async fn what_stands_in_the_way_of_a_connection_is_told_apart() {
+async fn causes_of_a_failed_connection_are_distinguished() {
     let sshd = Sshd::start(Setup::default());
     let access = sshd.access();
     let mut target = sshd.target("root");
@@ -359,7 +359,7 @@ async fn echo() -> u16 {
 }
 
 #[tokio::test]
-async fn a_tunnel_carries_both_ways_and_closes_with_its_forward() {
+async fn a_tunnel_carries_both_directions_and_closes_with_its_forward() {
     let sshd = Sshd::start(Setup::default());
     let machine = connect(&sshd.target("root"), &sshd.access()).await.unwrap();
     let forward = machine.forward(Ipv4Addr::LOCALHOST.into(), echo().await).await.unwrap();
@@ -446,7 +446,7 @@ async fn speeds(session: &Session) -> (f64, f64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_are_not_held_up_on_their_way() {
+async fn bytes_are_sent_without_delay() {
     let sshd = Sshd::start(Setup::default());
     let session = Session::open(&sshd.target("root"), &sshd.access(), Arc::default()).await.unwrap();
     // A floor low enough for a busy machine, in the best of several attempts: windows too small would fail them all.

@@ -15,7 +15,7 @@ fn trouble(error: &HostError) -> &SudoTrouble {
 }
 
 #[tokio::test]
-async fn a_user_becomes_root_by_sudo_or_learns_what_to_do() {
+async fn a_user_becomes_root_by_sudo_or_gets_a_remedy() {
     let sshd = Sshd::start(Setup { sudoers: "ops ALL=(root) NOPASSWD: ALL", ..Setup::default() });
     let machine = connect(&sshd.target("ops"), &sshd.access()).await.unwrap();
     assert!(matches!(ask(&machine, observe()).await, Ok(Reply::Lines(_))));
@@ -29,7 +29,7 @@ async fn a_user_becomes_root_by_sudo_or_learns_what_to_do() {
 }
 
 #[tokio::test]
-async fn sudo_gets_its_password_on_every_line_and_nobody_else_sees_it() {
+async fn sudo_gets_its_password_in_every_session_and_nothing_else_sees_it() {
     let sshd = Sshd::start(Setup { sudoers: ASKS, ..Setup::default() });
     let mut target = sshd.target("ops");
     target.sudo_password = Some(sshd.password_file(PASSWORD));
@@ -61,7 +61,7 @@ async fn a_password_given_for_the_run_goes_before_the_file_of_the_inventory() {
 }
 
 #[tokio::test]
-async fn a_sudo_that_does_not_ask_is_never_told_the_password() {
+async fn a_sudo_that_does_not_ask_never_gets_the_password() {
     for sudoers in ["ops ALL=(root) NOPASSWD: ALL", "Defaults:ops !authenticate\nops ALL=(root) ALL"] {
         let sshd = Sshd::start(Setup { sudoers, ..Setup::default() });
         let mut target = sshd.target("ops");
@@ -98,7 +98,7 @@ async fn a_wrong_password_is_tried_once_on_one_host_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn what_sudo_forbids_is_told_with_the_line_that_allows_it() {
+async fn a_command_forbidden_by_sudo_is_reported_with_the_sudoers_line_that_allows_it() {
     for (sudoers, expected, line) in [
         (
             "Defaults:ops requiretty\nops ALL=(root) NOPASSWD: ALL",
@@ -180,7 +180,7 @@ async fn a_certificate_beside_the_identity_opens_the_door() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_cannot_help_is_not_shown_and_told_with_its_reason() {
+async fn an_unusable_certificate_is_not_offered_and_reported_with_its_reason() {
     let sshd = trusting();
     for (name, how, reason) in [
         ("old", &["-n", "root", "-V", "20200101:20200102"][..], "valid until 2020"),
@@ -243,7 +243,7 @@ async fn an_agent_signs_for_a_certificate_beside_a_locked_key_and_for_its_own() 
 }
 
 #[tokio::test]
-async fn a_host_is_known_by_the_authority_that_signed_its_key() {
+async fn a_host_is_verified_by_the_ca_that_signed_its_key() {
     let sshd = Sshd::start(Setup { names: "127.0.0.1", ..Setup::default() });
     let mut target = sshd.target("root");
     let (access, mut eager) = (sshd.access(), sshd.access());
@@ -283,7 +283,7 @@ async fn a_host_is_known_by_the_authority_that_signed_its_key() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_host_or_of_another_time_vouches_for_nobody() {
+async fn a_certificate_for_another_host_or_another_time_is_not_accepted() {
     let sshd = Sshd::start(Setup { names: "10.0.0.1", ..Setup::default() });
     let mut target = sshd.target("root");
     let mut access = sshd.access();
@@ -326,7 +326,7 @@ async fn a_chain_of_jump_hosts_is_walked_and_a_broken_link_is_named_and_tried_on
 }
 
 #[tokio::test]
-async fn a_jump_host_that_forbids_forwarding_is_told_apart_from_one_that_cannot_reach_the_host() {
+async fn a_jump_host_that_forbids_forwarding_and_one_that_cannot_reach_the_host_get_different_errors() {
     for (config, told) in [("AllowTcpForwarding no", "forwarding"), ("", "seen from")] {
         let bastion = Sshd::start(Setup { config, ..Setup::default() });
         let target = SshTarget { jump: vec![bastion.target("root")], ..SshTarget::new("127.0.0.1", "root") };
