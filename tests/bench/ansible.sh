@@ -11,7 +11,7 @@ if [ ! -x "$to/bin/ansible-playbook" ]; then
 	{ python3 -m venv "$to.new" && "$to.new/bin/python" -m pip install --quiet --disable-pip-version-check "ansible-core==$version"; } >"$log" 2>&1 ||
 		{ tail -n 20 "$log" >&2; echo "ansible-core $version could not be installed" >&2; exit 1; }
 	rm -f "$log"
-	# Its programs name their interpreter by its full path: it is made anew in its place.
+	# Its programs name their interpreter by its full path: the first line is rewritten for its place.
 	mkdir -p "$(dirname "$to")"
 	rm -rf "$to"
 	mv "$to.new" "$to"

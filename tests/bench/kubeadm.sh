@@ -1,8 +1,8 @@
 #!/bin/sh
-# The peer: a highly available cluster by kubeadm, its documented way (haproxy and keepalived before the API servers,
-# init, two joins with --control-plane), from the same binaries and images, over SSH. Three bare hosts of a lab.
+# The peer: a highly available cluster with kubeadm as documented (haproxy and keepalived in front of the API servers,
+# init, two joins with --control-plane), with the same binaries and images, over SSH. Three bare hosts of a lab.
 # kubeadm.sh up LABDIR DIST NET: prints `stage SECONDS` lines. NET is the first three numbers of the lab's network.
-# kubeadm.sh upgrade LABDIR DIST NET: the same cluster goes to the Kubernetes of another DIST, its documented way, too:
+# kubeadm.sh upgrade LABDIR DIST NET: upgrades the same cluster to the Kubernetes of another DIST, also as documented:
 # `kubeadm upgrade` on one host after the other, then the kubelet of each, drained meanwhile.
 set -eu
 
@@ -195,7 +195,7 @@ install() {
 	for i in images/*.tar; do ctr -n k8s.io images import \$i >/dev/null; done"
 }
 
-# Three nodes that are Ready, and every pod of the control plane and of the network.
+# Waits for three Ready nodes, and for every pod of the control plane and of the network.
 everything_ready() {
 	deadline=$(($(date +%s) + 300))
 	until run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes,pods -A --no-headers" 2>/dev/null | awk '
@@ -225,7 +225,7 @@ up() {
 	stage ready "$t"
 }
 
-# What one host gets of the newer version.
+# Copies the files of the newer version to one host.
 newer() {
 	tar -C "$dist" -cf - bin/kubeadm bin/kubelet bin/kubectl images/kube-apiserver.tar images/kube-controller-manager.tar \
 		images/kube-scheduler.tar images/kube-proxy.tar | run "$1" "mkdir -p /opt/newer && tar -C /opt/newer -xf - &&
@@ -234,7 +234,7 @@ newer() {
 kubectl() {
 	run "$net.11" "kubectl --kubeconfig /etc/kubernetes/admin.conf $*"
 }
-# kubeadm refuses a CoreDNS that is newer than those whose settings it knows how to carry over; it stays as it is, as hactl's does.
+# kubeadm refuses a CoreDNS that is newer than those whose settings it can migrate, so CoreDNS stays, as with hactl.
 upgrade() {
 	skip=--skip-phases=addon/coredns
 	t=$(now); all newer; stage copy "$t"

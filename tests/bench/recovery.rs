@@ -219,7 +219,8 @@ fn snapshots(bench: &Bench, megabytes: u64) {
     let (still, taken) = (p99(&idle), p99(&busy));
     ratios.sort_by(f64::total_cmp);
     println!(
-        "\np99 of {} writes while snapshots of {megabytes} MB are taken: {taken:.1} ms; of {} while none is, in turns: {still:.1} ms; ratio {:.2}; of each of {} turns: {}",
+        "\np99 of {} writes while snapshots of {megabytes} MB are taken: {taken:.1} ms; of {} while none is, in turns: \
+         {still:.1} ms; ratio {:.2}; of each of {} turns: {}",
         busy.len(),
         idle.len(),
         taken / still,

@@ -1,8 +1,8 @@
 //! The one place where the two worlds are compared. Every intended difference is listed here or, where only one of them
 //! can take a step, in a comment of `play.rs`:
 //!
-//! - **Clocks.** The simulated world counts its own milliseconds. A file must have changed in both or in neither; then the
-//!   real change time counts as the simulated one. A leaf must have been issued for the same time, counted from now.
+//! - **Clocks.** The simulated world counts its own milliseconds. A file must have changed in both or in neither; then
+//!   the real change time counts as the simulated one. A leaf must have been issued for the same time from now on.
 //! - **Five minutes.** A real certificate begins five minutes early, so that hosts with slow clocks accept it.
 //! - **Kinds of faults.** The simulated world only knows that something failed; the kind that a host must return is
 //!   stated with each act.

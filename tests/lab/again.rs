@@ -65,8 +65,8 @@ fn registered_again(w: &World) {
     );
     let ran = w.hactl.up().ok();
     let said = in_one_line(&ran);
-    assert!(said.contains("cp2 take flannel's interfaces down and kill the pods on them"), "{said}");
-    assert!(!said.contains("cp1 take flannel's") && !said.contains("cp3 take flannel's"), "{said}");
+    assert!(said.contains("cp2 delete flannel's interfaces and stop the pods on them"), "{said}");
+    assert!(!said.contains("cp1 delete flannel's") && !said.contains("cp3 delete flannel's"), "{said}");
     w.healthy(HEAL);
     in_range(w, "cp2");
     assert_eq!(ids(w, "cp1"), members, "no member of etcd was replaced");

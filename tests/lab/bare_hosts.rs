@@ -43,9 +43,9 @@ fn taken(w: &World) {
     let gateway = format!("{}.1", network.rsplit_once('.').expect("an address").0);
     let text = |t: String| t.replace(&format!("vip: {vip}"), &format!("vip: {gateway}"));
     let ran = variant(w, "taken.yaml", text).up().exits(3).says("Nothing was changed");
-    ran.says("cp2: port 2379 is taken by")
+    ran.says("cp2: port 2379 is in use by")
         .says("systemd-socket")
-        .says(&format!("{gateway} is taken"))
+        .says(&format!("{gateway} is in use"))
         .says("2 problems");
     w.on("cp2", "sudo systemctl stop squatter");
     assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
@@ -67,9 +67,9 @@ fn closed_ports(w: &World) {
         "cp2: 2380/tcp for etcd's peers cannot be reached from cp1, cp3",
         &format!("iptables -I INPUT -p tcp -s {} --dport 2380 -j ACCEPT", address("cp1")),
         "cp3: IP protocol 112 (VRRP) for keepalived cannot be reached from cp1, cp2",
-        "cp3: has been part of another Kubernetes: k3s (/etc/rancher/k3s)",
+        "cp3: is or was part of another Kubernetes cluster: k3s (/etc/rancher/k3s)",
         "cp1: 6443/tcp for the API server cannot be reached from cp2, cp3: connected, but large packets are dropped",
-        "cp1: its interface has an MTU of 1380, and that of",
+        "cp1: its interface has an MTU of 1380, but that of",
     ] {
         assert!(reported.contains(text), "{text}: {reported}");
     }

@@ -95,7 +95,7 @@ fn given_up(w: &World) {
 /// How often it is killed.
 const KILLS: usize = 10;
 
-/// Numbers that look random, from a seed that is printed (Vigna's splitmix64).
+/// Pseudo-random numbers, from a seed that is printed (Vigna's splitmix64).
 struct Dice(u64);
 
 impl Dice {

@@ -76,7 +76,7 @@ fn requests(w: &World) {
     for (name, _) in &attacks {
         let status = asked(w, &format!("t-{name}"))["status"].clone();
         assert_eq!(status, json!({}), "t-{name} is neither approved nor denied");
-        assert!(journal.contains(&format!("left t-{name} of {USER} alone")), "{journal}");
+        assert!(journal.contains(&format!("did not approve t-{name} of {USER}: ")), "{journal}");
     }
 
     let certificate = asked(w, "t-honest");

@@ -151,7 +151,7 @@ fn replaced(w: &World) {
         refused.contains("two hosts would hold the endpoint's VIP") && refused.contains("up --prune cp3"),
         "{refused}"
     );
-    w.hactl.run(&["plan", "--prune", "cp3", "--prune", "nobody"]).ok().says("--prune nobody: nobody of this name");
+    w.hactl.run(&["plan", "--prune", "cp3", "--prune", "nobody"]).ok().says("--prune nobody: no host");
     let plan = in_one_line(&w.hactl.run(&["plan", "--prune", "cp3"]).ok());
     for step in ["drain the Node", "remove member", "stop everything and move its data aside", "delete the Node cp3"] {
         assert!(plan.contains(step), "{step}: {plan}");
@@ -251,7 +251,12 @@ fn readdressed(w: &World) {
     move_leadership_to(w, host);
     let watched = Watched::start(w, "w-readdressed");
     let begun = watched.since;
-    let ran = w.hactl.up().ok().says(&format!("list member https://{old}:2380 as https://{new}:2380"));
+    let change = |from: &str, to: &str| {
+        let (ran, text) = (w.hactl.up().ok(), format!("member https://{from}:2380 to https://{to}:2380"));
+        assert!(in_one_line(&ran).contains(&format!("change the peer URL of {text}")), "{}", ran.all());
+        ran
+    };
+    let ran = change(&old.to_string(), &new);
     println!("        another address in {:.1?}", ran.took);
     watched.nobody_noticed();
     assert_eq!(ids(w, "cp1"), before, "the member IDs stay the same");
@@ -267,7 +272,7 @@ fn readdressed(w: &World) {
     assert_eq!(ends, new);
     w.hactl.up().ok().says("nothing to do");
     std::fs::write(&path, text).expect("writable");
-    w.hactl.up().ok().says(&format!("list member https://{new}:2380 as https://{old}:2380"));
+    change(&new, &old.to_string());
     w.on(host, &format!("sudo ip addr del {new}/24 dev eth0"));
     w.healthy(HEAL);
 }

@@ -283,7 +283,7 @@ fn contradicted(w: &World) {
     // If the new leader's log is shorter than cp3's, raft is stuck; otherwise cp3 continues with the write that only it
     // has.
     let mut shown = String::new();
-    let stuck = "the member on cp3 runs but cannot catch up: it hears its leader";
+    let stuck = "the member on cp3 runs but cannot catch up: it has a leader";
     wait_for("status names it", Duration::from_secs(180), || {
         shown = in_one_line(&w.hactl.run(&["status"]));
         shown.contains(stuck) || shown.contains("their data differs")

@@ -79,7 +79,7 @@ fn front_proxy(w: &World) {
     w.hactl.run(&["certs", "rotate", "front-proxy"]).exits(2).says("front-proxy-ca");
     w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--finish"]).exits(3).says("no rotation of it to finish");
     let plan = in_one_line(&w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--dry-run"]).ok());
-    assert!(plan.contains("would be rotated") && plan.contains("certificate authorities"), "{plan}");
+    assert!(plan.contains("would be rotated") && plan.contains("CA certificates"), "{plan}");
     assert_eq!(certificates(w, "cp1", path), 1, "nothing was changed");
     let (before, running) = (w.on("cp1", &format!("sudo cat {path}")), started(w));
     let state = w.hactl.state(w.lab.name());

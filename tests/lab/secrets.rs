@@ -36,7 +36,7 @@ fn unauthenticated(w: &World) {
     // A client with a certificate of its own CA, and a client with a certificate of the cluster: the kubelet's.
     let dir = w.lab.dir().join("strangers");
     fs::create_dir_all(&dir).expect("a folder");
-    let own = super::tiny_tls::TestAuthority::new("strangers");
+    let own = super::tiny_tls::TestCa::new("strangers");
     fs::write(dir.join("own.pem"), format!("{}{}", own.key(), own.cert)).expect("a file");
     let kubelet = w.on("cp1", "sudo cat /var/lib/kubelet/pki/kubelet-client-current.pem 2>/dev/null || sudo cat /etc/kubernetes/pki/kubelet.key /etc/kubernetes/pki/kubelet.crt");
     assert!(kubelet.contains("PRIVATE KEY") && kubelet.contains("BEGIN CERTIFICATE"), "kubelet's credential");

@@ -1,5 +1,6 @@
-//! Downloads of the real components: the binaries and images that `make bundle` built, laid out as their publishers do, on
-//! a web server and a real registry of this machine. `cargo test --test publishers`; needs root for a disk that is full.
+//! Downloads of the real components: the binaries and images that `make bundle` built, laid out as their publishers do,
+//! on a web server and a real registry of this machine. `cargo test --test publishers`; needs root for a disk that is
+//! full.
 
 #![allow(
     clippy::print_stdout,

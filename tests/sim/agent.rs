@@ -15,11 +15,12 @@ use hactl::model::facts::HostFacts;
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
-use hactl::model::target::{FileSet, Place};
+use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
     Fault, FaultKind, MemberChange, MemberStart, ObserveAsk, Op, Reply, RestoreAsk, WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
+use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +184,18 @@ impl SimAgent {
     fn facts(&self, ask: &ObserveAsk) -> Result<HostFacts, HostError> {
         let live = self.live.lock().expect("no panic holds it");
         let facts = live.world.say(&self.host).map_err(|_| lost())?;
-        Ok(HostFacts { api: facts.api.filter(|_| ask.api.is_some()), ..facts })
+        let shown = |key: &String| {
+            let record = || live.world.record.as_ref().map(|data| json!({ "data": data }));
+            let object = live.world.objects.get(key).cloned();
+            Some((key.clone(), object.or_else(|| if key == RECORD { record() } else { None })?))
+        };
+        let api = facts.api.zip(ask.api.as_ref()).map(|(mut api, asked)| {
+            if api.own_trouble.is_none() {
+                api.objects = asked.objects.iter().filter_map(shown).collect();
+            }
+            api
+        });
+        Ok(HostFacts { api, ..facts })
     }
 
     fn lock(&self, holder: &str) -> Result<Reply, HostError> {

@@ -186,7 +186,7 @@ impl World {
             let member = host.is(Role::Etcd) || self.host(&host.name).disk.is_some();
             let ask = ObserveAsk {
                 etcd: member.then(|| hactl::render::own_etcd(desired)),
-                api: hactl::render::api_ask(desired, host, &[]),
+                api: hactl::render::api_ask(desired, host, &self.target.addons),
                 ..ObserveAsk::default()
             };
             (host.name.clone(), ask)

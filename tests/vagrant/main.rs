@@ -1,8 +1,8 @@
-//! Vagrant: a box that is freshly built, real machines of the provider lxc, and what goes wrong with them. `cargo test --test vagrant`;
-//! needs root, Vagrant with vagrant-lxc and vagrant-libvirt, and a bundle. The settings for libvirt and virtualbox are read
-//! and validated, and no such machine is started.
+//! Vagrant: a freshly built box, real machines of the provider lxc, and their faults. `cargo test --test vagrant`;
+//! needs root, Vagrant with vagrant-lxc and vagrant-libvirt, and a bundle. The settings for libvirt and virtualbox are
+//! read and validated, but no such machine is started.
 
-#![allow(clippy::print_stdout, reason = "a suite without a harness tells what it ran")]
+#![allow(clippy::print_stdout, reason = "a suite without a harness prints what it ran")]
 #![allow(clippy::unwrap_used)]
 
 #[path = "../support/scenarios.rs"]
@@ -19,16 +19,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Api, Hactl, Ran};
 
-/// Not the network of somebody's own lab on this machine.
+/// Not the network of a user's own lab on this machine.
 const NETWORK: &str = "10.88.201";
 
-/// A copy of `vagrant/`, with everything of Vagrant's own in a folder that goes with it.
+/// A copy of `vagrant/`, with all files of Vagrant in a folder that is removed with it.
 struct World {
     root: tempfile::TempDir,
     before: Traces,
 }
 
-/// What a machine of Vagrant's leaves on this one.
+/// What a Vagrant machine leaves on this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Traces {
     links: BTreeSet<String>,
@@ -81,7 +81,7 @@ impl World {
         fs::write(dir.join("Vagrantfile"), vagrantfile).unwrap();
         dir
     }
-    /// A command in Vagrant's surroundings of this world.
+    /// A command with the environment of this world.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.dir()).env("VAGRANT_HOME", self.root.path().join("home"));
@@ -106,7 +106,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// Also after a failure: what Vagrant does not find any more is removed by name.
+    /// Runs after a failure as well: what Vagrant no longer finds is removed by name.
     fn drop(&mut self) {
         let destroyed = self.vagrant(&["destroy", "-f"], &[]);
         for name in Traces::now().containers.difference(&self.before.containers) {
@@ -150,21 +150,21 @@ fn says(ran: &Ran, text: &str) {
     assert!(words(ran).contains(text), "expected {text:?}: {}", ran.all());
 }
 
-fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
+fn a_fresh_box_becomes_a_cluster_and_nothing_is_left_in_the_end(world: &World) {
     let boxed = world.dir().join("box/hactl-lxc.box");
     let missing = world.vagrant(&["up", "--provider=lxc"], &[]);
     assert_ne!(missing.code, 0, "{}", missing.all());
     says(&missing, "there is no box for the provider lxc yet");
     ran(Command::new(source("box/build.sh")).arg(&boxed)).ok();
 
-    // One machine runs, and of the others nobody knows an address yet.
+    // One machine runs; the addresses of the others are not known yet.
     let shape = [("HACTL_CONTROL_PLANES", "3"), ("HACTL_WORKERS", "1")];
     world.vagrant(&["up", "--provider=lxc", "cp1"], &shape).ok();
     says(&world.hactl(&["status"]).exits(2), "cp2 (not created), cp3 (not created), w1 (not created) in");
     let up = world.vagrant(&["up", "--provider=lxc"], &shape).ok();
     says(&up, "the cluster is what the inventory asks for");
 
-    // The shape is remembered: nobody repeats it.
+    // The shape is remembered and not repeated.
     let status = world.hactl(&["status", "-o", "json"]).ok();
     let json: Value = serde_json::from_str(status.out.lines().last().unwrap()).unwrap();
     assert!(json.to_string().contains("10.88.201.14"), "the worker's address: {json}");
@@ -172,7 +172,7 @@ fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
     let nodes = api.get("/api/v1/nodes").unwrap();
     assert_eq!(nodes.pointer("/items").and_then(Value::as_array).map(Vec::len), Some(4));
 
-    // A control plane is gone at once, and nobody who asks the API is turned away for long.
+    // A control-plane host is gone at once, and the API answers again soon.
     world.vagrant(&["halt", "-f", "cp2"], &[]).ok();
     support::wait_for("the API answers without cp2", Duration::from_secs(20), || {
         api.get("/api/v1/namespaces/default").is_ok()
@@ -189,7 +189,7 @@ fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
     says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
 
     a_box_without_sudo(world);
-    a_machine_made_anew(world);
+    a_machine_that_is_created_again(world);
     an_inventory_that_is_kept(world);
 
     world.vagrant(&["destroy", "-f"], &[]).ok();
@@ -199,7 +199,7 @@ fn from_a_fresh_box_to_a_cluster_and_back_to_nothing(world: &World) {
     assert_eq!(left.ok().out, "", "nor what was remembered of machines");
 }
 
-/// The user may not become root any more.
+/// The user may not use sudo any more.
 fn a_box_without_sudo(world: &World) {
     world.vagrant(&["ssh", "w1", "-c", "sudo mv /etc/sudoers.d/vagrant /etc/vagrant.sudo"], &[]).ok();
     let refused = world.hactl(&["up", "--yes"]);
@@ -212,15 +212,15 @@ fn a_box_without_sudo(world: &World) {
     says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
 }
 
-/// Destroyed and made again, it has another host key and empty disks, and becomes part of the cluster again.
-fn a_machine_made_anew(world: &World) {
+/// A machine that is destroyed and created again has another host key and empty disks, and joins the cluster again.
+fn a_machine_that_is_created_again(world: &World) {
     world.vagrant(&["destroy", "-f", "cp3"], &[]).ok();
     says(&world.hactl(&["status"]).exits(4), "cp3");
     says(&world.vagrant(&["up"], &[]).ok(), "the cluster is what the inventory asks for");
     says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
 }
 
-/// The same machines as a file beside the Vagrantfile: the same cluster.
+/// An inventory file with the same machines beside the Vagrantfile is the same cluster.
 fn an_inventory_that_is_kept(world: &World) {
     let own = hactl("");
     let imported = ran(world.command(&own.program).args(["inventory", "import", "vagrant", "."])).ok();
@@ -231,7 +231,7 @@ fn an_inventory_that_is_kept(world: &World) {
     fs::remove_file(file).unwrap();
 }
 
-/// What the Vagrantfile asks a provider for, in its own words.
+/// The settings that the Vagrantfile passes to a provider.
 fn settings(world: &World, provider: &str, set: &[(&str, &str)]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vagrant/settings.rb");
     let mut command = world.command("ruby");
@@ -243,7 +243,7 @@ fn field<'a>(machines: &'a Value, name: &str) -> Vec<&'a Value> {
     machines.as_array().unwrap().iter().map(|machine| &machine[name]).collect()
 }
 
-/// VirtualBox' own program, which Vagrant asks for its version before it reads any setting.
+/// A stand-in for VirtualBox's program, whose version Vagrant reads before any setting.
 fn with_virtualbox(world: &World) -> String {
     let folder = world.root.path().join("bin");
     let program = folder.join("VBoxManage");
@@ -253,7 +253,7 @@ fn with_virtualbox(world: &World) -> String {
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }
 
-fn the_other_providers_validate_and_get_what_was_asked_for(world: &World) {
+fn the_other_providers_validate_and_get_the_requested_settings(world: &World) {
     let path = with_virtualbox(world);
     for provider in ["libvirt", "virtualbox"] {
         let valid = world.vagrant(&["validate"], &[("VAGRANT_DEFAULT_PROVIDER", provider), ("PATH", &path)]).ok();
@@ -274,13 +274,13 @@ fn the_other_providers_validate_and_get_what_was_asked_for(world: &World) {
     let virtualbox = settings(world, "virtualbox", &set);
     assert_eq!(field(&virtualbox, "name"), ["cp1", "cp2", "cp3"]);
     assert!(field(&virtualbox, "box").iter().all(|name| *name == "example/box"));
-    assert_eq!(virtualbox[0]["networks"][0], "192.168.57.11", "a network that VirtualBox allows without being told to");
+    assert_eq!(virtualbox[0]["networks"][0], "192.168.57.11", "a network that VirtualBox allows by default");
     let text = virtualbox[0]["customizations"].to_string();
     assert!(text.contains(r#""--memory","2048""#) && text.contains(r#""--cpus",3"#), "{text}");
 }
 
-fn a_shape_that_cannot_be_is_told(world: &World) {
-    for (name, value, told) in [
+fn an_invalid_shape_is_reported(world: &World) {
+    for (name, value, expected) in [
         ("HACTL_WORKERS", "many", "HACTL_WORKERS is \"many\": write a number"),
         ("HACTL_WORKERS", "99", "machines are too many"),
         ("HACTL_CONTROL_PLANES", "0", "a lab of no machines"),
@@ -290,16 +290,16 @@ fn a_shape_that_cannot_be_is_told(world: &World) {
     ] {
         let refused = world.vagrant(&["status"], &[(name, value)]);
         let settings = match name {
-            // Read only where a machine's settings are.
+            // Read only with the settings of a machine.
             "HACTL_MEMORY" | "HACTL_NETWORK" => world.vagrant(&["validate"], &[(name, value)]),
             _ => refused,
         };
         assert_ne!(settings.code, 0, "{name}={value}: {}", settings.all());
-        says(&settings, told);
+        says(&settings, expected);
     }
 }
 
-fn what_was_not_named_stays_as_it_was(world: &World) {
+fn unnamed_counts_stay_and_one_folder_is_one_lab(world: &World) {
     let remembered = world.dir().join(".vagrant/hactl-lab.json");
     fs::create_dir_all(world.dir().join(".vagrant")).unwrap();
     let five: Vec<String> = (1..=5).map(|n| format!("\"cp{n}\": {}", n + 10)).collect();
@@ -315,10 +315,10 @@ fn what_was_not_named_stays_as_it_was(world: &World) {
     says(&other, "copy this folder for a second lab");
 }
 
-fn what_hactl_cannot_work_with_is_told(world: &World) {
-    let says_of = |dir: &Path, told: &str| {
+fn a_folder_that_hactl_cannot_use_is_reported(world: &World) {
+    let says_of = |dir: &Path, expected: &str| {
         let refused = world.hactl_in(dir, &["status"]).exits(2);
-        says(&refused, told);
+        says(&refused, expected);
     };
     says_of(&world.root.path().join("nowhere"), "there is no Vagrantfile in");
     says_of(&world.dir(), "no machine of");
@@ -338,15 +338,18 @@ fn what_hactl_cannot_work_with_is_told(world: &World) {
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
         (
-            "the other providers validate, and get what was asked for",
-            the_other_providers_validate_and_get_what_was_asked_for,
+            "the other providers validate and get the requested settings",
+            the_other_providers_validate_and_get_the_requested_settings,
         ),
-        ("a shape that cannot be is told", a_shape_that_cannot_be_is_told),
-        ("a count that is not named stays as it was, and one folder is one lab", what_was_not_named_stays_as_it_was),
-        ("what hactl cannot work with is told", what_hactl_cannot_work_with_is_told),
+        ("an invalid shape is reported", an_invalid_shape_is_reported),
         (
-            "from a fresh box to a cluster that a halt and a lost machine do not end, and back to nothing",
-            from_a_fresh_box_to_a_cluster_and_back_to_nothing,
+            "a count that is not named stays the same, and one folder is one lab",
+            unnamed_counts_stay_and_one_folder_is_one_lab,
+        ),
+        ("a folder that hactl cannot use is reported", a_folder_that_hactl_cannot_use_is_reported),
+        (
+            "a fresh box becomes a cluster that survives a halt and a lost machine, and nothing is left in the end",
+            a_fresh_box_becomes_a_cluster_and_nothing_is_left_in_the_end,
         ),
     ];
     scenarios::run("vagrant", World::new(), scenarios);

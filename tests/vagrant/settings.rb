@@ -1,4 +1,4 @@
-# What a Vagrantfile asks a provider for, as JSON: ruby settings.rb FOLDER PROVIDER. Nothing is started.
+# Prints the provider settings of a Vagrantfile as JSON: ruby settings.rb FOLDER PROVIDER. Starts nothing.
 require "json"
 require "vagrant"
 require "vagrant/plugin/manager"

@@ -164,7 +164,7 @@ impl Fleet {
         let mut text = String::new();
         for index in 0..self.hosts.len() {
             let (name, address) = (name(index), address(index));
-            let route = match &self.slow {
+            let via = match &self.slow {
                 Some(slow) if self.index_of(Ill::Slow) == Some(index) => {
                     format!("host: {NET}.1, port: {}, ", slow.port)
                 }
@@ -172,7 +172,7 @@ impl Fleet {
             };
             writeln!(
                 text,
-                "  - name: {name}\n    address: {address}\n    ssh: {{{route}user: root, identity: {}, known_hosts: {}}}\n    \
+                "  - name: {name}\n    address: {address}\n    ssh: {{{via}user: root, identity: {}, known_hosts: {}}}\n    \
                  roles: [spare]",
                 id.display(),
                 known.display()
