@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::format_push_string)]
 
+#[path = "report/causes.rs"]
+mod causes;
 #[path = "report/certificates.rs"]
 mod certificates;
 #[path = "report/drills.rs"]
