@@ -37,7 +37,7 @@ Requires neither quorum nor the API, and works with expired certificates.")]
         #[arg(value_name = "HOST")]
         hosts: Vec<HostName>,
     },
-    /// Renew certificates that are still valid, for example after a suspected compromise
+    /// Renew certificates that are still valid; to replace a CA or key that may be stolen, use `certs rotate`
     #[command(after_help = "\
 Examples:
   hactl certs renew --dry-run             show what would be done

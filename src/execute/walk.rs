@@ -22,7 +22,7 @@ pub enum StepError {
     #[error("not done after {0:?}")]
     Overdue(Duration),
     /// It failed, and what ran before runs again by the earlier files.
-    #[error("{what}; the earlier files are back, and it runs by them again")]
+    #[error("{what}; the previous files were restored, and the host runs with them again")]
     RolledBack {
         /// What happened.
         what: String,

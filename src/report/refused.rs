@@ -33,7 +33,7 @@ impl From<&Refusal> for Verdict {
                          `hactl up` restores quorum without loss"
                             .to_owned(),
                         "otherwise use `hactl recover`: with --dry-run it shows what it would do and the data loss. \
-                         docs/troubleshooting.md describes the manual procedure"
+                         `hactl runbook` and docs/troubleshooting.md have the manual procedure"
                             .to_owned(),
                     ],
                 )

@@ -73,7 +73,7 @@ fn is_rolled_back(w: &World, hactl: &Hactl, reason: &str) {
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     println!("        back after {:.1?}", begun.elapsed());
     let said = in_one_line(&ran);
-    assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
+    assert!(said.contains("the previous files were restored, and the host runs with them again"), "{}", ran.all());
     assert!(ran.all().contains(reason), "{reason:?} is the reason: {}", ran.all());
     assert!(said.contains("fix the setting in the inventory"), "{}", ran.all());
     assert_eq!(files(w), before, "every host has its previous files");
@@ -272,7 +272,7 @@ fn killed(w: &World) {
             ran.ok();
         } else {
             let ran = ran.exits(1);
-            assert!(in_one_line(&ran).contains("the earlier files are back"), "{}", ran.all());
+            assert!(in_one_line(&ran).contains("the previous files were restored"), "{}", ran.all());
             assert!(!ran.all().contains("and 1 other step"), "other hosts wait for the one on trial: {}", ran.all());
         }
         assert_eq!(files(w), before, "every host has its previous files");

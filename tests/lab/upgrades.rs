@@ -155,7 +155,7 @@ fn broken(w: &World) {
     let ran = of(w, NEXT, GATE).up().exits(1);
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     let said = in_one_line(&ran);
-    assert!(said.contains("the earlier files are back, and it runs by them again"), "{}", ran.all());
+    assert!(said.contains("the previous files were restored, and the host runs with them again"), "{}", ran.all());
     assert!(ran.all().contains("PodIndexLabel"), "the reason is reported: {}", ran.all());
     nobody_noticed(&reading.end(), writer);
     let after: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
