@@ -242,7 +242,10 @@ fn limits_with_unknown_hosts_and_invalid_flag_values_are_usage_errors() {
     let home = Home::new("");
     for verb in ["up", "plan"] {
         let (code, text) = home.hactl(&[verb, "--limit", "cp1,cp7", "--limit", "w9"]);
-        assert!(code == 2 && text.contains("--limit: cp7, w9 not in the inventory") && text.contains("its hosts are cp1"), "{text}");
+        assert!(
+            code == 2 && text.contains("--limit: cp7, w9 not in the inventory") && text.contains("its hosts are cp1"),
+            "{text}"
+        );
     }
     for (flag, value) in [("--concurrency", "0"), ("--timeout", "0s"), ("--timeout", "soon"), ("--limit", "CP_1")] {
         let (code, text) = home.hactl(&["up", flag, value]);

@@ -389,7 +389,7 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         Pods::ApiServer if !d.rollout.api.is_empty() && !d.rollout.begun => requires.push(Condition::Saved),
         Pods::ApiServer => {}
         Pods::Rest => {
-            requires.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::ApiServer(h.name)))
+            requires.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::ApiServer(h.name)));
         }
     }
     if !paths.is_empty() && !must_wait {

@@ -103,7 +103,7 @@ impl SimAgent {
                 Ok(Reply::Requests(leaves.into_iter().map(|l| (l.id, "request".to_owned())).collect()))
             }
             Op::Await { condition, within_ms } => self.wait(&condition, Duration::from_millis(within_ms)).await,
-            Op::Lock { holder } => self.lock(&holder),
+            Op::Lock { holder } => Ok(self.lock(&holder)),
             Op::TakeSnapshot(ask) => {
                 self.all(vec![Effect::SnapshotTaken(self.host(), ask.recovery, ask.aside)]).await?;
                 let digest = Digest::of(SNAPSHOT);
@@ -198,14 +198,14 @@ impl SimAgent {
         Ok(HostFacts { api, ..facts })
     }
 
-    fn lock(&self, holder: &str) -> Result<Reply, HostError> {
+    fn lock(&self, holder: &str) -> Reply {
         let mut live = self.live.lock().expect("no panic holds it");
         let lock = &mut live.world.host_mut(&self.host).lock;
         match lock {
-            Some(by) if by != holder => Ok(Reply::Held { by: by.clone(), since: "2026-01-01T00:00:00Z".to_owned() }),
+            Some(by) if by != holder => Reply::Held { by: by.clone(), since: "2026-01-01T00:00:00Z".to_owned() },
             _ => {
                 *lock = Some(holder.to_owned());
-                Ok(Reply::Locked { epoch: 1 })
+                Reply::Locked { epoch: 1 }
             }
         }
     }
