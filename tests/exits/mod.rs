@@ -68,7 +68,7 @@ impl Authority for SimAuthority {
     }
     fn record(&self, _: &str, _: i64) -> Result<(), String> {
         let mut live = self.live.lock().expect("no panic holds it");
-        live.happen(&Effect::BootstrapRecorded).map_err(|why| why.unwrap_or_default())
+        live.happen(&Effect::BootstrapRecorded).map_err(Option::unwrap_or_default)
     }
     fn recoveries(&self) -> Recoveries {
         Recoveries::of(Path::new("/nowhere"), Path::new("/nowhere/identity.txt"))

@@ -422,7 +422,7 @@ fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_
         for (host, facts) in answers {
             match facts {
                 Err(left_out) => {
-                    assert!(workers.contains(&host) && left_out.why.contains(says), "{host}: {left_out:?}")
+                    assert!(workers.contains(&host) && left_out.why.contains(says), "{host}: {left_out:?}");
                 }
                 Ok(_) => assert!(!workers.contains(&host), "{host} decides nothing and is left out"),
             }

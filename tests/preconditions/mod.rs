@@ -59,6 +59,7 @@ fn round(start: &World, mutant: &Mutant, (order, at): (u64, u16), without: Optio
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "the list of what each is for")]
 fn each_precondition_switched_off_breaks_a_law_that_it_keeps() {
     for mutant in MUTANTS {
         let start = (mutant.start)();
