@@ -71,7 +71,8 @@ pub async fn would_rotate(session: &Session, asked: Rotating) -> Result<(Option<
 
 fn kept(session: &Session) -> Result<State, Failure> {
     let missing = || Failure::NoState { state: session.places.state.clone() };
-    State::open(&session.places.state, &session.desired.cluster)?.ok_or_else(missing)
+    let state = State::open(&session.places.state, &session.desired.cluster)?.ok_or_else(missing)?;
+    Ok(state.with(session.given()))
 }
 
 async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {

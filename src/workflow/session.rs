@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// The administrator's files that the state uses as `Authority`.
-    fn given(&self) -> Given {
+    pub(super) fn given(&self) -> Given {
         Given {
             attached: Arc::clone(&self.attached),
             inventory: self.inventory.clone(),

@@ -32,7 +32,7 @@ use zeroize::Zeroizing;
 const NOTED_EVERY_MS: i64 = 3_600_000;
 
 /// The administrator's files beside the state.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Given {
     /// The contents of the files that the inventory names.
     pub attached: Arc<Attached>,
@@ -93,7 +93,7 @@ impl State {
     pub fn again(&self) -> Result<Self, Failure> {
         let Some(vault) = self.vault() else { return Err(Failure::NoState { state: PathBuf::from("memory") }) };
         let dir = vault.dir().to_owned();
-        let again = Self::open(&dir, &self.cluster)?.ok_or(Failure::NoState { state: dir })?;
+        let again = Self::open(&dir, &self.cluster)?.ok_or(Failure::NoState { state: dir })?.with(self.given.clone());
         again.held.store(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(again)
     }
