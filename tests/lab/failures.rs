@@ -63,6 +63,8 @@ const HEAL: Duration = Duration::from_secs(180);
 const LEADS: Duration = Duration::from_secs(60);
 /// How long a killed process may take to disappear.
 const DYING: Duration = Duration::from_millis(300);
+/// Announcements this close together belong to one move of the VIP, seconds: keepalived's `advert_int`.
+const ONE_MOVE_S: f64 = 0.2;
 /// Twice etcd's election timeout, and half a second until a member retries a read that the old leader did not answer.
 const ELECTION: Duration = Duration::from_millis(2500);
 /// How many writes of one client may fail: those at the API server whose member died, and one that the leader had
@@ -245,6 +247,18 @@ pub fn moves_since(w: &World, hosts: &[&str], since: SystemTime) -> Vec<String> 
     let since = since.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let ask = format!("sudo journalctl -u keepalived --since @{since} -o short-precise -q | grep -F 'Entering MASTER'");
     hosts.iter().flat_map(|host| w.on(host, &ask).lines().map(ToOwned::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// How many moves these are: when a holder falls silent, several hosts may announce themselves within the same
+/// moment, and all but one of them withdraw.
+pub fn distinct(moves: &[String]) -> usize {
+    let seconds = |line: &String| -> Option<f64> {
+        let clock = line.split_whitespace().nth(2)?;
+        clock.split(':').try_fold(0.0, |sum, part| Some(sum * 60.0 + part.parse::<f64>().ok()?))
+    };
+    let mut times: Vec<f64> = moves.iter().map(|line| seconds(line).expect("journalctl prints the time")).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.chunk_by(|a, b| b - a < ONE_MOVE_S).count()
 }
 
 fn holder(w: &World) {

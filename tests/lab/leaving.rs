@@ -1,7 +1,7 @@
 //! Hosts that leave, hosts whose address changes, and disks that move to another host, while a client reads every 20
 //! ms.
 
-use super::failures::{leads, moves_since};
+use super::failures::{distinct, leads, moves_since};
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{ReadLoop, Reads, Writer, wait_for};
 use super::trials::{failed_but_for_moves, unnoticed};
@@ -37,6 +37,8 @@ pub const SCENARIOS: &[Scenario] = &[
 /// The lab's hosts.
 const ALL: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
 const HEAL: Duration = Duration::from_secs(180);
+/// A holder that sends no advertisement for this long loses the VIP: three intervals of `advert_int`.
+const ADVERTS_MISSED: Duration = Duration::from_millis(600);
 /// How long the VIP holder may get no processor before another host has taken the VIP.
 const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
 const ETCDCTL: &str = "sudo etcdctl --endpoints https://127.0.0.1:2379 --cacert /etc/etcd/pki/ca.crt --cert /etc/etcd/pki/server.crt \
@@ -85,8 +87,11 @@ impl Watched {
         for line in &moves {
             println!("        the VIP moved: {line}");
         }
-        assert!(moves.len() < 2, "the VIP moved more than once: {moves:#?}");
-        let failed = failed_but_for_moves(&reads, moves.len(), KEPT_FROM_IT);
+        let moved = distinct(&moves);
+        // A stall may take the VIP from its holder, and the next one from its successor.
+        let most = if reads.stalled < ADVERTS_MISSED { 1 } else { 2 };
+        assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}: {moves:#?}", reads.stalled);
+        let failed = failed_but_for_moves(&reads, moved, KEPT_FROM_IT);
         assert!(failed.is_empty(), "{failed:?}");
         assert!(longest.max(pause) < Duration::from_secs(5), "a client waited for {:?}", longest.max(pause));
     }

@@ -120,7 +120,7 @@ fn front_proxy(w: &World) {
     std::fs::rename(&state, &away).expect("the state can be moved");
     std::fs::rename(&copy, &state).expect("the copy can be put in its place");
     let refused = in_one_line(&w.hactl.up().exits(3));
-    assert!(refused.contains("newer than those in this state") && refused.contains("state pull"), "{refused}");
+    assert!(refused.contains("has newer CAs or keys of this cluster") && refused.contains("state pull"), "{refused}");
     // The newest state is not lost: the hosts have it, although no snapshot was accepted since.
     std::fs::remove_dir_all(&state).expect("it can be removed");
     let identity = away.join("identity.txt").display().to_string();
@@ -206,7 +206,10 @@ fn cluster(w: &World) {
     assert!(accepted(&old), "existing kubeconfigs are valid until the old CA is removed");
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
     assert!(listed.contains("cluster-ca.old") && listed.contains("signing-ca.old"), "{listed}");
-    w.hactl.run(&["certs", "rotate", "signing-ca"]).exits(3).says("rotation of cluster-ca is under way");
+    w.hactl
+        .run(&["certs", "rotate", "signing-ca"])
+        .exits(3)
+        .says("the rotation of cluster-ca, which includes it, is in progress");
     w.hactl.up().ok().says("nothing to do");
 
     let watched = Watched::start(w, "w-cluster-ca-2");

@@ -106,7 +106,7 @@ fn zones(w: &World) {
         |zones: [&'static str; 5]| ["cp1", "cp2", "cp3", "cp4", "cp5"].map(|h| (h, STACKED)).into_iter().zip(zones);
     let hosts = |zones| hosts(zones).map(|((name, roles), zone)| (name, roles, zone)).collect::<Vec<_>>();
     inventory(w, &vip(w), &hosts(lopsided));
-    w.hactl.run(&["inventory", "check"]).ok().says("zone a holds 3 of 5 etcd members");
+    w.hactl.run(&["inventory", "check"]).ok().says("zone a has 3 of 5 etcd members");
     inventory(w, &vip(w), &hosts(spread));
     w.hactl.run(&["inventory", "check"]).ok().says("5 etcd members: quorum 3, tolerates 2 failures");
     up_from_bare(w);

@@ -3,7 +3,7 @@
 
 use super::bare_hosts::variant;
 use super::support::{Hactl, wait_for};
-use super::{Scenario, World};
+use super::{Scenario, World, in_one_line};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -40,8 +40,8 @@ fn rsa(w: &World) {
         let other = variant(w, &format!("rsa-{format}.yaml"), |t| {
             t.replace("identity: ./id_ed25519", &format!("identity: ./rsa-{format}"))
         });
-        let refused = other.run(&["status"]);
-        assert!(refused.all().contains(&format!("rsa-{format} (")), "the key is named: {}", refused.all());
+        let refused = in_one_line(&other.run(&["status"]));
+        assert!(refused.contains(&format!("rsa-{format} (ssh-rsa SHA256:")), "the key is named: {refused}");
         let public = fs::read_to_string(key.with_extension("pub")).expect("its public half");
         for host in HOSTS {
             w.on(host, &format!("echo '{}' >> ~/.ssh/authorized_keys", public.trim()));

@@ -41,7 +41,9 @@ impl Ran {
         self
     }
     pub fn says(self, text: &str) -> Self {
-        assert!(self.out.contains(text) || self.err.contains(text), "expected {text:?}: {}", self.all());
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = [&self.out, &self.err].map(|stream| words(stream).contains(&words(text)));
+        assert!(said.contains(&true), "expected {text:?}: {}", self.all());
         self
     }
 }
