@@ -7,6 +7,7 @@ use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
 use crate::model::secret::Secret;
 use crate::observe::Wait;
+use crate::reconcile::Failure as Stop;
 use crate::report::harmless::{print_json, tell};
 use crate::report::{self, ConnectKind, Exit, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::statedir::StateDir;
@@ -253,8 +254,8 @@ impl Common {
             let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
-        let diary = Arc::new(EventLog::new(sink, places.state.clone()));
-        let sink: Arc<dyn Sink> = Arc::clone(&diary) as Arc<dyn Sink>;
+        let event_log = Arc::new(EventLog::new(sink, places.state.clone()));
+        let sink: Arc<dyn Sink> = Arc::clone(&event_log) as Arc<dyn Sink>;
         let (desired, attached, inventory) = (Arc::new(loaded.desired), loaded.attached, loaded.text);
         let sudo_password = self.sudo_password(&desired)?;
         let access = Access::this_binary().map(|mut access| {
@@ -285,11 +286,11 @@ impl Common {
             let result = tokio::select! {
                 result = worked => result,
                 // The agents end with their channels; a later run continues from the state on the hosts.
-                () = second_interrupt(&stop, &sink) => Err(Failure::Interrupted { done: 0, left: 0 }),
+                () = second_interrupt(&stop, &sink) => Err(Stop::Interrupted { done: 0, left: 0 }.into()),
             };
             result.map_err(|failure| {
                 let verdict = failure_verdict(&failure);
-                if diary.worked() { verdict.after_work() } else { verdict }
+                if event_log.worked() { verdict.after_work() } else { verdict }
             })
         })
     }
@@ -377,8 +378,8 @@ async fn second_interrupt(stop: &CancellationToken, sink: &Arc<dyn Sink>) {
 pub fn failure_verdict(failure: &Failure) -> Verdict {
     let of = |kind: &FailureKind| Verdict::of(kind, Some(failure));
     match failure {
-        Failure::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
-        Failure::Pki(crate::pki::PkiError::Brought { .. }) | Failure::Render(_) => of(&FailureKind::Inventory),
+        Failure::Engine(stop) => stop_verdict(stop),
+        Failure::Pki(crate::pki::PkiError::Brought { .. }) => of(&FailureKind::Inventory),
         Failure::NoState { .. } => {
             let mut verdict = of(&FailureKind::State);
             verdict.hints = vec![
@@ -401,36 +402,6 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             verdict
         }
         Failure::Bundle(_) => of(&FailureKind::Bundle),
-        Failure::Manifests { problems } => {
-            let mut verdict = Verdict::of(&FailureKind::Inventory, None);
-            verdict.causes.extend(problems.iter().cloned());
-            verdict.hints =
-                vec!["rename or remove these objects: hactl manages its own objects and would revert them".to_owned()];
-            verdict
-        }
-        Failure::Host { host, error } => host_verdict(host, error),
-        Failure::NoHost { hosts } => match hosts.as_slice() {
-            [] => of(&FailureKind::Other),
-            [(host, error), others @ ..] => {
-                let mut verdict = host_verdict(host, error);
-                for (host, error) in others {
-                    verdict.causes.push(format!("{host}: {error}"));
-                }
-                verdict
-            }
-        },
-        Failure::Steps { failed, done, host, what, why, rolled_back } => {
-            let (host, what) = (host.clone(), what.clone());
-            let kind = FailureKind::Step { host, what, failed: *failed, done: *done, rolled_back: *rolled_back };
-            let mut verdict = Verdict::of(&kind, None);
-            verdict.causes.push(why.clone());
-            verdict
-        }
-        Failure::Interrupted { done, left } => {
-            let mut verdict = of(&FailureKind::Interrupted);
-            verdict.causes = vec![format!("{done} steps are done, {left} were not started")];
-            verdict
-        }
         Failure::Unverified { checks } => {
             let mut verdict = of(&FailureKind::Other);
             for check in checks {
@@ -470,7 +441,47 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             verdict.hints = vec!["name another host, or make this one reachable".to_owned()];
             verdict
         }
-        Failure::Access(_) | Failure::Api(_) | Failure::Local { .. } | Failure::Odd(_) => of(&FailureKind::Other),
+        Failure::Access(_) | Failure::Local { .. } | Failure::Odd(_) => of(&FailureKind::Other),
+    }
+}
+
+/// Maps the failure of the engine to its verdict.
+fn stop_verdict(stop: &Stop) -> Verdict {
+    let of = |kind: &FailureKind| Verdict::of(kind, Some(stop));
+    match stop {
+        Stop::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
+        Stop::Render(_) => of(&FailureKind::Inventory),
+        Stop::Manifests { problems } => {
+            let mut verdict = Verdict::of(&FailureKind::Inventory, None);
+            verdict.causes.extend(problems.iter().cloned());
+            verdict.hints =
+                vec!["rename or remove these objects: hactl manages its own objects and would revert them".to_owned()];
+            verdict
+        }
+        Stop::Host { host, error } => host_verdict(host, error),
+        Stop::NoHost { hosts } => match hosts.as_slice() {
+            [] => of(&FailureKind::Other),
+            [(host, error), others @ ..] => {
+                let mut verdict = host_verdict(host, error);
+                for (host, error) in others {
+                    verdict.causes.push(format!("{host}: {error}"));
+                }
+                verdict
+            }
+        },
+        Stop::Steps { failed, done, host, what, why, rolled_back } => {
+            let (host, what) = (host.clone(), what.clone());
+            let kind = FailureKind::Step { host, what, failed: *failed, done: *done, rolled_back: *rolled_back };
+            let mut verdict = Verdict::of(&kind, None);
+            verdict.causes.push(why.clone());
+            verdict
+        }
+        Stop::Interrupted { done, left } => {
+            let mut verdict = of(&FailureKind::Interrupted);
+            verdict.causes = vec![format!("{done} steps are done, {left} were not started")];
+            verdict
+        }
+        Stop::Authority(_) | Stop::Api(_) => of(&FailureKind::Other),
     }
 }
 

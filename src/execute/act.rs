@@ -89,15 +89,15 @@ impl Actuator {
         op: Op,
         timeout: Duration,
     ) -> Result<Reply, StepError> {
-        self.feed(index, host, op, Payload::None, timeout).await
+        self.call_with(index, host, op, Payload::None, timeout).await
     }
 
-    pub(super) async fn feed(
+    pub(super) async fn call_with(
         &self,
         index: usize,
         host: &HostName,
         op: Op,
-        feed: Payload,
+        payload: Payload,
         timeout: Duration,
     ) -> Result<Reply, StepError> {
         let machine = self.machine(host)?;
@@ -107,7 +107,7 @@ impl Actuator {
                 Progress::Sent { done, total } => Event::Moved { step: index, done, total },
             });
         };
-        machine.call(op, feed, timeout, &watch).await.map_err(step_error)
+        machine.call(op, payload, timeout, &watch).await.map_err(step_error)
     }
 
     fn part(&self, host: &HostName, digest: &Digest) -> Result<Part, StepError> {
@@ -434,7 +434,7 @@ impl Actuator {
                 let part = self.part(host, digest)?;
                 let _slot = slot(&self.deliveries, host).await;
                 let path = (self.blob)(digest).map_err(failed)?;
-                self.feed(index, host, Op::Deliver(part), Payload::Blob(path), timeout).await.map(drop)
+                self.call_with(index, host, Op::Deliver(part), Payload::Blob(path), timeout).await.map(drop)
             }
             Action::Import { host, digest, .. } => {
                 let part = self.part(host, digest)?;

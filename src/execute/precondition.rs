@@ -22,8 +22,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const ELECTION: Duration = Duration::from_secs(10);
 
 async fn look(actuator: &Actuator, host: &HostName, api: bool) -> Result<HostFacts, Unreachable> {
-    let silence = |why: String| Unreachable { why, hint: None };
-    let machine = actuator.machines.get(host).ok_or_else(|| silence("not connected".to_owned()))?;
+    let unreachable = |why: String| Unreachable { why, hint: None };
+    let machine = actuator.machines.get(host).ok_or_else(|| unreachable("not connected".to_owned()))?;
     let ask = ObserveAsk {
         etcd: actuator.queries.etcd(host),
         api: if api { actuator.queries.api(host) } else { None },
@@ -31,8 +31,8 @@ async fn look(actuator: &Actuator, host: &HostName, api: bool) -> Result<HostFac
     };
     match machine.call(Op::Observe(Box::new(ask)), Payload::None, LOOK, &|_| {}).await {
         Ok(Reply::Facts(facts)) => Ok(*facts),
-        Ok(_) => Err(silence("answered something else than was asked".to_owned())),
-        Err(error) => Err(silence(error.to_string())),
+        Ok(_) => Err(unreachable("answered something else than was asked".to_owned())),
+        Err(error) => Err(unreachable(error.to_string())),
     }
 }
 

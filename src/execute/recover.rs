@@ -93,7 +93,8 @@ impl Actuator {
         let (folder, id) = (self.recoveries.path(), recovery.id.as_str());
         let missing = || failed(format!("the snapshot of recovery {id} is not in {}", folder.display()));
         let taken = self.recoveries.noted(id).map_err(explain("read", folder))?.ok_or_else(missing)?;
-        let feed = self.recoveries.feed(id, &taken).map_err(explain("open a file in", folder))?.ok_or_else(missing)?;
+        let payload =
+            self.recoveries.payload(id, &taken).map_err(explain("open a file in", folder))?.ok_or_else(missing)?;
         // The source host has the only other copy, until its own data is replaced.
         let syncing = async {
             let (recoveries, id) = (self.recoveries.clone(), recovery.id.clone());
@@ -105,7 +106,7 @@ impl Actuator {
             self.synced.get_or_try_init(sync).await
         };
         let deliver = Op::DeliverSnapshot { snapshot: taken, to: SnapshotUse::Recovery };
-        let delivering = self.feed(index, host, deliver, feed, timeout);
+        let delivering = self.call_with(index, host, deliver, payload, timeout);
         tokio::try_join!(delivering, syncing)?;
         let ask = RestoreAsk {
             data_dir,

@@ -58,7 +58,7 @@ impl Recoveries {
     }
 
     /// The payload for a host; `None`: there is no snapshot.
-    pub(super) fn feed(&self, id: &str, blob: &SnapshotBlob) -> io::Result<Option<Payload>> {
+    pub(super) fn payload(&self, id: &str, blob: &SnapshotBlob) -> io::Result<Option<Payload>> {
         let (sealed, open) = (self.file(id, SEALED), self.file(id, OPEN));
         match fs::metadata(&sealed) {
             Ok(found) => {
@@ -79,7 +79,7 @@ impl Recoveries {
     /// be the only copy.
     pub fn taken(&self, id: &str) -> io::Result<Option<SnapshotBlob>> {
         let Some(taken) = self.noted(id)? else { return Ok(None) };
-        let found = match self.feed(id, &taken)? {
+        let found = match self.payload(id, &taken)? {
             None | Some(Payload::None) => return Ok(None),
             Some(Payload::Blob(open)) => Digest::of_all(File::open(open)?, taken.sent_size)?,
             Some(Payload::Sealed(sealed)) => {
@@ -223,8 +223,8 @@ mod tests {
             let mode = std::os::unix::fs::MetadataExt::mode(&entry.metadata().expect("ours"));
             assert_eq!(mode & 0o777, 0o600);
         }
-        let feed = world.recoveries().feed("one", &world.blob).expect("it opens").expect("it is there");
-        let Payload::Sealed(sealed) = feed else { panic!("{feed:?}") };
+        let payload = world.recoveries().payload("one", &world.blob).expect("it opens").expect("it is there");
+        let Payload::Sealed(sealed) = payload else { panic!("{payload:?}") };
         let mut fed = Vec::new();
         io::Read::read_to_end(&mut sealed.read(0).expect("it opens"), &mut fed).expect("it can be read");
         assert_eq!(fed, CONTENT);

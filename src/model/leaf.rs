@@ -63,7 +63,7 @@ pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> O
 }
 
 fn expired(fact: &LeafFact, now_s: i64) -> Option<String> {
-    (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", span(now_s.saturating_sub(fact.not_after_s))))
+    (now_s >= fact.not_after_s).then(|| format!("it expired {} ago", duration(now_s.saturating_sub(fact.not_after_s))))
 }
 
 /// Whether the wanted CA issued the certificate, or an issuing CA below it did. Issuing CAs themselves are issued only
@@ -80,14 +80,14 @@ fn aged(leaf: &CertSpec, fact: &LeafFact, now_s: i64) -> Option<String> {
     }
     if now_s < fact.not_before_s {
         // It was issued with a clock that was ahead.
-        return Some(format!("it is not valid before {} from now", span(fact.not_before_s.saturating_sub(now_s))));
+        return Some(format!("it is not valid before {} from now", duration(fact.not_before_s.saturating_sub(now_s))));
     }
     let (life, left) = (fact.not_after_s.saturating_sub(fact.not_before_s), fact.not_after_s.saturating_sub(now_s));
     // With a third left there is time for several failed runs before anything breaks. An issuing CA has to last for the
     // whole configured time after each run: only its host reads it, so a new one costs nothing.
     let due =
         if leaf.id.issues() { left.saturating_mul(10) < life.saturating_mul(9) } else { left.saturating_mul(3) < life };
-    due.then(|| format!("it expires in {}", span(left)))
+    due.then(|| format!("it expires in {}", duration(left)))
 }
 
 /// Why a host renews a certificate with its issuing CA, or `None`: it is due, or the last renewal was interrupted. All
@@ -116,7 +116,7 @@ fn difference(wanted: &[String], found: &[String]) -> String {
 }
 
 /// A duration in its largest unit, for people: `40 s`, `7 min`, `26 h`, `312 d`.
-pub fn span(seconds: i64) -> String {
+pub fn duration(seconds: i64) -> String {
     match seconds {
         s if s < 120 => format!("{s} s"),
         s if s < 7200 => format!("{} min", s / 60),

@@ -150,7 +150,7 @@ impl fmt::Display for NoRotation {
                 write!(f, "pods started before its last rotation may trust only the previous CA until {day}")
             }
             Self::TooYoung { left_s } => {
-                let left = super::leaf::span(*left_s);
+                let left = super::leaf::duration(*left_s);
                 write!(f, "pods may use tokens of the old key for another {left}")
             }
         }

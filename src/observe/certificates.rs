@@ -7,7 +7,7 @@ use crate::model::certificate::{Term, WARN_DAYS, term};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
-use crate::model::leaf::span;
+use crate::model::leaf::duration;
 use crate::model::names::HostName;
 use crate::model::timestamp::rfc3339;
 use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
@@ -106,11 +106,11 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     let (outcome, detail) = match first.term {
         Term::Ended => {
             let soon = if near > 0 { format!("; {near} more expire within {WARN_DAYS} days") } else { String::new() };
-            let ago = span(first.left_s.saturating_neg());
+            let ago = duration(first.left_s.saturating_neg());
             (Outcome::Fail, format!("{} expired {ago} ago{}{soon}", first.what, more(ended)))
         }
         Term::Near => {
-            let left = span(first.left_s);
+            let left = duration(first.left_s);
             (Outcome::Warn, format!("{} expires in {left}{}, within {WARN_DAYS} days", first.what, more(near)))
         }
         Term::Good => {
@@ -118,7 +118,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
                 Some(Ok(Some(until_s))) => format!("; hosts renew their own until {}", day(until_s)),
                 _ => String::new(),
             };
-            let (count, left) = (all.len(), span(first.left_s));
+            let (count, left) = (all.len(), duration(first.left_s));
             (Outcome::Pass, format!("all {count} valid; the first to expire is {}, in {left}{alone}", first.what))
         }
     };
@@ -150,7 +150,7 @@ fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, 
                     let third_s = (leaf.not_after_s - leaf.not_before_s) / 3;
                     let overdue_s = third_s - (leaf.not_after_s - now_s);
                     if overdue_s > OVERDUE_S {
-                        let since = span(overdue_s);
+                        let since = duration(overdue_s);
                         let what = format!("{id} on {} should have been renewed by its host {since} ago", host.name);
                         return Err((what, "on the host: journalctl -u hactl-renew; hactl up renews it as well"));
                     }
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(told(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
         let mut desired = sample(1);
         desired.hosts[0].roles = vec![Role::Spare];
-        let silence = Unreachable { why: String::new(), hint: None };
-        let hosts = [(desired.hosts[0].name.clone(), Err(silence))].into();
+        let unreachable = Unreachable { why: String::new(), hint: None };
+        let hosts = [(desired.hosts[0].name.clone(), Err(unreachable))].into();
         let facts = Facts {
             hosts,
             etcd: Etcd::Uninitialized,

@@ -50,9 +50,9 @@ fn best_api(facts: &Facts) -> Option<&ApiFact> {
 
 fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     for host in &desired.hosts {
-        if let Some(Err(silence)) = facts.hosts.get(&host.name) {
-            let hint = silence.hint.as_deref();
-            list.push(check("host answers", Some(&host.name), Outcome::Fail, silence.why.clone(), hint));
+        if let Some(Err(unreachable)) = facts.hosts.get(&host.name) {
+            let hint = unreachable.hint.as_deref();
+            list.push(check("host answers", Some(&host.name), Outcome::Fail, unreachable.why.clone(), hint));
         }
     }
     for (host, doubt) in facts.doubts() {

@@ -53,7 +53,7 @@ pub(super) fn evidence(desired: &Desired, hosts: &Answers) -> Vec<Evidence> {
                 None if facts.doubts.is_empty() => ("was not asked about etcd".to_owned(), false, true),
                 None => (facts.doubts.join("; "), false, true),
             },
-            Some(Err(silence)) => (format!("did not answer: {}", silence.why), false, false),
+            Some(Err(reason)) => (format!("did not answer: {}", reason.why), false, false),
             None => ("was not asked".to_owned(), false, false),
         };
         Evidence { host: host.name.clone(), what, has_data, reachable }

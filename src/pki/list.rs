@@ -7,7 +7,7 @@ use super::places::{KUBELET_SERVING, Kind, authority_paths, serving, serving_pat
 use crate::model::certificate::{CertFact, Certificate, Fate, OfHost, Presented, Seen, Term};
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::HostFacts;
-use crate::model::leaf::{needs_renewal, span};
+use crate::model::leaf::{duration, needs_renewal};
 use crate::model::rotation::{Rotatable, Stage};
 use crate::model::target::CertSpec;
 use crate::statedir::Publics;
@@ -49,8 +49,8 @@ pub fn of_administrator(publics: &Publics, kubeconfig: (String, Option<CertFact>
     let left_s = found.as_ref().map(|f| f.not_after_s - now_ms.div_euclid(1000));
     let fate = match left_s {
         None => Fate::Due("it does not exist".to_owned()),
-        Some(left) if left <= 0 => Fate::Due(format!("it expired {} ago", span(-left))),
-        Some(left) if left < RENEW_KUBECONFIG_DAYS * 86_400 => Fate::Due(format!("it expires in {}", span(left))),
+        Some(left) if left <= 0 => Fate::Due(format!("it expired {} ago", duration(-left))),
+        Some(left) if left < RENEW_KUBECONFIG_DAYS * 86_400 => Fate::Due(format!("it expires in {}", duration(left))),
         Some(_) => Fate::ByUp,
     };
     rows.push(Certificate {

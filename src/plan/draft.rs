@@ -85,8 +85,8 @@ impl<'a> Draft<'a> {
             draft.warn(disbelief(host, doubt));
         }
         for (host, answer) in &facts.hosts {
-            if let Err(silence) = answer {
-                draft.warn(format!("{host} is left out ({}): nothing is planned for it", silence.why));
+            if let Err(unreachable) = answer {
+                draft.warn(format!("{host} is left out ({}): nothing is planned for it", unreachable.why));
             }
         }
         Ok(draft)

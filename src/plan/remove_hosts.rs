@@ -52,10 +52,10 @@ pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
                 }
                 _ => {}
             },
-            Err(silence) => d.warn(format!(
+            Err(unreachable) => d.warn(format!(
                 "{host} did not answer ({}), so nothing is removed from it: keep it off, or run the same command \
                  again when it answers",
-                silence.why
+                unreachable.why
             )),
         }
     }

@@ -177,7 +177,7 @@ impl Fleet {
         }
         failed.sort_by(|a, b| a.0.cmp(&b.0));
         for (host, what, error) in failed {
-            self.fell_silent(host, what, error);
+            self.mark_unreachable(host, what, error);
         }
         for host in self.joining.under_way() {
             let why = "it takes longer to connect than all others; it is added when it answers".to_owned();
@@ -209,10 +209,10 @@ impl Fleet {
         self.machines.insert(host, machine);
     }
 
-    fn fell_silent(&mut self, host: HostName, what: &str, error: Box<HostError>) {
+    fn mark_unreachable(&mut self, host: HostName, what: &str, error: Box<HostError>) {
         self.sink.emit(Event::Warning { text: format!("{host}: {what}{error}") });
         self.machines.remove(&host);
-        self.unreachable.insert(host.clone(), error.silence());
+        self.unreachable.insert(host.clone(), error.unreachable());
         self.failed.push((host, error));
     }
 
@@ -250,13 +250,13 @@ impl Fleet {
             let Some(machine) = self.machines.get(&host.name) else { continue };
             match super::joining::lock(&**machine, holder.clone()).await {
                 Ok(Some((by, since))) if !carries(host) => {
-                    self.fell_silent(host.name.clone(), NO_LOCK, Box::new(HostError::Locked { by, since }));
+                    self.mark_unreachable(host.name.clone(), NO_LOCK, Box::new(HostError::Locked { by, since }));
                 }
                 Ok(Some((by, since))) => {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
                 Ok(None) => etcd += usize::from(host.is(Role::Etcd)),
-                Err(error) => self.fell_silent(host.name.clone(), NO_LOCK, error),
+                Err(error) => self.mark_unreachable(host.name.clone(), NO_LOCK, error),
             }
         }
         // A run with one of those locks is the only run, so the other hosts need no order. Without any of them two runs

@@ -22,7 +22,7 @@ use super::table::{Cell, head, lines, plain, widths};
 use super::words::{count, one_line};
 use crate::model::certificate::{CertFact, Certificate, Fate, Listing, OfHost, Presented, Seen, Term};
 use crate::model::facts::Unreachable;
-use crate::model::leaf::span;
+use crate::model::leaf::duration;
 use crate::model::names::{ClusterName, HostName};
 use crate::model::rotation::{Rotatable, Stage};
 use crate::model::timestamp::{date, rfc3339};
@@ -51,9 +51,10 @@ pub fn text(listing: &Listing, style: &Style) -> String {
                     text.push_str(&odd(certificate, style));
                 }
             }
-            Err(silence) => {
-                let mut flow = Flow::of("does not answer:", Paint::Plain).and(&one_line(&silence.why), Paint::Plain);
-                if let Some(hint) = &silence.hint {
+            Err(unreachable) => {
+                let mut flow =
+                    Flow::of("does not answer:", Paint::Plain).and(&one_line(&unreachable.why), Paint::Plain);
+                if let Some(hint) = &unreachable.hint {
                     flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
                 }
                 text.push_str(&flow.lines(&format!("{} ", style.bad()), style.mark_width() + 1, style));
@@ -99,8 +100,8 @@ fn row(certificate: &Certificate, now_ms: i64) -> Vec<Cell> {
     let (ends, left) = match found {
         Some(found) => {
             let (paint, left) = match found.term(now_ms) {
-                Term::Good => (Paint::Plain, span(left_s(found, now_ms))),
-                Term::Near => (Paint::Warn, span(left_s(found, now_ms))),
+                Term::Good => (Paint::Plain, duration(left_s(found, now_ms))),
+                Term::Near => (Paint::Warn, duration(left_s(found, now_ms))),
                 Term::Ended => (Paint::Bad, "ended".to_owned()),
             };
             (plain(date(found.not_after_s.saturating_mul(1000))), (paint, left))
@@ -177,8 +178,8 @@ pub fn summary(listing: &Listing) -> String {
     };
     let place = host.map_or_else(|| "this machine".to_owned(), ToString::to_string);
     let ends = match left(*now_ms, first) {
-        left if left <= 0 => format!("expired {} ago", span(left.saturating_neg())),
-        left => format!("expires in {}", span(left)),
+        left if left <= 0 => format!("expired {} ago", duration(left.saturating_neg())),
+        left => format!("expires in {}", duration(left)),
     };
     format!("{}; the first to expire is {} on {place}: it {ends}", count(found.len(), "certificate"), first.name)
 }
@@ -186,13 +187,13 @@ pub fn summary(listing: &Listing) -> String {
 /// The certificates for programs.
 pub fn json(cluster: &ClusterName, listing: &Listing) -> Value {
     let hosts = listing.hosts.iter().map(|(name, of)| {
-        let silence = of.as_ref().err();
+        let unreachable = of.as_ref().err();
         let of = of.as_ref().ok();
         json!({
             "name": name,
             "answers": of.is_some(),
-            "why": silence.map(|s| s.why.as_str()),
-            "hint": silence.and_then(|s| s.hint.as_deref()),
+            "why": unreachable.map(|s| s.why.as_str()),
+            "hint": unreachable.and_then(|s| s.hint.as_deref()),
             "now": of.map(|of| rfc3339(of.now_ms)),
             "certificates": of.map(all_json).unwrap_or_default(),
         })

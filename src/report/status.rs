@@ -54,10 +54,10 @@ fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
     }
     let mut text = table(&["HOST", "ADDRESS", "ROLES", "OS", "ANSWERS"], &rows, style);
     for host in &desired.hosts {
-        let Some(Err(silence)) = facts.hosts.get(&host.name) else { continue };
+        let Some(Err(unreachable)) = facts.hosts.get(&host.name) else { continue };
         let lead = format!("  {} ", style.bad());
-        let mut flow = Flow::of(&format!("{}:", host.name), Paint::Bold).and(&one_line(&silence.why), Paint::Plain);
-        if let Some(hint) = &silence.hint {
+        let mut flow = Flow::of(&format!("{}:", host.name), Paint::Bold).and(&one_line(&unreachable.why), Paint::Plain);
+        if let Some(hint) = &unreachable.hint {
             flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
         }
         text.push_str(&flow.lines(&lead, 4, style));

@@ -77,14 +77,14 @@ fn hosts(desired: &Desired, facts: &Facts) -> Vec<Value> {
     let one = |host: &crate::model::desired::Host| {
         let answer = facts.hosts.get(&host.name);
         let found = answer.and_then(|a| a.as_ref().ok());
-        let silence = answer.and_then(|a| a.as_ref().err());
+        let unreachable = answer.and_then(|a| a.as_ref().err());
         json!({
             "name": host.name,
             "address": host.address,
             "roles": host.roles,
             "answers": found.is_some(),
-            "why": silence.map(|s| s.why.as_str()),
-            "hint": silence.and_then(|s| s.hint.as_deref()),
+            "why": unreachable.map(|s| s.why.as_str()),
+            "hint": unreachable.and_then(|s| s.hint.as_deref()),
             "os": found.map(|f| f.os.as_str()),
             "kernel": found.map(|f| f.kernel.as_str()),
             "architecture": found.map(|f| f.architecture.as_str()),

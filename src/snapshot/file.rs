@@ -261,7 +261,7 @@ impl Bundle {
     }
 
     /// The snapshot in the form that is sent to a host, decrypted while it is sent.
-    pub fn feed(&self, identities: Arc<Identities>) -> Sealed {
+    pub fn payload(&self, identities: Arc<Identities>) -> Sealed {
         let part = (MAGIC.len() as u64, self.claimed.manifest.sealed.bytes);
         Sealed::new(self.path.clone(), part, identities, self.claimed.manifest.snapshot.sent_size)
     }

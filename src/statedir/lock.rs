@@ -1,6 +1,6 @@
 //! One run at a time on this machine: an advisory lock on the state directory that names its holder.
 //!
-//! In: the state directory and a verb. Out: a [`VaultLock`], which the kernel releases when it is dropped or its
+//! In: the state directory and a verb. Out: a [`StateDirLock`], which the kernel releases when it is dropped or its
 //! process ends in any way.
 
 use super::{StateDirError, io_error, journal};
@@ -12,12 +12,12 @@ use std::path::Path;
 
 /// The exclusive use of the state directory, for as long as this value lives.
 #[derive(Debug)]
-pub struct VaultLock {
+pub struct StateDirLock {
     _file: File,
 }
 
 /// Takes the lock, or returns its holder.
-pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
+pub fn take(dir: &Path, verb: &str) -> Result<StateDirLock, StateDirError> {
     let path = dir.join("lock");
     let mut file = OpenOptions::new()
         .read(true)
@@ -44,7 +44,7 @@ pub fn take(dir: &Path, verb: &str) -> Result<VaultLock, StateDirError> {
         .and_then(|()| file.seek(SeekFrom::Start(0)))
         .and_then(|_| file.write_all(words.as_bytes()))
         .map_err(io_error("write", &path))?;
-    Ok(VaultLock { _file: file })
+    Ok(StateDirLock { _file: file })
 }
 
 /// The user of this process, as other people know them.

@@ -20,7 +20,7 @@ pub use files::{JOURNAL, RUNS};
 pub use hosts::{Known, Ranges};
 pub use journal::{Entry, Line, Past};
 pub use lineage::{Former, Lineage};
-pub use lock::VaultLock;
+pub use lock::StateDirLock;
 pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use rotations::{FILE as ROTATIONS, KeyText, Rotation, Rotations};
 pub use sealing::IDENTITY;
@@ -152,14 +152,14 @@ impl StateDir {
         }
         let contents = files::read_contents(dir)?;
         files::private(&dir.join(files::JOURNAL), 0o600)?;
-        let vault = Self { dir: dir.to_owned(), contents };
+        let state_dir = Self { dir: dir.to_owned(), contents };
         let bootstrapped =
-            |l: &Line| matches!(&l.entry, Entry::Founded { ca, .. } if *ca == vault.contents.rotations.founded);
-        if !vault.journal()?.first().is_some_and(bootstrapped) {
+            |l: &Line| matches!(&l.entry, Entry::Founded { ca, .. } if *ca == state_dir.contents.rotations.founded);
+        if !state_dir.journal()?.first().is_some_and(bootstrapped) {
             let why = "it does not begin with the bootstrap of this cluster".to_owned();
-            return Err(StateDirError::Corrupt { path: vault.journal_path(), why });
+            return Err(StateDirError::Corrupt { path: state_dir.journal_path(), why });
         }
-        Ok(Some(vault))
+        Ok(Some(state_dir))
     }
 
     /// Creates the state directory of a new cluster, completely or not at all: it is built beside its path and renamed.
@@ -240,7 +240,7 @@ impl StateDir {
     }
 
     /// Locks the state directory for a run on this machine; [`StateDirError::Held`] names the holder.
-    pub fn lock(&self, verb: &str) -> Result<VaultLock, StateDirError> {
+    pub fn lock(&self, verb: &str) -> Result<StateDirLock, StateDirError> {
         lock::take(&self.dir, verb)
     }
 

@@ -27,7 +27,7 @@ pub trait Agent: Send + Sync {
     /// Where hactl is stored on the host.
     fn hactl_path(&self) -> String;
     /// Requests one operation and waits for its reply, at most for `timeout`. Dropping the future ends the operation.
-    fn call<'a>(&'a self, op: Op, feed: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a>;
+    fn call<'a>(&'a self, op: Op, payload: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a>;
     /// A local port. The host connects each of its connections to a port at this address.
     fn forward(&self, to: IpAddr, port: u16) -> Forwarding<'_>;
     /// The traffic to the host so far.

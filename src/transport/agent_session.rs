@@ -172,7 +172,7 @@ impl AgentSession {
         &mut self,
         epoch: u64,
         op: Op,
-        feed: &Payload,
+        payload: &Payload,
         watch: Watch<'_>,
     ) -> Result<Reply, HostError> {
         let id = self.next_id;
@@ -180,7 +180,7 @@ impl AgentSession {
         let fed = matches!(op, Op::Deliver(_) | Op::DeliverSnapshot { .. });
         let request = Request { id, epoch, op: Some(op) };
         self.clean = false;
-        let outcome = self.exchange(id, &request, if fed { feed } else { &Payload::None }, watch).await;
+        let outcome = self.exchange(id, &request, if fed { payload } else { &Payload::None }, watch).await;
         self.clean |= matches!(outcome, Ok(_) | Err(HostError::Fault(_))) && self.reader.is_some();
         outcome
     }
@@ -189,7 +189,7 @@ impl AgentSession {
         &mut self,
         id: u64,
         request: &Request,
-        feed: &Payload,
+        payload: &Payload,
         watch: Watch<'_>,
     ) -> Result<Reply, HostError> {
         let writer = self.writer.clone();
@@ -205,10 +205,10 @@ impl AgentSession {
         }
         match self.answer(id, watch).await? {
             Reply::Wanted { from } => {
-                let Some(path) = feed.path() else {
+                let Some(path) = payload.path() else {
                     return Err(HostError::Misanswered { what: "it requests a blob that was not offered".to_owned() });
                 };
-                self.feed(id, (feed, path), from, watch).await
+                self.send_payload(id, (payload, path), from, watch).await
             }
             reply => Ok(reply),
         }
@@ -236,16 +236,16 @@ impl AgentSession {
     }
 
     /// Sends the blob from `from` and waits for the result.
-    async fn feed(
+    async fn send_payload(
         &mut self,
         id: u64,
-        (feed, path): (&Payload, &Path),
+        (payload, path): (&Payload, &Path),
         from: u64,
         watch: Watch<'_>,
     ) -> Result<Reply, HostError> {
         let writer = self.writer.clone();
         let early = tokio::select! {
-            sent = send_blob(&writer, feed.clone(), from, watch) => match sent {
+            sent = send_blob(&writer, payload.clone(), from, watch) => match sent {
                 Ok(()) => None,
                 Err(Unsent::Blob(source)) => return Err(HostError::BlobUnreadable { path: path.to_owned(), source }),
                 Err(Unsent::Beyond { total }) => {
@@ -325,8 +325,8 @@ enum Unsent {
     Frame(FrameError),
 }
 
-async fn send_blob(writer: &Writer, feed: Payload, from: u64, watch: Watch<'_>) -> Result<(), Unsent> {
-    let (mut content, total) = beside(move || feed.read(from)).await?;
+async fn send_blob(writer: &Writer, payload: Payload, from: u64, watch: Watch<'_>) -> Result<(), Unsent> {
+    let (mut content, total) = beside(move || payload.read(from)).await?;
     if from > total {
         return Err(Unsent::Beyond { total });
     }

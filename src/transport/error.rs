@@ -345,7 +345,7 @@ impl HostError {
         }
     }
     /// This failure as facts record it.
-    pub fn silence(&self) -> Unreachable {
+    pub fn unreachable(&self) -> Unreachable {
         Unreachable { why: self.to_string(), hint: self.hint() }
     }
     /// The last lines of the log of the host that explain it, oldest first.

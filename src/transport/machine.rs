@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    async fn ask(&self, op: Op, feed: &Payload, watch: Watch<'_>) -> Result<Reply, HostError> {
+    async fn ask(&self, op: Op, payload: &Payload, watch: Watch<'_>) -> Result<Reply, HostError> {
         let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
         let locking = matches!(op, Op::Lock { .. });
         let (mut lease, _turn) = loop {
@@ -155,7 +155,7 @@ impl Machine {
             }
         };
         let line = lease.line.as_mut().expect("taken only when dropped");
-        let outcome = line.call(self.epoch.load(SeqCst), op, feed, watch).await;
+        let outcome = line.call(self.epoch.load(SeqCst), op, payload, watch).await;
         if let Ok(Reply::Locked { epoch }) = outcome {
             self.epoch.store(epoch, SeqCst);
             lease.holds_lock = true;
@@ -229,7 +229,7 @@ impl Agent for Machine {
         }
     }
 
-    fn call<'a>(&'a self, op: Op, feed: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a> {
+    fn call<'a>(&'a self, op: Op, payload: Payload, timeout: Duration, watch: Watch<'a>) -> Asking<'a> {
         Box::pin(async move {
             let waiting_on = Mutex::new(String::new());
             let note = |progress: Progress| {
@@ -238,7 +238,7 @@ impl Agent for Machine {
                 }
                 watch(progress);
             };
-            let outcome = tokio::time::timeout(timeout, self.ask(op, &feed, &note)).await;
+            let outcome = tokio::time::timeout(timeout, self.ask(op, &payload, &note)).await;
             let mut outcome = outcome.unwrap_or_else(|_| {
                 let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
                 Err(HostError::TimedOut { doing: "the operation", after: timeout, waiting_on })

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The CAs that verify this cluster's snapshots; `None`: there is no state.
 pub(super) async fn trust(session: &Session) -> Option<Trust> {
     let state = session.state(false).await.ok()?;
-    state.vault()?;
+    state.state_dir()?;
     Some(state.contents().snapshot_trust())
 }
 

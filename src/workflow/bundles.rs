@@ -155,7 +155,7 @@ pub(super) async fn asked(
                     Ok(*facts)
                 }
                 Ok(_) => Err(Failure::Odd(name.clone())),
-                Err(error) => Err(Failure::Host { host: name.clone(), error: Box::new(error) }),
+                Err(error) => Err(Failure::of_host(&name, error)),
             };
             (name, facts)
         }
@@ -255,7 +255,7 @@ pub(super) async fn received(
         let text = match timeout_at(until, machine.call(piece(from), Payload::None, ANSWER, &|_| {})).await {
             Ok(Ok(Reply::Bytes(text))) => text,
             Ok(Ok(_)) => return Err(Failure::Odd(host.clone())),
-            Ok(Err(error)) => return Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+            Ok(Err(error)) => return Err(Failure::of_host(host, error)),
             Err(_) => return Err(Unusable::TooSlow { host: host.clone(), from, bytes, within }.into()),
         };
         let piece = STANDARD.decode(text).map_err(|_| Failure::Odd(host.clone()))?;

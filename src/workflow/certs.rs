@@ -58,7 +58,7 @@ async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<Of
             Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
         }
         Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
-        Err(error) => Err(error.silence()),
+        Err(error) => Err(error.unreachable()),
     }
 }
 

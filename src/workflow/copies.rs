@@ -33,7 +33,7 @@ fn directories(session: &Session) -> Vec<String> {
 
 /// Fingerprint of this cluster's CA, if there is a state.
 pub(super) async fn authority(session: &Session) -> Option<Digest> {
-    let state = session.state(false).await.ok().filter(|state| state.vault().is_some());
+    let state = session.state(false).await.ok().filter(|state| state.state_dir().is_some());
     state.map(|state| state.publics().founded)
 }
 
@@ -83,7 +83,7 @@ async fn on(
             Ok(found)
         }
         Ok(_) => Err(Failure::Odd(host.clone())),
-        Err(error) => Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+        Err(error) => Err(Failure::of_host(host, error)),
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Failure, Places, Session, State};
 use crate::execute::{ConnectApi as _, SERVER_NAME};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
+use crate::reconcile::Failure as Stop;
 use std::path::PathBuf;
 
 /// Which kubeconfig.
@@ -45,7 +46,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
     let state = existing(&session.desired, &session.places)?;
     let access = state.api_access()?;
     let config = state.keep_kubeconfig(&session.desired.url_for_people())?;
-    let mut last = Failure::NoHost { hosts: vec![] };
+    let mut last = Failure::from(Stop::NoHost { hosts: vec![] });
     for host in session.desired.with(Role::ControlPlane) {
         let Some(machine) = session.machines.get(&host.name) else { continue };
         if let Err(error) = access.connect(&**machine, host.address, session.desired.api_port).await {
@@ -53,7 +54,7 @@ pub async fn kubectl(session: &Session, arguments: &[String]) -> Result<u8, Fail
             continue;
         }
         let forward = machine.forward(host.address, session.desired.api_port).await;
-        let forward = forward.map_err(|error| Failure::Host { host: host.name.clone(), error: Box::new(error) })?;
+        let forward = forward.map_err(|error| Failure::of_host(&host.name, error))?;
         let program = program(session)?;
         let status = tokio::process::Command::new(&program)
             .arg(format!("--kubeconfig={}", config.display()))

@@ -7,9 +7,9 @@ use super::Unusable;
 use super::away::{Fetched, local};
 use super::bundles::{fetch, identities, io_error, ours, scratch, verify};
 use super::named::Named;
+use super::state::recoveries_of;
 use super::up::{Summary, up};
 use super::{Failure, Session, State};
-use crate::execute::Recoveries;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -24,8 +24,7 @@ use crate::observe::{HashCheck, QueryScope, Wait};
 use crate::pki;
 use crate::plan::{Away, RecoveryRequest};
 use crate::protocol::{Op, WaitCondition};
-use crate::reconcile::Round;
-use crate::reconcile::{Ask, Choices, Run};
+use crate::reconcile::{Ask, Choices, Failure as Stop, Round, Run};
 use crate::snapshot::{Bundle, BundleError, Identities, check_room};
 use crate::statedir::Entry;
 use crate::transport::{Agent, Payload};
@@ -117,11 +116,11 @@ pub async fn recover(
     session.admit(Wait::ForAll).await?;
     session.anybody().await?;
     let state = Arc::new(session.state(false).await?);
-    let vault = state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
+    let state_dir = state.state_dir().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     if !asked.dry_run {
         // Fetched snapshots are encrypted to it, so it must exist before anything is stopped.
-        vault.identity()?;
+        state_dir.identity()?;
     }
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
@@ -278,7 +277,7 @@ pub async fn recover(
     };
     let after = match after {
         Ok(summary) => proven(session, summary).await.map_err(Box::new),
-        Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
+        Err(failure @ Failure::Engine(Stop::Interrupted { .. })) => return Err(failure),
         // A later failure must not hide that etcd is recovered.
         Err(failure) => Err(Box::new(failure)),
     };
@@ -436,7 +435,7 @@ struct Given {
 
 /// Removes the encrypted etcd snapshots that are kept here until a quorum has their data. A failure is only a warning.
 fn tidied(session: &Session, open: Option<&str>) {
-    let recoveries = Recoveries::of(&session.places.state, &session.places.state.join(crate::statedir::IDENTITY));
+    let recoveries = recoveries_of(&session.places.state);
     if let Err(error) = recoveries.forget(open) {
         let at = recoveries.path().display();
         let text = format!("an etcd snapshot, encrypted to the identity of this state, may remain in {at}: {error}");

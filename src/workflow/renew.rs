@@ -61,7 +61,7 @@ pub async fn would_renew(session: &Session, chosen: &Chosen) -> Result<Plan, Fai
 }
 
 fn kept(state: State, places: &Places) -> Result<State, Failure> {
-    if state.vault().is_some() { Ok(state) } else { Err(Failure::NoState { state: places.state.clone() }) }
+    if state.state_dir().is_some() { Ok(state) } else { Err(Failure::NoState { state: places.state.clone() }) }
 }
 
 /// Renews leaf certificates, and the administrator's kubeconfig if it was chosen.
@@ -136,8 +136,8 @@ pub fn renew_kubeconfig(desired: &Desired, places: &Places, sink: &Arc<dyn Sink>
 /// Requested hosts that did not answer.
 fn unreachable(look: &Round, chosen: &Chosen) -> Vec<Check> {
     let one = |host: &HostName| {
-        let silence = look.facts.hosts.get(host)?.as_ref().err()?;
-        let (host, detail, hint) = (Some(host.clone()), silence.why.clone(), silence.hint.clone());
+        let unreachable = look.facts.hosts.get(host)?.as_ref().err()?;
+        let (host, detail, hint) = (Some(host.clone()), unreachable.why.clone(), unreachable.hint.clone());
         Some(Check { name: "host answers", host, outcome: Outcome::Fail, detail, hint })
     };
     chosen.leaves.keys().filter_map(one).collect()

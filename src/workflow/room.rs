@@ -98,7 +98,7 @@ async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Fail
     let machine = machine(session, host)?;
     match machine.call(Op::MakeRoom { etcd, room }, Payload::None, WITHIN, &|_| {}).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(Failure::Host { host: host.clone(), error: Box::new(error) }),
+        Err(error) => Err(Failure::of_host(host, error)),
     }
 }
 

@@ -71,8 +71,7 @@ pub async fn would_rotate(session: &Session, asked: Rotating) -> Result<(Option<
 
 fn kept(session: &Session) -> Result<State, Failure> {
     let missing = || Failure::NoState { state: session.places.state.clone() };
-    let state = State::open(&session.places.state, &session.desired.cluster)?.ok_or_else(missing)?;
-    Ok(state.with(session.given()))
+    session.kept()?.ok_or_else(missing)
 }
 
 async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {

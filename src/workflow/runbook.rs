@@ -13,7 +13,7 @@ use crate::report::runbook::{About, Answers, runbook as printed};
 /// A value of the inventory that cannot be in it.
 pub async fn runbook(session: &Session, about: &About) -> Result<String, Failure> {
     let mut answers: Answers =
-        session.unreachable.iter().map(|(host, silence)| (host.clone(), Err(silence.why.clone()))).collect();
+        session.unreachable.iter().map(|(host, unreachable)| (host.clone(), Err(unreachable.why.clone()))).collect();
     for (host, answer) in asked(session, |_| true).await {
         answers.insert(host, answer.map_err(|failure| failure.to_string()));
     }

@@ -47,8 +47,7 @@ pub(super) fn begin(session: &Session, state: &mut State) -> Result<(), Failure>
 
 /// Starts the next stage when every host has reached this one. Returns whether `up` has to run for it.
 pub(super) async fn advance(session: &Session, seen: &Facts) -> Result<bool, Failure> {
-    let Some(state) = State::open(&session.places.state, &session.desired.cluster)? else { return Ok(false) };
-    let mut state = state.with(session.given());
+    let Some(mut state) = session.kept()? else { return Ok(false) };
     let Some(stage) = state.contents().stage(WHAT) else { return Ok(false) };
     let _held = state.hold("up")?;
     match stage {

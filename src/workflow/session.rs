@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// The administrator's files that the state uses as `Authority`.
-    pub(super) fn given(&self) -> Given {
+    fn given(&self) -> Given {
         Given {
             attached: Arc::clone(&self.attached),
             inventory: self.inventory.clone(),
@@ -80,15 +80,22 @@ impl Session {
         }
     }
 
+    /// The administrator's state, if there is one.
+    ///
+    /// # Errors
+    /// State that is unusable.
+    pub(super) fn kept(&self) -> Result<Option<State>, Failure> {
+        let state = State::open(&self.places.state, &self.desired.cluster)?;
+        Ok(state.map(|state| state.with(self.given())))
+    }
+
     /// The administrator's state; created if there is none, unless a host reports that it belongs to a cluster.
     ///
     /// # Errors
     /// State that is lost or unusable.
     pub async fn state(&self, make: bool) -> Result<State, Failure> {
         let named = &self.desired.named.pki;
-        if let Some(state) =
-            State::open(&self.places.state, &self.desired.cluster)?.map(|state| state.with(self.given()))
-        {
+        if let Some(state) = self.kept()? {
             let others = pki::brought::others(named, &state.publics());
             if !others.is_empty() {
                 return Err(Refusal::OtherAuthority { problems: others }.into());

@@ -13,6 +13,7 @@ use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, Manifest, Proof};
 use crate::protocol::{Op, Reply, SnapshotUse};
+use crate::reconcile::Failure as Stop;
 use crate::snapshot::{Bundle, BundleError, Identities};
 use crate::transport::{HostError, Payload, Progress};
 use std::collections::BTreeMap;
@@ -76,14 +77,14 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
 }
 
 fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
-    Failure::Steps {
+    Failure::Engine(Stop::Steps {
         failed: 1,
         done: 0,
         host: Some(host.clone()),
         what: what.to_owned(),
         why: error.to_string(),
         rolled_back: false,
-    }
+    })
 }
 
 /// An etcd host that answers, preferably one whose member is not the leader.
@@ -232,7 +233,7 @@ pub async fn drill(
     let how = Verifying { identity, deep: true, accept_unsigned };
     let begun = Instant::now();
     let state = session.state(false).await?;
-    state.vault().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
+    state.state_dir().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
     let verified = match from.map(Named::parse).transpose()? {
         Some(Named::Url(url)) => verified(session, Path::new(&url), how, VerifyScope::Drilled).await?,
         Some(Named::File(file)) => verified(session, &file, how, VerifyScope::Drilled).await?,
@@ -272,7 +273,7 @@ async fn rehearse(
 ) -> Result<(HostName, Proof), Failure> {
     // The result is reported for this cluster, so the snapshot must be from it; without a state this is unknown.
     if let Ok(state) = session.state(false).await
-        && state.vault().is_some()
+        && state.state_dir().is_some()
     {
         ours(bundle.path(), &bundle.claimed.manifest, &state)?;
     }
@@ -283,9 +284,9 @@ async fn rehearse(
     let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
     // It was verified before; now it is decrypted while it is sent, so it is never stored in plain text here.
-    let feed = Payload::Sealed(bundle.feed(Arc::clone(identities)));
+    let payload = Payload::Sealed(bundle.payload(Arc::clone(identities)));
     let failed = |error| not_done(&host, "restore the snapshot as a test", &error);
-    machine.call(deliver, feed, TAKE, &|_| {}).await.map_err(failed)?;
+    machine.call(deliver, payload, TAKE, &|_| {}).await.map_err(failed)?;
     let drill = (depth == VerifyScope::Drilled).then_some(taken);
     match machine.call(Op::Rehearse { snapshot, drill }, Payload::None, TAKE, &|_| {}).await.map_err(failed)? {
         Reply::Proved(proof) => {
@@ -313,7 +314,7 @@ pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>,
                 continue;
             }
             Ok(_) => Failure::Odd(host.name.clone()),
-            Err(error) => Failure::Host { host: host.name.clone(), error: Box::new(error) },
+            Err(error) => Failure::of_host(&host.name, error),
         };
         // A failure on one host does not affect the others.
         session.sink.emit(Event::Warning { text: failure.to_string() });

@@ -17,7 +17,7 @@ use crate::observe::KnownCluster;
 use crate::pki::brought::Brought;
 use crate::pki::{self, Credential, PkiError};
 use crate::statedir::{
-    Carried, Contents, Entry, IDENTITY, Known, Past, Publics, Ranges, StateDir, StateDirError, VaultLock,
+    Carried, Contents, Entry, IDENTITY, Known, Past, Publics, Ranges, StateDir, StateDirError, StateDirLock,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -44,6 +44,11 @@ pub(super) struct Given {
     pub recoveries: PathBuf,
 }
 
+/// The snapshots of recoveries below a state directory, encrypted to its identity.
+pub(super) fn recoveries_of(state: &Path) -> Recoveries {
+    Recoveries::of(state, &state.join(IDENTITY))
+}
+
 /// CAs and keys.
 pub struct State {
     cluster: ClusterName,
@@ -54,7 +59,7 @@ pub struct State {
 }
 
 enum Kept {
-    InVault(Box<StateDir>),
+    OnDisk(Box<StateDir>),
     InMemory(Box<Contents>),
 }
 
@@ -74,25 +79,25 @@ impl State {
     }
     /// The snapshots of recoveries on this machine.
     pub(super) fn recovery_snapshots(&self) -> Recoveries {
-        Recoveries::of(&self.given.recoveries, &self.given.recoveries.join(IDENTITY))
+        recoveries_of(&self.given.recoveries)
     }
     /// The state in a directory; `None` if there is none.
     pub fn open(dir: &Path, cluster: &ClusterName) -> Result<Option<Self>, Failure> {
-        let vault = StateDir::open(dir, cluster)?;
-        Ok(vault.map(|vault| Self::of(cluster.clone(), Kept::InVault(Box::new(vault)))))
+        let state_dir = StateDir::open(dir, cluster)?;
+        Ok(state_dir.map(|state_dir| Self::of(cluster.clone(), Kept::OnDisk(Box::new(state_dir)))))
     }
     /// New CAs and keys, stored in a directory.
     pub fn create(dir: &Path, cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
-        let vault = StateDir::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
-        Ok(Self::of(cluster.clone(), Kept::InVault(Box::new(vault))))
+        let state_dir = StateDir::create(dir, cluster, pki::found(cluster, brought, OffsetDateTime::now_utc())?)?;
+        Ok(Self::of(cluster.clone(), Kept::OnDisk(Box::new(state_dir))))
     }
     /// The current state on disk, held like this one.
     ///
     /// # Errors
     /// The state is lost or unusable.
     pub fn again(&self) -> Result<Self, Failure> {
-        let Some(vault) = self.vault() else { return Err(Failure::NoState { state: PathBuf::from("memory") }) };
-        let dir = vault.dir().to_owned();
+        let Some(state_dir) = self.state_dir() else { return Err(Failure::NoState { state: PathBuf::from("memory") }) };
+        let dir = state_dir.dir().to_owned();
         let again = Self::open(&dir, &self.cluster)?.ok_or(Failure::NoState { state: dir })?.with(self.given.clone());
         again.held.store(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(again)
@@ -107,8 +112,8 @@ impl State {
         step: impl FnOnce(&ClusterName, &mut Contents, OffsetDateTime) -> Result<(), PkiError>,
     ) -> Result<(), Failure> {
         let cluster = self.cluster.clone();
-        if let Kept::InVault(vault) = &mut self.kept {
-            vault.change::<Failure>(|contents| Ok(step(&cluster, contents, OffsetDateTime::now_utc())?))?;
+        if let Kept::OnDisk(state_dir) = &mut self.kept {
+            state_dir.change::<Failure>(|contents| Ok(step(&cluster, contents, OffsetDateTime::now_utc())?))?;
         }
         self.record(Entry::Rotation { what, stage: self.contents().stage(what) })
     }
@@ -122,14 +127,14 @@ impl State {
     ) -> Result<(), Failure> {
         let now = OffsetDateTime::now_utc();
         match &mut self.kept {
-            Kept::InVault(vault) => vault.suppose(|contents| Ok(step(&self.cluster, contents, now)?)),
+            Kept::OnDisk(state_dir) => state_dir.suppose(|contents| Ok(step(&self.cluster, contents, now)?)),
             Kept::InMemory(contents) => Ok(step(&self.cluster, contents, now)?),
         }
     }
     /// CAs and keys from a snapshot. They prove that there was a cluster, so empty disks are a loss.
     pub fn rebuilt(dir: &Path, carried: Carried) -> Result<Self, Failure> {
         let cluster = carried.cluster.clone();
-        Ok(Self::of(cluster, Kept::InVault(Box::new(StateDir::recreate(dir, carried)?))))
+        Ok(Self::of(cluster, Kept::OnDisk(Box::new(StateDir::recreate(dir, carried)?))))
     }
     /// New CAs and keys that are never stored.
     pub fn ephemeral(cluster: &ClusterName, brought: Brought) -> Result<Self, Failure> {
@@ -140,7 +145,7 @@ impl State {
     /// CAs and keys.
     pub fn contents(&self) -> &Contents {
         match &self.kept {
-            Kept::InVault(vault) => vault.contents(),
+            Kept::OnDisk(state_dir) => state_dir.contents(),
             Kept::InMemory(contents) => contents,
         }
     }
@@ -149,17 +154,17 @@ impl State {
         self.contents().publics()
     }
     /// The state directory, if there is one.
-    pub fn vault(&self) -> Option<&StateDir> {
+    pub fn state_dir(&self) -> Option<&StateDir> {
         match &self.kept {
-            Kept::InVault(vault) => Some(vault),
+            Kept::OnDisk(state_dir) => Some(state_dir),
             Kept::InMemory(_) => None,
         }
     }
 
     /// Locks the state until the value is dropped: one run at a time on this machine.
-    pub fn hold(&self, verb: &str) -> Result<Option<VaultLock>, Failure> {
-        let Some(vault) = self.vault() else { return Ok(None) };
-        match vault.lock(verb) {
+    pub fn hold(&self, verb: &str) -> Result<Option<StateDirLock>, Failure> {
+        let Some(state_dir) = self.state_dir() else { return Ok(None) };
+        match state_dir.lock(verb) {
             Err(StateDirError::Held { path, holder }) => {
                 Err(Refusal::StateInUse { state: path.display().to_string(), holder }.into())
             }
@@ -173,15 +178,15 @@ impl State {
 
     /// The token of the bootstrap in progress. Without a state directory nothing is bootstrapped.
     pub fn initial_token(&self) -> Result<String, Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.bootstrap_token()?),
+        match self.state_dir() {
+            Some(state_dir) => Ok(state_dir.bootstrap_token()?),
             None => Ok("chosen when the plan is run".to_owned()),
         }
     }
     /// The past according to the journal.
     pub fn past(&self) -> Result<Past, Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.past()?),
+        match self.state_dir() {
+            Some(state_dir) => Ok(state_dir.past()?),
             None => Ok(Past::default()),
         }
     }
@@ -238,52 +243,52 @@ impl State {
     /// Ends an open recovery once a quorum answers, even if something else restored it: finishing it later would
     /// discard newer writes.
     pub fn end_recovery(&self, facts: &Facts) -> Result<(), Failure> {
-        let (Some(vault), Etcd::HasQuorum(_)) = (self.vault(), &facts.etcd) else { return Ok(()) };
+        let (Some(state_dir), Etcd::HasQuorum(_)) = (self.state_dir(), &facts.etcd) else { return Ok(()) };
         let Some(living) = facts.living() else { return Ok(()) };
-        Ok(end(vault, &living.cluster, living.revision)?)
+        Ok(end(state_dir, &living.cluster, living.revision)?)
     }
     /// Records that a quorum answers, after a bootstrap or a recovery, with the cluster's id and revision.
     pub fn answers(&self, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
-        let Some(vault) = self.vault() else { return Ok(()) };
-        let past = vault.past()?;
+        let Some(state_dir) = self.state_dir() else { return Ok(()) };
+        let past = state_dir.past()?;
         if past.open.is_some() {
-            return end(vault, cluster_id, revision);
+            return end(state_dir, cluster_id, revision);
         }
         // A cluster that was only started was bootstrapped before: its token is used up.
-        if past.bootstrapped.is_some() { Ok(()) } else { vault.spend_genesis(cluster_id) }
+        if past.bootstrapped.is_some() { Ok(()) } else { state_dir.spend_genesis(cluster_id) }
     }
     /// All hosts on record, as the inventory had them last.
     pub fn known(&self) -> Result<Vec<Known>, Failure> {
-        Ok(self.vault().map(StateDir::hosts).transpose()?.unwrap_or_default())
+        Ok(self.state_dir().map(StateDir::hosts).transpose()?.unwrap_or_default())
     }
     /// Records hosts that were added and hosts that were removed.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.note_hosts(taken_in, left)?),
+        match self.state_dir() {
+            Some(state_dir) => Ok(state_dir.note_hosts(taken_in, left)?),
             None => Ok(()),
         }
     }
     /// The Pod and Service CIDRs of the cluster, if they are on record.
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
-        Ok(self.vault().map(StateDir::ranges).transpose()?.flatten())
+        Ok(self.state_dir().map(StateDir::ranges).transpose()?.flatten())
     }
     /// Records the Pod and Service CIDRs of the cluster, unless some are on record; `replace`: replaces those.
     pub fn note_ranges(&self, network: &Network, replace: bool) -> Result<(), Failure> {
         let ranges = Ranges { pods: network.pods, services: network.services };
-        self.vault().map_or(Ok(()), |vault| Ok(vault.note_ranges(ranges, replace)?))
+        self.state_dir().map_or(Ok(()), |state_dir| Ok(state_dir.note_ranges(ranges, replace)?))
     }
     /// Records that the cluster was taken down on purpose: from now on empty disks are no loss, and it has no hosts.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
         self.record(Entry::TakenDown { deleted })?;
-        match self.vault() {
-            Some(vault) => Ok(vault.forget_hosts()?),
+        match self.state_dir() {
+            Some(state_dir) => Ok(state_dir.forget_hosts()?),
             None => Ok(()),
         }
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {
-        match self.vault() {
-            Some(vault) => Ok(vault.record(entry)?),
+        match self.state_dir() {
+            Some(state_dir) => Ok(state_dir.record(entry)?),
             None => Ok(()),
         }
     }
@@ -306,10 +311,10 @@ impl State {
 
     /// State and inventory as hosts store them: encrypted, with the recipients. A state in memory is not encrypted.
     pub fn sealed(&self, inventory: &str, named: &[String]) -> Result<(String, Vec<String>), Failure> {
-        match self.vault() {
-            Some(vault) => {
+        match self.state_dir() {
+            Some(state_dir) => {
                 let keep = self.held.load(Ordering::Relaxed);
-                Ok((vault.sealed(&self.cluster, inventory, named, keep)?, vault.recipients(named)?))
+                Ok((state_dir.sealed(&self.cluster, inventory, named, keep)?, state_dir.recipients(named)?))
             }
             None => Ok((String::new(), named.to_vec())),
         }
@@ -317,15 +322,15 @@ impl State {
 
     /// The path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> Option<PathBuf> {
-        self.vault().map(|v| v.dir().join("kubeconfig"))
+        self.state_dir().map(|v| v.dir().join("kubeconfig"))
     }
 
     /// The administrator's kubeconfig; created if there is none, it names another endpoint, or it is about to expire.
     pub fn keep_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
-        let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
+        let (Some(state_dir), Some(path)) = (self.state_dir(), self.kubeconfig_path()) else {
             return Err(Failure::NoState { state: PathBuf::from("memory") });
         };
-        let fresh = vault.journal()?.iter().rev().find_map(|line| match &line.entry {
+        let fresh = state_dir.journal()?.iter().rev().find_map(|line| match &line.entry {
             Entry::CredentialIssued { common_name, not_after, .. } if common_name == "admin" => Some(not_after.clone()),
             _ => None,
         });
@@ -344,12 +349,12 @@ impl State {
 
     /// Renews the administrator's kubeconfig in any case.
     pub fn renew_kubeconfig(&self, url: &str) -> Result<PathBuf, Failure> {
-        let (Some(vault), Some(path)) = (self.vault(), self.kubeconfig_path()) else {
+        let (Some(state_dir), Some(path)) = (self.state_dir(), self.kubeconfig_path()) else {
             return Err(Failure::NoState { state: PathBuf::from("memory") });
         };
         let credential = pki::admin_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
         let text = self.write_down(url, &credential)?;
-        vault.replace("kubeconfig", text.reveal())?;
+        state_dir.replace("kubeconfig", text.reveal())?;
         Ok(path)
     }
 
@@ -373,9 +378,9 @@ impl State {
 
 /// Ends the open recovery, now that this cluster answers. If its revision has leapt, the recovery created it; otherwise
 /// the previous cluster is back, and the recovery is recorded as dropped.
-fn end(vault: &StateDir, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
-    let Some(recovery) = vault.past()?.open else { return Ok(()) };
+fn end(state_dir: &StateDir, cluster_id: &str, revision: i64) -> Result<(), StateDirError> {
+    let Some(recovery) = state_dir.past()?.open else { return Ok(()) };
     let (id, cluster_id) = (recovery.id, cluster_id.to_owned());
     let made = revision >= recovery.base;
-    vault.record(if made { Entry::RecoveryEnded { id, cluster_id } } else { Entry::RecoveryDropped { id } })
+    state_dir.record(if made { Entry::RecoveryEnded { id, cluster_id } } else { Entry::RecoveryDropped { id } })
 }

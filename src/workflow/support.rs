@@ -87,7 +87,7 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let Gathered { mut missing, given } = hosts?;
-    missing.extend(session.unreachable.iter().map(|(host, silence)| (host.clone(), silence.why.clone())));
+    missing.extend(session.unreachable.iter().map(|(host, unreachable)| (host.clone(), unreachable.why.clone())));
     let mut pages: Pages = own(session);
     pages.extend(cluster);
     for (host, why) in &missing {

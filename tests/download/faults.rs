@@ -223,7 +223,7 @@ fn a_dropped_download_is_resumed_by_the_next_run() {
     world.server.quirk(KUBELET, Quirk::Stall(70_000, 1));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (store, mut order) = (world.store(), world.order());
-    order.timeout.silence = Duration::from_secs(30);
+    order.timeout.unreachable = Duration::from_secs(30);
     runtime.block_on(async {
         let begun = |_: hactl::component::Moment<'_>| {};
         let work = hactl::component::download(&store, &order, &begun);
@@ -267,7 +267,7 @@ fn a_refused_connection_and_an_unknown_name_are_different_errors() {
     assert!(matches!(error, FetchError::Unreachable { attempts: 3, .. }), "{error}");
     let mut unknown = order("no-such-host.invalid");
     // A resolver may take long to report an unknown name.
-    unknown.timeout.silence = Duration::from_secs(30);
+    unknown.timeout.unreachable = Duration::from_secs(30);
     let error = fetch(build(&world.store(), &unknown).map(|_| ()).unwrap_err());
     assert!(matches!(error, FetchError::Name { .. }), "{error}");
 }

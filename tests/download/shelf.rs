@@ -82,7 +82,7 @@ impl World {
             mirrors: Mirrors::new(self.mirrors().iter().map(|m| m.parse::<Mirror>().unwrap())),
             timeout: Patience {
                 connect: Duration::from_secs(5),
-                silence: Duration::from_millis(400),
+                unreachable: Duration::from_millis(400),
                 attempts: 3,
                 pause: Duration::from_millis(5),
             },

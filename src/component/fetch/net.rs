@@ -23,7 +23,7 @@ pub struct Patience {
     /// To connect.
     pub connect: Duration,
     /// For the next bytes of a connection. There is no total deadline.
-    pub silence: Duration,
+    pub unreachable: Duration,
     /// Attempts without a new byte before it counts as failed.
     pub attempts: u32,
     /// Pause before the second attempt; doubled each time.
@@ -34,7 +34,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(15),
-            silence: Duration::from_secs(30),
+            unreachable: Duration::from_secs(30),
             attempts: 5,
             pause: Duration::from_millis(500),
         }
@@ -146,7 +146,7 @@ impl Net {
         let config = ClientConfig {
             protocol: ClientProtocol::HttpsExcept(mirrors.plain()),
             connect_timeout: Some(timeout.connect),
-            read_timeout: Some(timeout.silence),
+            read_timeout: Some(timeout.unreachable),
             platform_resolver: None,
             user_agent: concat!("hactl/", env!("CARGO_PKG_VERSION")),
             ..ClientConfig::default()
@@ -157,7 +157,7 @@ impl Net {
 
     /// Requests a place from an offset on.
     pub async fn open(&self, place: &Place, from: u64, validator: Option<&str>, what: &str) -> Result<Opened, Trouble> {
-        let timeout = self.timeout.connect + self.timeout.silence;
+        let timeout = self.timeout.connect + self.timeout.unreachable;
         let opened = async {
             match place {
                 Place::Http(url) => self.open_http(url, from, validator, what).await,
@@ -187,7 +187,7 @@ impl Net {
             416 if from > 0 => (from, Some(from)),
             _ => {
                 // The server's message helps the reader, but is not worth waiting for.
-                let text = tokio::time::timeout(self.timeout.silence, response.text()).await;
+                let text = tokio::time::timeout(self.timeout.unreachable, response.text()).await;
                 return Err(of_status(
                     url,
                     what,
@@ -234,7 +234,7 @@ impl Net {
     pub async fn log_in(&self, reference: &Reference, what: &str) -> Result<(), Trouble> {
         let url = reference.whole();
         let asked = self.oci.auth(reference, &RegistryAuth::Anonymous, RegistryOperation::Pull);
-        match tokio::time::timeout(self.timeout.connect + self.timeout.silence, asked).await {
+        match tokio::time::timeout(self.timeout.connect + self.timeout.unreachable, asked).await {
             Err(_) => Err(Why::Silent.into()),
             Ok(Err(error)) => Err(of_registry(&url, what, &error)),
             Ok(Ok(_)) => Ok(()),
@@ -245,7 +245,7 @@ impl Net {
     pub async fn manifest(&self, reference: &Reference, what: &str, types: &[&str]) -> Result<Bytes, Trouble> {
         let url = reference.whole();
         let asked = self.oci.pull_manifest_raw(reference, &RegistryAuth::Anonymous, types);
-        match tokio::time::timeout(self.timeout.connect + self.timeout.silence, asked).await {
+        match tokio::time::timeout(self.timeout.connect + self.timeout.unreachable, asked).await {
             Err(_) => Err(Why::Silent.into()),
             Ok(Err(error)) => Err(of_registry(&url, what, &error)),
             Ok(Ok((bytes, _))) => Ok(bytes),

@@ -79,7 +79,7 @@ impl<'a> Retries<'a> {
     fn give_up(&self, why: Why, have: u64, of: Option<u64>) -> FetchError {
         let (url, attempts) = (self.url.clone(), self.failed);
         match why {
-            Why::Silent => FetchError::Slow { url, timeout: self.timeout.silence, attempts, have, of },
+            Why::Silent => FetchError::Slow { url, timeout: self.timeout.unreachable, attempts, have, of },
             Why::Cut(why) => FetchError::Cut { url, attempts, have, of, why },
             Why::Unreachable(why) => FetchError::Unreachable { url, attempts, why },
             Why::Name(why) => FetchError::Name { url, why },
@@ -130,7 +130,7 @@ pub async fn text(
 
 /// The next bytes of an answer.
 async fn next(net: &Net, opened: &mut Opened) -> Result<Option<bytes::Bytes>, Trouble> {
-    match tokio::time::timeout(net.timeout.silence, opened.body.next()).await {
+    match tokio::time::timeout(net.timeout.unreachable, opened.body.next()).await {
         Err(_) => Err(Why::Silent.into()),
         Ok(piece) => piece.transpose(),
     }

@@ -215,8 +215,8 @@ async fn a_blob_is_sent_from_where_the_host_wants_it_and_reported() {
         assert_eq!(got, content[1000..]);
         say(&mut far, request.id, Ok(Reply::Done)).await;
     };
-    let feed = Payload::Blob(path);
-    let us = line.call(0, part(300_000), &feed, &note);
+    let payload = Payload::Blob(path);
+    let us = line.call(0, part(300_000), &payload, &note);
     assert!(matches!(tokio::join!(host, us).1, Ok(Reply::Done)));
     assert_eq!(sent.lock().unwrap().last(), Some(&Progress::Sent { done: 300_000, total: 300_000 }));
     assert!(line.usable());
@@ -234,8 +234,8 @@ async fn a_fault_in_the_middle_of_a_blob_stops_the_sending() {
         read_frame(&mut far).await.unwrap();
         say(&mut far, request.id, Err(fault())).await;
     };
-    let feed = Payload::Blob(path);
-    let ((), outcome) = tokio::join!(host, line.call(0, part(8 << 20), &feed, &nobody));
+    let payload = Payload::Blob(path);
+    let ((), outcome) = tokio::join!(host, line.call(0, part(8 << 20), &payload, &nobody));
     assert!(matches!(outcome, Err(HostError::Fault(f)) if f.kind == FaultKind::DiskFull));
     assert!(!line.usable());
 }
@@ -245,13 +245,13 @@ async fn a_blob_wanted_without_need_or_beyond_its_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("blob");
     std::fs::write(&path, b"short").unwrap();
-    for feed in [Payload::None, Payload::Blob(path)] {
+    for payload in [Payload::None, Payload::Blob(path)] {
         let (mut line, mut far, _) = line();
         let host = async {
             let request = heard(&mut far).await;
             say(&mut far, request.id, Ok(Reply::Wanted { from: 6 })).await;
         };
-        let ((), outcome) = tokio::join!(host, line.call(0, part(5), &feed, &nobody));
+        let ((), outcome) = tokio::join!(host, line.call(0, part(5), &payload, &nobody));
         assert!(matches!(outcome, Err(HostError::Misanswered { .. })), "{outcome:?}");
         assert!(!line.usable());
     }
