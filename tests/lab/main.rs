@@ -237,11 +237,14 @@ fn main() {
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-roles", (5, 0), roles::SCENARIOS);
-    tally.suite("t-worker", (1, 1), &[worker::SCENARIOS, certs::SCENARIOS, worker::LAST].concat());
+    tally.suite(
+        "t-worker",
+        (1, 1),
+        &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, worker::LAST].concat(),
+    );
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
-    tally.suite("t-signed", (3, 1), authentic::SCENARIOS);
     tally.suite("t-set", (3, 1), settings::SCENARIOS);
-    tally.suite("t-rotate", (3, 1), &[unattended::SCENARIOS, rotations::SCENARIOS].concat());
+    tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
@@ -257,7 +260,6 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
-    tally.suite("t-csr", (1, 1), kubelet_serving::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
