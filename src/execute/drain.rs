@@ -9,8 +9,7 @@ use super::walk::StepError;
 use crate::kube::{Client, KubeError, Leaving, ObjectRef};
 use crate::model::event::Event;
 use crate::model::names::HostName;
-use crate::model::node::CORDONED;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,10 +22,6 @@ const MOST_NAMED: usize = 5;
 
 fn said(error: KubeError) -> StepError {
     failed(error.to_string())
-}
-
-fn node(name: &HostName) -> ObjectRef {
-    ObjectRef::new("v1", "Node", None, name.as_str())
 }
 
 fn text<'a>(object: &'a Value, at: &str) -> &'a str {
@@ -55,11 +50,11 @@ impl Actuator {
         let client = self.client().await?;
         let until = Instant::now() + timeout.saturating_sub(LAST_WORD);
         self.alone(client, host, until).await?;
-        if !cordon(client, host, until).await? {
+        if !client.cordon(host, until).await.map_err(said)? {
             return Ok(());
         }
         loop {
-            let leaving: Vec<Value> = pods(client, host, Leaving::Leaves, until).await?;
+            let leaving = client.pods(host, Leaving::Leaves, until).await.map_err(said)?;
             if leaving.is_empty() {
                 // One may have been scheduled between the first check and the cordon.
                 return self.alone(client, host, until).await;
@@ -97,7 +92,8 @@ impl Actuator {
 
     /// Fails if a pod on the Node would be lost with it.
     async fn alone(&self, client: &Client, host: &HostName, until: Instant) -> Result<(), StepError> {
-        let lost: Vec<String> = pods(client, host, Leaving::Lost, until).await?.iter().map(called).collect();
+        let lost = client.pods(host, Leaving::Lost, until).await.map_err(said)?;
+        let lost: Vec<String> = lost.iter().map(called).collect();
         if lost.is_empty() {
             return Ok(());
         }
@@ -111,29 +107,6 @@ impl Actuator {
 
     /// Uncordons a Node that hactl cordoned.
     pub(super) async fn uncordon(&self, host: &HostName, timeout: Duration) -> Result<(), StepError> {
-        let (client, until) = (self.client().await?, Instant::now() + timeout);
-        let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(()) };
-        if live.pointer(CORDONED).is_none() {
-            return Ok(());
-        }
-        let open = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {"hactl.dev/cordoned": null}}});
-        client.merge(&node(host), &open, until).await.map(drop).map_err(said)
+        self.client().await?.uncordon(host, Instant::now() + timeout).await.map_err(said)
     }
-}
-
-/// The pods of a Node to which this happens in a drain.
-async fn pods(client: &Client, host: &HostName, what: Leaving, until: Instant) -> Result<Vec<Value>, StepError> {
-    let on = format!("fieldSelector=spec.nodeName%3D{host}");
-    let all = client.list("/api/v1/pods", &on, until).await.map_err(said)?;
-    Ok(all.into_iter().filter(|pod| Leaving::of(pod) == what).collect())
-}
-
-/// Cordons a Node, and annotates that hactl did it; returns whether the Node exists.
-async fn cordon(client: &Client, host: &HostName, until: Instant) -> Result<bool, StepError> {
-    let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(false) };
-    if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {
-        let shut = json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {"hactl.dev/cordoned": "to drain it"}}});
-        client.merge(&node(host), &shut, until).await.map_err(said)?;
-    }
-    Ok(true)
 }

@@ -12,12 +12,10 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::{Client, KubeError, ObjectRef, drift};
+use crate::model::labels::{APPLIED, annotation};
 use crate::model::names::Digest;
 use crate::model::target::{identity, object_key};
 
-/// The annotation with the digest.
-const MARK: &str = "hactl.dev/applied";
-const MARK_PATH: &str = "/metadata/annotations/hactl.dev~1applied";
 /// Concurrent requests.
 const AT_ONCE: usize = 16;
 
@@ -30,7 +28,7 @@ pub fn marked(mut object: Value) -> Value {
         if !annotations.is_object() {
             *annotations = json!({});
         }
-        annotations[MARK] = json!(mark);
+        annotations[APPLIED] = json!(mark);
     }
     object
 }
@@ -78,10 +76,10 @@ async fn differs(client: &Client, object: &Value, until: Instant) -> Result<Opti
         return Ok(Some("it does not exist".to_owned()));
     };
     let Some(path) = drift(object, &live) else { return Ok(None) };
-    let Some(mark) = live.pointer(MARK_PATH) else {
+    let Some(mark) = annotation(&live, APPLIED) else {
         return Ok(Some("hactl did not apply it".to_owned()));
     };
-    if Some(mark) != object.pointer(MARK_PATH) {
+    if Some(mark) != annotation(object, APPLIED) {
         return Ok(Some("its manifest has changed".to_owned()));
     }
     match client.rehearse(object, until).await {
@@ -159,7 +157,7 @@ async fn fate(client: &Client, key: &str, going: &BTreeSet<String>, until: Insta
     let go = |why: &str| Ok(Fate::LetGo(why.to_owned()));
     let Some(reference) = named(key) else { return go("its name cannot be read") };
     let Some(live) = client.find(&reference, until).await? else { return go("it does not exist any more") };
-    if live.pointer(MARK_PATH).is_none() {
+    if annotation(&live, APPLIED).is_none() {
         return go("it no longer carries the annotation hactl.dev/applied");
     }
     let others = match reference.kind.as_str() {
@@ -284,7 +282,7 @@ mod tests {
     #[test]
     fn the_content_annotation_changes_with_the_content() {
         let object = |data: &str| json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": data}});
-        let mark = |object: Value| marked(object).pointer(MARK_PATH).unwrap().clone();
+        let mark = |object: Value| annotation(&marked(object), APPLIED).unwrap().clone();
         assert_eq!(mark(object("1")), mark(object("1")));
         assert_ne!(mark(object("1")), mark(object("2")));
         let fewer = json!({"kind": "ConfigMap", "metadata": {"name": "a"}});
@@ -296,7 +294,7 @@ mod tests {
     fn annotations_that_are_there_stay_and_null_is_none() {
         let object = json!({"metadata": {"name": "a", "annotations": {"mine": "x"}}});
         assert_eq!(marked(object).pointer("/metadata/annotations/mine"), Some(&json!("x")));
-        assert!(marked(json!({"metadata": {"name": "a", "annotations": null}})).pointer(MARK_PATH).is_some());
+        assert!(annotation(&marked(json!({"metadata": {"name": "a", "annotations": null}})), APPLIED).is_some());
     }
 
     #[test]

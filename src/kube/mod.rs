@@ -7,11 +7,11 @@
 pub mod approver;
 mod client;
 pub mod csr;
+mod drain;
 pub mod drift;
 mod error;
 pub mod issued;
 mod kinds;
-mod leaving;
 pub mod manifests;
 mod node;
 pub mod probe;
@@ -21,6 +21,6 @@ pub mod rewrite;
 pub mod trusted;
 
 pub use client::{Client, Http, ObjectRef, Request};
+pub use drain::Leaving;
 pub use drift::drift;
 pub use error::KubeError;
-pub use leaving::Leaving;

@@ -4,7 +4,7 @@
 //!
 //! In: the Node as it should be and as it is. Out: the one patch between them.
 
-use crate::model::node::OWNS;
+use crate::model::labels::{OWNS, annotation};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ struct Owned {
 /// The labels and taints that an earlier run set. An annotation that cannot be read counts as empty: nothing is
 /// removed.
 fn owned(live: &Value) -> Owned {
-    let text = live.pointer(OWNS).and_then(Value::as_str).unwrap_or_default();
+    let text = annotation(live, OWNS).and_then(Value::as_str).unwrap_or_default();
     let memory: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     let list = |key: &str| {
         let items = memory.get(key).and_then(Value::as_array).into_iter().flatten();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{Client, KubeError, ObjectRef};
+use crate::model::labels::NOTE;
 use crate::model::target::RECORD;
 
 /// Pause between two attempts.
@@ -64,7 +65,7 @@ async fn change(
         let fresh = json!({
             "apiVersion": place.api_version, "kind": place.kind,
             "metadata": {"name": place.name, "namespace": place.namespace, "annotations": {
-                "hactl.dev/note": "objects that hactl applied; hactl deletes those that the inventory no longer has",
+                NOTE: "objects that hactl applied; hactl deletes those that the inventory no longer has",
             }},
             "data": {addon: entry},
         });

@@ -43,6 +43,13 @@ pub(crate) fn clear(cgroup: &str) -> Result<()> {
     }
 }
 
+/// Sets how much CPU time a cgroup gets when all want some, in percent of what each gets by default.
+pub(crate) fn set_cpu_share(cgroup: &str, percent: u32) -> Result<()> {
+    let (top, file, default) = if unified() { ("", "cpu.weight", 100) } else { ("cpu", "cpu.shares", 1024) };
+    let path = Path::new(MOUNT).join(top).join(cgroup).join(file);
+    fs::write(&path, (default * percent / 100).to_string()).map_err(LabError::io("set the CPU share", &path))
+}
+
 /// The roots of all hierarchies.
 fn hierarchies() -> Vec<PathBuf> {
     if unified() {

@@ -138,6 +138,10 @@ impl Host<'_> {
         if self.runs()? { Ok(stopped?) } else { Ok(()) }
     }
 
+    pub(crate) fn set_cpu_share(&self, percent: u32) -> Result<()> {
+        cgroup::set_cpu_share(&self.cgroup(), percent)
+    }
+
     /// Ends and removes leftovers of LXC: a host whose monitor died keeps running in its cgroup, and an aborted start
     /// leaves its cable.
     fn sweep(&self) -> Result<()> {

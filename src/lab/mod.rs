@@ -204,6 +204,15 @@ impl Lab {
         self.host(host)?.kill()
     }
 
+    /// Sets how much CPU time a host gets when all hosts want some, in percent of its usual share, until it boots again:
+    /// real hosts take none from one another.
+    ///
+    /// # Errors
+    /// When there is no such host or the kernel refuses.
+    pub fn set_cpu_share(&self, host: &str, percent: u32) -> Result<()> {
+        self.host(host)?.set_cpu_share(percent)
+    }
+
     /// Powers a host on and waits until it answers; its cable is plugged in again.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ pub mod event;
 pub mod facts;
 pub mod firewall;
 pub mod glob;
+pub mod labels;
 pub mod leaf;
 pub mod names;
 pub mod node;

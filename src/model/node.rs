@@ -6,16 +6,11 @@
 
 use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
+use super::labels::{CORDONED, OWNS, annotation};
 use super::timestamp::parse_rfc3339;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
-
-/// The annotation that records which labels and taints of a Node are from the inventory.
-pub const OWNS: &str = "/metadata/annotations/hactl.dev~1owns";
-
-/// The annotation that records that hactl cordoned the Node, so that a cordon of others is not reverted.
-pub const CORDONED: &str = "/metadata/annotations/hactl.dev~1cordoned";
 
 /// Interfaces of flannel: the bridge of the pods, with the default name of the bridge plugin, and the tunnel to the
 /// other hosts.
@@ -79,9 +74,9 @@ impl NodeFact {
             version: text(object, "/status/nodeInfo/kubeletVersion"),
             runtime: text(object, "/status/nodeInfo/containerRuntimeVersion"),
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
-            drained: object.pointer(CORDONED).is_some(),
+            drained: annotation(object, CORDONED).is_some(),
             unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
-            ours: object.pointer(OWNS).is_some(),
+            ours: annotation(object, OWNS).is_some(),
             pods: object.pointer("/spec/podCIDR").and_then(Value::as_str).and_then(range),
             tunnel: (text(object, PUBLIC_IP), mac(&text(object, BACKEND_DATA))),
         })

@@ -62,12 +62,22 @@ pub struct Watched {
     reading: ReadLoop,
     writer: Writer,
     since: SystemTime,
+    /// Bare hosts with a smaller share of CPU time.
+    bare: &'static [&'static str],
 }
 
 impl Watched {
     pub fn start(w: &World, name: &str) -> Self {
         let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
-        Self { reading, writer, since: SystemTime::now() }
+        Self { reading, writer, since: SystemTime::now(), bare: &[] }
+    }
+    /// The same beside the installation of these bare hosts. Real hosts take no CPU time from one another, and all hosts
+    /// of a lab share this machine, so these get a quarter of what the others get when all want some.
+    fn start_beside(w: &World, name: &str, bare: &'static [&'static str]) -> Self {
+        for host in bare {
+            w.lab.set_cpu_share(host, 25).expect("the host runs");
+        }
+        Self { bare, ..Self::start(w, name) }
     }
     /// The reads, and the writer's longest pause; checks that none of its writes was lost.
     pub fn end(self) -> (Reads, Duration) {
@@ -80,6 +90,9 @@ impl Watched {
     /// A VIP holder that cannot send adverts for most of a second loses the VIP, and requests in flight are cut off
     /// then.
     fn nobody_failed(self, w: &World) {
+        for host in self.bare {
+            w.lab.set_cpu_share(host, 100).expect("the host runs");
+        }
         let moves = moves_since(w, &ALL, self.since);
         let (reads, pause) = self.end();
         let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
@@ -161,7 +174,7 @@ fn replaced(w: &World) {
     for step in ["drain the Node", "remove member", "stop everything and move its data aside", "delete the Node cp3"] {
         assert!(plan.contains(step), "{step}: {plan}");
     }
-    let watched = Watched::start(w, "w-replaced");
+    let watched = Watched::start_beside(w, "w-replaced", &["cp4"]);
     let ran = w.hactl.run(&["up", "--yes", "--prune", "cp3"]).ok();
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
     println!("        replaced in {:.1?}", ran.took);
@@ -174,7 +187,7 @@ fn replaced(w: &World) {
 fn shrunk(w: &World) {
     only(w, &["cp1", "cp2", "cp4"]);
     stacked(w, &["cp1", "cp2", "cp3", "cp4", "cp5"]);
-    let watched = Watched::start(w, "w-grown");
+    let watched = Watched::start_beside(w, "w-grown", &["cp3", "cp5"]);
     let ran = w.hactl.up().ok();
     println!("        three became five in {:.1?}", ran.took);
     watched.nobody_failed(w);
@@ -207,7 +220,7 @@ fn dead(w: &World) {
     inventory(w, &vip(w), &[three[0], three[1], three[2], ("cp5", "load-balancer, worker", "")]);
     let refused = in_one_line(&w.hactl.up().exits(3));
     assert!(refused.contains(&format!("up --prune {lost}")), "{refused}");
-    let watched = Watched::start(w, "w-dead");
+    let watched = Watched::start_beside(w, "w-dead", &["cp3", "cp5"]);
     let ran = w.hactl.run(&["up", "--yes", "--prune", lost]).ok().says(&format!("{lost} did not answer"));
     println!("        a dead host replaced, a balancer and a worker added, in {:.1?}", ran.took);
     watched.nobody_failed(w);

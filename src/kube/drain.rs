@@ -1,9 +1,13 @@
-//! Decides which pods are evicted when a Node is drained: those that a controller recreates on another Node.
+//! What a drain asks of the API: cordon and uncordon a Node, and list the pods that a controller recreates elsewhere.
 //!
-//! In: a pod. Out: what the drain does with it. The rules are those of `kubectl drain`, except that `emptyDir` volumes
-//! do not prevent an eviction: a pod that uses one accepts that its content is lost.
+//! In: a Node's name, a pod. Out: what the drain does with the pod. The rules are those of `kubectl drain`, except that
+//! `emptyDir` volumes do not prevent an eviction: a pod that uses one accepts that its content is lost.
 
-use serde_json::Value;
+use super::{Client, KubeError, ObjectRef};
+use crate::model::labels::{CORDONED, annotation};
+use crate::model::names::HostName;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// What a drain does with a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +38,51 @@ impl Leaving {
     }
 }
 
+fn node(name: &HostName) -> ObjectRef {
+    ObjectRef::new("v1", "Node", None, name.as_str())
+}
+
+impl Client {
+    /// The pods of a Node to which this happens in a drain.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn pods(&self, host: &HostName, what: Leaving, until: Instant) -> Result<Vec<Value>, KubeError> {
+        let all = self.list("/api/v1/pods", &format!("fieldSelector=spec.nodeName%3D{host}"), until).await?;
+        Ok(all.into_iter().filter(|pod| Leaving::of(pod) == what).collect())
+    }
+
+    /// Cordons a Node, and annotates that hactl did it; returns whether the Node exists. A Node that is already
+    /// cordoned stays as it is.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn cordon(&self, host: &HostName, until: Instant) -> Result<bool, KubeError> {
+        let Some(live) = self.get(&node(host), until).await? else { return Ok(false) };
+        if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {
+            let shut = json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {CORDONED: "to drain it"}}});
+            self.merge(&node(host), &shut, until).await?;
+        }
+        Ok(true)
+    }
+
+    /// Uncordons a Node that hactl cordoned; one that others cordoned stays so.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn uncordon(&self, host: &HostName, until: Instant) -> Result<(), KubeError> {
+        let Some(live) = self.get(&node(host), until).await? else { return Ok(()) };
+        if annotation(&live, CORDONED).is_none() {
+            return Ok(());
+        }
+        let open = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {CORDONED: null}}});
+        self.merge(&node(host), &open, until).await.map(drop)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn owned_by(kind: &str) -> Value {
         json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}, "status": {"phase": "Running"}})

@@ -1,0 +1,45 @@
+//! The annotations that hactl sets on objects of the API: all of them, in one domain.
+//!
+//! In: an object as the API shows it. Out: the value of an annotation.
+
+use serde_json::Value;
+
+/// On a Node: which of its labels and taints are from the inventory.
+pub const OWNS: &str = "hactl.dev/owns";
+/// On a Node: hactl cordoned it, so that a cordon of others is not reverted.
+pub const CORDONED: &str = "hactl.dev/cordoned";
+/// On an object of a manifest: the digest of the manifest that was applied.
+pub const APPLIED: &str = "hactl.dev/applied";
+/// On an object of hactl: what it is for.
+pub const NOTE: &str = "hactl.dev/note";
+/// On a Pod: the digest of the files that it reads, so that another content replaces it.
+pub const READS: &str = "hactl.dev/reads";
+
+/// The value of an annotation.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.get("metadata")?.get("annotations")?.get(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_set_listed_annotations_only() {
+        let mut found = 0;
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
+        let files = [folder, concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/static")];
+        for entry in files.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
+            let path = entry.unwrap().path();
+            for line in std::fs::read_to_string(&path).unwrap_or_default().lines() {
+                let Some((key, _)) = line.trim().split_once(": ").filter(|(key, _)| key.starts_with("hactl.dev/"))
+                else {
+                    continue;
+                };
+                assert!([OWNS, CORDONED, APPLIED, NOTE, READS].contains(&key), "{}: {key}", path.display());
+                found += 1;
+            }
+        }
+        assert!(found > 4, "{found} annotations in manifests");
+    }
+}
