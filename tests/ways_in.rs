@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "../src/transport/ssh/tests/sshd.rs"]
+#[path = "support/sshd.rs"]
 mod sshd;
 
 use hactl::model::desired::SshTarget;

@@ -1,6 +1,6 @@
 //! `hactl inventory import` through its writers: the destination of each output, and the exit codes.
 
-use super::root;
+use crate::root;
 use clap::Parser;
 use hactl::cli::inventory::{Given, InventoryArgs, run};
 use serde_json::Value;

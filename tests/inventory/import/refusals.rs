@@ -1,7 +1,7 @@
 //! The errors for files of another kind and for inventories that would break a rule.
 
-use super::golden_in;
-use super::import_samples::{GOLDEN, sample, vip};
+use super::samples::{GOLDEN, sample, vip};
+use crate::golden_in;
 use hactl::inventory::import::{ImportError, Input, Tool, Wishes, import, read};
 use hactl::inventory::{Disk, Nothing, Source};
 use std::fmt::Write as _;

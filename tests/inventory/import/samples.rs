@@ -1,6 +1,6 @@
 //! Whole real-world inventories of other tools: the result of each, word for word and in its meaning.
 
-use super::{golden_in, root};
+use crate::{golden_in, root};
 use hactl::inventory::import::{Input, Tool, Wishes, import};
 use hactl::inventory::{Disk, Loaded, parse};
 use hactl::model::desired::{Cni, EndpointKind, Host, KubeProxy, Role, SshTarget};

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod played;
+#[path = "../../../../tests/support/sshd.rs"]
 mod sshd;
 mod ways;
 

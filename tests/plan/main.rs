@@ -15,6 +15,7 @@ mod recovering;
 mod renewing;
 mod roles;
 mod rolled_back;
+#[path = "../sim/mod.rs"]
 mod sim;
 mod spec;
 mod trials;

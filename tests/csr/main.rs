@@ -1,11 +1,10 @@
 //! The approver of kubelets' serving certificates and the signer are two programs with two parsers. Both must read the
 //! same content in every request: hactl judges it here, and Go's parser, which the signer uses, reads it as well.
 
-#[path = "csr/craft.rs"]
 mod craft;
-#[path = "sim/dice.rs"]
+#[path = "../sim/dice.rs"]
 mod dice;
-#[path = "fuzz/mutate.rs"]
+#[path = "../fuzz/mutate.rs"]
 mod mutate;
 
 use base64::Engine as _;

@@ -6,18 +6,13 @@
 //! directory that stands for a host; what that cannot have (systemd, a running etcd, the API) is tested in the lab
 //! instead. All intended differences are listed in `conformance/compare.rs`.
 
-#[path = "conformance/act.rs"]
 mod act;
-#[path = "conformance/compare.rs"]
 mod compare;
-#[path = "conformance/fixture.rs"]
 mod fixture;
-#[path = "conformance/place.rs"]
 mod place;
-#[path = "conformance/play.rs"]
 mod play;
+#[path = "../sim/mod.rs"]
 mod sim;
-#[path = "conformance/tamper.rs"]
 mod tamper;
 
 use act::{Act, How, InitialClusterState, Start, story};

@@ -6,8 +6,8 @@
 
 #![allow(clippy::print_stdout, reason = "`make fuzz` prints the number of cases")]
 
-#[path = "fuzz/mutate.rs"]
 mod mutate;
+#[path = "../sim/mod.rs"]
 mod sim;
 
 use hactl::model::check::Outcome;

@@ -5,31 +5,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "inventory/attached.rs"]
 mod attached;
-#[path = "inventory/cli.rs"]
 mod cli;
-#[path = "inventory/examples.rs"]
 mod examples;
-#[path = "inventory/import/cli.rs"]
-mod import_cli;
-#[path = "inventory/import/losses.rs"]
-mod import_losses;
-#[path = "inventory/import/properties.rs"]
-mod import_properties;
-#[path = "inventory/import/refusals.rs"]
-mod import_refusals;
-#[path = "inventory/import/samples.rs"]
-mod import_samples;
-#[path = "inventory/properties.rs"]
+mod import;
 mod properties;
-#[path = "inventory/published.rs"]
 mod published;
-#[path = "inventory/refusals.rs"]
 mod refusals;
-#[path = "inventory/rules.rs"]
 mod rules;
-#[path = "inventory/ways.rs"]
 mod ways;
 
 use hactl::inventory::{InventoryError, Loaded};
@@ -41,7 +24,7 @@ fn root() -> &'static Path {
 }
 
 /// Three hosts, everything else by default.
-const MINIMAL: &str = include_str!("../inventories/minimal.yaml");
+const MINIMAL: &str = include_str!("../../inventories/minimal.yaml");
 
 /// The smallest text that the table of refusals edits.
 const BASE: &str = "\
