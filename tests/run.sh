@@ -9,6 +9,9 @@ cd "$here"
 logs=$here/target/test-logs
 mkdir -p "$logs"
 
+# The cut plays a third of the simulated cases.
+[ "$which" = cut ] || export HACTL_ALL_CASES=yes
+
 passed=0
 failed=0
 
@@ -61,7 +64,12 @@ if [ "$which" != second ]; then
 	suite units cargo test --release --locked --no-fail-fast
 	suite publishers cargo test --release --locked --test publishers
 	suite storage cargo test --release --locked --test storage
-	suite vagrant cargo test --release --locked --test vagrant
+	# The names of its scenarios for the cut begin with `cut`; without a word all are run.
+	if [ "$which" = cut ]; then
+		suite vagrant cargo test --release --locked --test vagrant -- cut:
+	else
+		suite vagrant cargo test --release --locked --test vagrant
+	fi
 fi
 suite lab cargo test --release --locked --test lab -- "$which"
 

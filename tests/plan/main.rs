@@ -345,7 +345,7 @@ fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finish
 }
 
 proptest! {
-    #![proptest_config(sim::config(3000, 4000))]
+    #![proptest_config(sim::config(2000, 4000))]
 
     #[test]
     fn a_cluster_during_bootstrap_survives_any_failure_between_the_effects(

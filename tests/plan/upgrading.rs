@@ -385,7 +385,7 @@ fn an_upgrade_killed_after_any_effect_is_finished_by_the_next_run() {
 }
 
 proptest! {
-    #![proptest_config(config(600, 4000))]
+    #![proptest_config(config(400, 4000))]
 
     /// Every law is judged after every effect, including the law of versions.
     #[test]

@@ -150,7 +150,7 @@ fn says(ran: &Ran, text: &str) {
     assert!(words(ran).contains(text), "expected {text:?}: {}", ran.all());
 }
 
-fn a_fresh_box_becomes_a_cluster_and_nothing_is_left_in_the_end(world: &World) {
+fn a_fresh_box_becomes_a_cluster(world: &World) {
     let boxed = world.dir().join("box/hactl-lxc.box");
     let missing = world.vagrant(&["up", "--provider=lxc"], &[]);
     assert_ne!(missing.code, 0, "{}", missing.all());
@@ -187,11 +187,10 @@ fn a_fresh_box_becomes_a_cluster_and_nothing_is_left_in_the_end(world: &World) {
         "one `hactl up`"
     );
     says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
-
-    a_box_without_sudo(world);
-    a_machine_that_is_created_again(world);
     an_inventory_that_is_kept(world);
+}
 
+fn destroy_leaves_nothing_behind(world: &World) {
     world.vagrant(&["destroy", "-f"], &[]).ok();
     assert_eq!(Traces::now(), world.before, "`vagrant destroy -f` leaves nothing behind");
     assert!(!world.dir().join(".hactl").exists(), "nor the cluster's state");
@@ -338,19 +337,19 @@ fn a_folder_that_hactl_cannot_use_is_reported(world: &World) {
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
         (
-            "the other providers validate and get the requested settings",
+            "cut: the other providers validate and get the requested settings",
             the_other_providers_validate_and_get_the_requested_settings,
         ),
-        ("an invalid shape is reported", an_invalid_shape_is_reported),
+        ("cut: an invalid shape is reported", an_invalid_shape_is_reported),
         (
-            "a count that is not named stays the same, and one folder is one lab",
+            "cut: a count that is not named stays the same, and one folder is one lab",
             unnamed_counts_stay_and_one_folder_is_one_lab,
         ),
-        ("a folder that hactl cannot use is reported", a_folder_that_hactl_cannot_use_is_reported),
-        (
-            "a fresh box becomes a cluster that survives a halt and a lost machine, and nothing is left in the end",
-            a_fresh_box_becomes_a_cluster_and_nothing_is_left_in_the_end,
-        ),
+        ("cut: a folder that hactl cannot use is reported", a_folder_that_hactl_cannot_use_is_reported),
+        ("cut: a fresh box becomes a cluster that survives a halted machine", a_fresh_box_becomes_a_cluster),
+        ("a user without sudo is reported with the host", a_box_without_sudo),
+        ("a machine that is created again joins the cluster again", a_machine_that_is_created_again),
+        ("cut: `vagrant destroy` leaves nothing behind", destroy_leaves_nothing_behind),
     ];
     scenarios::run("vagrant", World::new(), scenarios);
 }
