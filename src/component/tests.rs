@@ -1,6 +1,6 @@
 //! Recipes, locks and bundles, on components small enough to read.
 
-use super::bundle::blob_path;
+use super::store::blob_path;
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
