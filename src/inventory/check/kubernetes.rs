@@ -1,8 +1,9 @@
 //! Kubernetes' own rules for labels and taints.
 
 use super::text::is_dns_name;
-use super::{Validator, shorten};
+use super::validator::Validator;
 use crate::inventory::at::At;
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{TextMap, Texts};
 use crate::inventory::suggest::nearest;
 use std::collections::BTreeMap;

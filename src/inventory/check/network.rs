@@ -1,17 +1,14 @@
 //! Pod and service ranges: within size limits, without overlap with each other or with an address in use.
 
-use super::Validator;
 use super::hosts::{Hosts, is_known};
 use super::text::{choice, cidr};
+use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::defaults::{PODS, SERVICES};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Cidr, Cni, Endpoint, EndpointKind, KubeProxy, Network, Role};
 use std::net::{IpAddr, Ipv4Addr};
-
-/// Default pod range.
-pub const PODS: &str = "10.244.0.0/16";
-/// Default service range.
-pub const SERVICES: &str = "10.96.0.0/12";
 
 /// Prefix length of each Node's part of the pod range.
 const NODE_PREFIX: u8 = 24;
@@ -57,19 +54,21 @@ fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, 
         let why = if longest == NODE_PREFIX { "each Node gets a /24 of it" } else { "it has too few addresses" };
         let what = format!("{key} {range} is too small: {why}");
         let usual = if longest == NODE_PREFIX { PODS } else { SERVICES };
-        judge.refuse(text.place, what, expected, format!("choose a larger range, such as {usual}"));
-        return None;
+        return judge.none(text.place, what, expected, format!("choose a larger range, such as {usual}"));
     }
     if range.prefix < shortest {
         let why =
             if shortest == 12 { "the API server accepts at most a /12" } else { "it leaves no space for other ranges" };
-        judge.refuse(text.place, format!("{key} {range} is too large: {why}"), expected, "choose a smaller range");
-        return None;
+        return judge.none(
+            text.place,
+            format!("{key} {range} is too large: {why}"),
+            expected,
+            "choose a smaller range",
+        );
     }
     if let Some((bad, name)) = UNUSABLE.iter().find(|(bad, _)| bad.overlaps(&range)) {
         let what = format!("{key} {range} overlaps {bad} ({name})");
-        judge.refuse(text.place, what, "a private range, such as 10.244.0.0/16", "choose another range");
-        return None;
+        return judge.none(text.place, what, "a private range, such as 10.244.0.0/16", "choose another range");
     }
     Some(range)
 }
@@ -80,7 +79,7 @@ fn mtu_of(judge: &mut Validator<'_>, text: &At<String>) -> Option<u16> {
     }
     let mtu = text.value.parse::<u16>().ok().filter(|mtu| (576..=9216).contains(mtu));
     if mtu.is_none() {
-        let what = format!("network.mtu is {}", super::shorten(&text.value));
+        let what = format!("network.mtu is {}", shorten(&text.value));
         judge.refuse(text.place, what, "auto, or a number from 576 to 9216", "write auto unless you know the MTU");
     }
     mtu

@@ -1,9 +1,10 @@
 //! All settings beside hosts and networks: versions, etcd, proxy, manifests, and settings without effect so far.
 
 use super::text::{choice, duration, number, url, version};
-use super::{DATA_DIR, Reading, Validator, shorten};
-use crate::inventory::DEFAULT_KUBERNETES;
+use super::validator::{Reading, Validator};
 use crate::inventory::at::At;
+use crate::inventory::defaults::{DATA_DIR, DEFAULT_KUBERNETES};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, MOST_QUOTA_GIB, Proxy, Security, Upgrade, Versions};
 use crate::model::firewall::Firewall;
@@ -111,13 +112,12 @@ fn data_dir(judge: &mut Validator<'_>, text: &At<String>) -> Option<PathBuf> {
     if path.is_absolute() && plain && !climbs && deep && !TAKEN.iter().any(|t| path.starts_with(t)) {
         return Some(path.components().collect());
     }
-    judge.refuse(
+    judge.none(
         text.place,
         format!("{:?} cannot be etcd's data directory", shorten(given)),
         "an absolute path of at least two levels, outside system directories, of letters, digits, '-', '_' and '.'",
         "use /var/lib/etcd, preferably with a disk of its own mounted there",
-    );
-    None
+    )
 }
 
 /// Control plane.
@@ -199,10 +199,7 @@ pub fn not_built_yet(judge: &mut Validator<'_>, raw: &Inventory) {
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
     {
-        judge.no_effect(
-            text.place,
-            "loadBalancer.packages: bundle",
-            "haproxy and keepalived come from the host's package manager",
-        );
+        let what = "loadBalancer.packages: bundle is accepted but has no effect in this version of hactl";
+        judge.warn(text.place, what, "", "haproxy and keepalived come from the host's package manager");
     }
 }

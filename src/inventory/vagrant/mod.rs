@@ -30,68 +30,44 @@ const TIMEOUT: Duration = Duration::from_mins(2);
 /// A machine that runs answers within seconds.
 const LOGIN: Duration = Duration::from_secs(20);
 
-/// Why there is no inventory.
+/// Why there is no inventory; the path is the Vagrantfile's folder, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum VagrantError {
     /// No Vagrantfile.
-    #[error("there is no Vagrantfile in {}\n  do: name the folder of one, as in `-i vagrant:DIR`", .dir.display())]
-    NoVagrantfile {
-        /// The folder.
-        dir: PathBuf,
-    },
+    #[error("there is no Vagrantfile in {}\n  do: name the folder of one, as in `-i vagrant:DIR`", .0.display())]
+    NoVagrantfile(PathBuf),
     /// No Vagrant.
     #[error(
         "Vagrant is not installed here; hactl needs it to find the machines of {}\n  \
          do: install it (`apt-get install -y vagrant`, and a provider such as vagrant-lxc), or use an inventory file",
-        .dir.display()
+        .0.display()
     )]
-    NoVagrant {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// Vagrant failed.
+    NoVagrant(PathBuf),
+    /// Vagrant failed, with this message.
     #[error(
-        "Vagrant cannot list its machines in {}:\n{said}\n  \
+        "Vagrant cannot list its machines in {}:\n{}\n  \
          do: make `vagrant status` work in that folder",
-        .dir.display()
+        .0.display(), .1
     )]
-    Failed {
-        /// The folder.
-        dir: PathBuf,
-        /// Vagrant's message.
-        said: String,
-    },
+    Failed(PathBuf, String),
     /// It did not answer, or could not be run.
     #[error(
-        "cannot run Vagrant in {}: {source}\n  \
+        "cannot run Vagrant in {}: {}\n  \
          do: check that `vagrant status` ends in that folder; another running Vagrant blocks it",
-        .dir.display()
+        .0.display(), .1
     )]
-    Process {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        source: ProcessError,
-    },
+    Process(PathBuf, #[source] ProcessError),
     /// No machine exists yet.
-    #[error("no machine of {} has been created yet\n  do: `vagrant up` in that folder", .dir.display())]
-    NothingMade {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// A machine was never seen running.
+    #[error("no machine of {} has been created yet\n  do: `vagrant up` in that folder", .0.display())]
+    NothingMade(PathBuf),
+    /// These machines, each with its state, were never seen running.
     #[error(
         "{} in {}: not running, and the address is unknown because hactl has not seen it running\n  \
          do: `vagrant up` in that folder, or remove the machine from the Vagrantfile",
-        list(.machines), .dir.display()
+        .1.join(", "), .0.display()
     )]
-    NeverSeen {
-        /// The folder.
-        dir: PathBuf,
-        /// The machines, each with its state.
-        machines: Vec<String>,
-    },
-    /// A machine that runs cannot be logged in to.
+    NeverSeen(PathBuf, Vec<String>),
+    /// A machine that runs cannot be logged in to: OpenSSH's message.
     #[error(
         "{machine} in {} is running, but SSH with Vagrant's settings fails: {said}\n  \
          do: make `vagrant ssh {machine}` work",
@@ -105,34 +81,24 @@ pub enum VagrantError {
         /// OpenSSH's message.
         said: String,
     },
-    /// No network in common.
+    /// No network in common: each machine with its addresses.
     #[error(
         "the machines of {} have no network in common: {}\n  \
          do: set an address in one network for each in the Vagrantfile: `machine.vm.network :private_network, ip: \
          \"10.88.200.11\"`",
-        .dir.display(), .found.join("; ")
+        .0.display(), .1.join("; ")
     )]
-    NoNetwork {
-        /// The folder.
-        dir: PathBuf,
-        /// Each machine with its addresses.
-        found: Vec<String>,
-    },
-    /// A machine's name does not determine its role.
+    NoNetwork(PathBuf, Vec<String>),
+    /// The names of these machines do not determine their roles.
     #[error(
         "{} in {}: the name does not determine the role of the machine\n  \
          do: set it with `hactl inventory import vagrant {} --role {}=worker > hactl.yaml` (roles: control-plane, \
          etcd, load-balancer, worker, spare), or name machines cp1, etcd1, lb1, w1",
-        list(.machines), .dir.display(), .dir.display(), .machines.first().map_or("", String::as_str)
+        .1.join(", "), .0.display(), .0.display(), .1.first().map_or("", String::as_str)
     )]
-    NoRole {
-        /// The folder.
-        dir: PathBuf,
-        /// The machines.
-        machines: Vec<String>,
-    },
+    NoRole(PathBuf, Vec<String>),
     /// `--role` names a machine that does not exist.
-    #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), list(.machines))]
+    #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), .machines.join(", "))]
     NoSuchMachine {
         /// The folder.
         dir: PathBuf,
@@ -143,29 +109,18 @@ pub enum VagrantError {
     },
     /// A machine's name cannot be a Node's.
     #[error(
-        "the name of a machine of {} cannot be a Node's: {source}\n  \
+        "the name of a machine of {} cannot be a Node's: {}\n  \
          do: rename it in the Vagrantfile",
-        .dir.display()
+        .0.display(), .1
     )]
-    Name {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        source: BadName,
-    },
-    /// The recorded machines cannot be read.
+    Name(PathBuf, #[source] BadName),
+    /// This file with the recorded machines cannot be read.
     #[error(
-        "{} is not a valid file of hactl: {source}\n  \
+        "{} is not a valid file of hactl: {}\n  \
          do: remove it; hactl finds running machines again",
-        .path.display()
+        .0.display(), .1
     )]
-    Memory {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        #[source]
-        source: serde_json::Error,
-    },
+    Memory(PathBuf, #[source] serde_json::Error),
     /// A file operation failed.
     #[error(
         "could not {action} {}: {source}\n  \
@@ -187,10 +142,6 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Vagr
     move |source| VagrantError::Io { action, path, source }
 }
 
-fn list(words: &[String]) -> String {
-    words.join(", ")
-}
-
 /// The user's flags.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
@@ -209,7 +160,7 @@ pub struct Wishes {
 pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
     let dir = &std::path::absolute(dir).map_err(io_error("find", dir))?;
     if !dir.join("Vagrantfile").is_file() {
-        return Err(VagrantError::NoVagrantfile { dir: dir.clone() });
+        return Err(VagrantError::NoVagrantfile(dir.clone()));
     }
     let data = dir.join(std::env::var_os("VAGRANT_DOTFILE_PATH").unwrap_or_else(|| ".vagrant".into()));
     let machines = status(dir)?;
@@ -244,25 +195,21 @@ fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     let asked = Run::from(command).timeout(TIMEOUT).output();
     let output = asked.map_err(|source| match &source {
         ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
-            VagrantError::NoVagrant { dir: dir.to_owned() }
+            VagrantError::NoVagrant(dir.to_owned())
         }
-        _ => VagrantError::Process { dir: dir.to_owned(), source },
+        _ => VagrantError::Process(dir.to_owned(), source),
     })?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let said = said::error(&output.stdout).unwrap_or_else(|| crate::process::tail(&output.stderr));
-    Err(VagrantError::Failed { dir: dir.to_owned(), said })
+    Err(VagrantError::Failed(dir.to_owned(), said))
 }
 
 /// The machines, of which at least one exists.
 fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
     let machines = said::machines(&ask(dir, &["status", "--machine-readable"])?);
-    if machines.iter().any(Machine::is_made) {
-        Ok(machines)
-    } else {
-        Err(VagrantError::NothingMade { dir: dir.to_owned() })
-    }
+    if machines.iter().any(Machine::is_made) { Ok(machines) } else { Err(VagrantError::NothingMade(dir.to_owned())) }
 }
 
 /// The records of all machines: new ones of running machines, the recorded ones of the others and of running machines
@@ -285,7 +232,7 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
     let missing: Vec<String> =
         machines.iter().filter(unknown).map(|m| format!("{} ({})", m.name, m.state.replace('_', " "))).collect();
     if !missing.is_empty() {
-        return Err(VagrantError::NeverSeen { dir: dir.to_owned(), machines: missing });
+        return Err(VagrantError::NeverSeen(dir.to_owned(), missing));
     }
     for machine in machines {
         if let (None, Some(known)) = (now.get(&machine.name), known(&machine.name)) {
@@ -330,7 +277,7 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
                 let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
                 format!("{} has {}", seen.name, all.join(" and "))
             };
-            Err(VagrantError::NoNetwork { dir: dir.to_owned(), found: seen.iter().map(one).collect() })
+            Err(VagrantError::NoNetwork(dir.to_owned(), seen.iter().map(one).collect()))
         }
     }
 }
@@ -379,7 +326,7 @@ fn roles(dir: &Path, machines: &[Machine], wishes: &Wishes) -> Result<Vec<Vec<Ro
     if silent.is_empty() {
         Ok(roles.into_iter().flatten().collect())
     } else {
-        Err(VagrantError::NoRole { dir: dir.to_owned(), machines: silent })
+        Err(VagrantError::NoRole(dir.to_owned(), silent))
     }
 }
 
@@ -393,7 +340,7 @@ fn host(
     known: &Known,
 ) -> Result<text::Host, VagrantError> {
     let name = machine.name.to_ascii_lowercase().replace(['_', '.'], "-");
-    let name: HostName = name.parse().map_err(|source| VagrantError::Name { dir: dir.to_owned(), source })?;
+    let name: HostName = name.parse().map_err(|source| VagrantError::Name(dir.to_owned(), source))?;
     let folder = data.join("machines").join(&machine.name).join(&machine.provider);
     let known_hosts = folder.join("hactl_known_hosts");
     if !known_hosts.exists() {

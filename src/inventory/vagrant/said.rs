@@ -3,6 +3,7 @@
 //! In: their output. Out: machines, their SSH settings, addresses. Unknown lines are ignored, because Vagrant and its
 //! plugins add more of them with every version.
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -55,8 +56,7 @@ pub(super) struct Address {
 impl Address {
     /// Its network.
     pub(super) fn network(self) -> (Ipv4Addr, u8) {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
-        (Ipv4Addr::from(u32::from(self.ip) & mask), self.prefix)
+        (Ipv4Net::new(self.ip, self.prefix).map_or(self.ip, |net| net.network()), self.prefix)
     }
 }
 
