@@ -50,32 +50,27 @@ pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
     let mut found = Found::default();
     let mut collection = manifests::Collection::default();
     for file in files {
-        match &file.reading {
-            Reading::Elsewhere => {}
-            Reading::Authority(at) => match authority(&file.path) {
-                Ok(pem) => drop(found.attached.authorities.insert(at.clone(), pem)),
-                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
-            },
-            Reading::Login(at) => match login(&file.path, at) {
-                Ok((login, open)) => {
-                    found.attached.logins.insert(at.clone(), login);
-                    if open {
-                        let shown = file.path.display();
-                        let words = Words::new(
-                            format!("other users of this machine can read {shown}, which contains a password"),
-                            "a file that only its owner can read",
-                            format!("chmod 600 {shown}"),
-                        );
-                        found.warnings.push(naming.problem(Severity::Warning, file, words));
-                    }
-                }
-                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
-            },
-            Reading::Manifests => {
-                if let Err(words) = collection.add(naming, &file.path) {
-                    found.problems.push(naming.problem(Severity::Error, file, words));
-                }
+        let read = match &file.reading {
+            Reading::Elsewhere => Ok(()),
+            Reading::Authority(at) => {
+                authority(&file.path).map(|pem| drop(found.attached.authorities.insert(at.clone(), pem)))
             }
+            Reading::Login(at) => login(&file.path, at).map(|(login, open)| {
+                found.attached.logins.insert(at.clone(), login);
+                if open {
+                    let shown = file.path.display();
+                    let words = Words::new(
+                        format!("other users of this machine can read {shown}, which contains a password"),
+                        "a file that only its owner can read",
+                        format!("chmod 600 {shown}"),
+                    );
+                    found.warnings.push(naming.problem(Severity::Warning, file, words));
+                }
+            }),
+            Reading::Manifests => collection.add(naming, &file.path),
+        };
+        if let Err(words) = read {
+            found.problems.push(naming.problem(Severity::Error, file, words));
         }
     }
     let (objects, problems) = collection.finish();

@@ -26,24 +26,20 @@ const UNUSABLE: [(Cidr, &str); 4] = [
 
 /// Validates the ranges and the choices.
 pub fn network(judge: &mut Validator<'_>, raw: Option<&At<schema::Network>>) -> Network {
-    let raw = raw.map(|n| &n.value);
-    let pods = raw.and_then(|n| n.pods.as_ref()).and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
-    let services = raw.and_then(|n| n.services.as_ref()).and_then(|t| range(judge, "network.services", t, 12, 26));
-    let cni = raw.and_then(|n| n.cni.as_ref());
-    let mtu = raw.and_then(|n| n.mtu.as_ref());
-    let kube_proxy = raw.and_then(|n| n.kube_proxy.as_ref());
+    let unset = schema::Network::default();
+    let raw = raw.map_or(&unset, |n| &n.value);
+    let plugins = [("flannel", Cni::Flannel), ("none", Cni::None)];
+    let modes = [("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)];
+    let pods = raw.pods.as_ref().and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
+    let services = raw.services.as_ref().and_then(|t| range(judge, "network.services", t, 12, 26));
+    let cni = raw.cni.as_ref().and_then(|t| choice(judge, "network plugin", t, &plugins));
+    let kube_proxy = raw.kube_proxy.as_ref().and_then(|t| choice(judge, "kubeProxy mode", t, &modes));
     Network {
         pods: pods.unwrap_or(DEFAULT_PODS),
         services: services.unwrap_or(DEFAULT_SERVICES),
-        cni: cni
-            .and_then(|t| choice(judge, "network plugin", t, &[("flannel", Cni::Flannel), ("none", Cni::None)]))
-            .unwrap_or(Cni::Flannel),
-        mtu: mtu.and_then(|t| mtu_of(judge, t)),
-        kube_proxy: kube_proxy
-            .and_then(|t| {
-                choice(judge, "kubeProxy mode", t, &[("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)])
-            })
-            .unwrap_or(KubeProxy::Nftables),
+        cni: cni.unwrap_or(Cni::Flannel),
+        mtu: raw.mtu.as_ref().and_then(|t| mtu_of(judge, t)),
+        kube_proxy: kube_proxy.unwrap_or(KubeProxy::Nftables),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::text::{choice, duration, number, url, version};
 use super::validator::{Reading, Validator};
-use crate::inventory::at::At;
+use crate::inventory::at::{At, Key};
 use crate::inventory::defaults::{DATA_DIR, DEFAULT_KUBERNETES};
 use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
@@ -15,16 +15,16 @@ use std::path::{Component, Path, PathBuf};
 
 /// Versions.
 pub fn versions(judge: &mut Validator<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
-    let raw = raw.map(|v| &v.value);
-    if let Some(text) = raw.and_then(|v| v.kubernetes.as_ref()) {
+    let unset = schema::Versions::default();
+    let raw = raw.map_or(&unset, |v| &v.value);
+    if let Some(text) = raw.kubernetes.as_ref() {
         installs(judge, text);
     }
-    let mut get = |what: &str, text: Option<&At<String>>| text.and_then(|t| version(judge, what, t));
+    let mut get = |what: &str, text: &Key<String>| text.as_ref().and_then(|t| version(judge, what, t));
     Versions {
-        kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref()))
-            .unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
-        etcd: get("etcd", raw.and_then(|v| v.etcd.as_ref())),
-        containerd: get("containerd", raw.and_then(|v| v.containerd.as_ref())),
+        kubernetes: get("Kubernetes", &raw.kubernetes).unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
+        etcd: get("etcd", &raw.etcd),
+        containerd: get("containerd", &raw.containerd),
     }
 }
 
@@ -133,25 +133,22 @@ pub fn control_plane(judge: &mut Validator<'_>, raw: Option<&At<schema::ControlP
 
 /// Proxy.
 pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
-    let raw = raw.map(|p| &p.value);
-    let mut get = |key: &str, text: Option<&At<String>>| {
-        text.filter(|t| !t.value.is_empty()).and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
+    let unset = schema::Proxy::default();
+    let raw = raw.map_or(&unset, |p| &p.value);
+    let mut get = |key: &str, text: &Key<String>| {
+        let text = text.as_ref().filter(|t| !t.value.is_empty());
+        text.and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
     };
-    let http = get("proxy.http", raw.and_then(|p| p.http.as_ref()));
-    let https = get("proxy.https", raw.and_then(|p| p.https.as_ref()));
+    let (http, https) = (get("proxy.http", &raw.http), get("proxy.https", &raw.https));
     let mut no_proxy = Vec::new();
-    for text in raw.and_then(|p| p.no_proxy.as_ref()).iter().flat_map(|list| &list.value) {
+    for text in raw.no_proxy.iter().flat_map(|list| &list.value) {
         let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'/' | b':' | b'_');
         if !text.value.is_empty() && text.value.bytes().all(fine) {
             no_proxy.push(text.value.clone());
         } else {
             let what = format!("{:?} cannot be a proxy exception", shorten(&text.value));
-            judge.refuse(
-                text.place,
-                what,
-                "a name, a .suffix, an address or a range",
-                "one entry for each, without commas",
-            );
+            let expected = "a name, a .suffix, an address or a range";
+            judge.refuse(text.place, what, expected, "one entry for each, without commas");
         }
     }
     Proxy { http, https, no_proxy }

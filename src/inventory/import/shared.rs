@@ -190,3 +190,24 @@ pub fn relative(what: &str, said: &Said, notes: &mut Notes) {
         );
     }
 }
+
+/// Reports that host keys are verified here.
+pub fn unverified(place: &str, notes: &mut Notes) {
+    notes.add(
+        place,
+        "host keys are not verified there; hactl verifies them",
+        "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use once",
+    );
+}
+
+/// Reports that there is no IPv6.
+pub fn no_ipv6(place: &str, notes: &mut Notes) {
+    let what = "IPv6 and dual-stack are not supported in this version of hactl";
+    notes.add(place, what, "the new cluster is IPv4 only");
+}
+
+/// Reports that nothing implements Services.
+pub fn no_kube_proxy(place: &str, notes: &mut Notes) {
+    let what = "Services do not work until your network plugin implements them";
+    notes.add(place, what, "install such a plugin, or remove kubeProxy: none");
+}

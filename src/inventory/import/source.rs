@@ -7,7 +7,7 @@ use super::error::ImportError;
 use super::notes::listed;
 use super::wishes::Tool;
 use crate::inventory::files::Files;
-use crate::inventory::load::{Source, bounded};
+use crate::inventory::source::{Source, bounded};
 use crate::inventory::yaml;
 use std::path::{Path, PathBuf};
 

@@ -2,8 +2,9 @@
 //!
 //! In and out: `hactl-machines.json` in Vagrant's own folder beside the Vagrantfile.
 
-use super::said::{Address, Way};
+use super::said::Way;
 use super::{VagrantError, io_error};
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,9 +31,9 @@ fn usual() -> u8 {
 }
 
 impl Known {
-    /// Its network.
-    pub(super) fn network(&self) -> (Ipv4Addr, u8) {
-        Address { ip: self.address, prefix: self.prefix }.network()
+    /// Its address in its network.
+    pub(super) fn net(&self) -> Ipv4Net {
+        Ipv4Net::new(self.address, self.prefix).unwrap_or(self.address.into())
     }
 }
 

@@ -13,9 +13,10 @@ use super::topology::topology;
 use crate::model::desired::Role;
 use crate::model::names::{BadName, HostName};
 use crate::process::{ProcessError, Run};
+use ipnet::Ipv4Net;
 use memory::{Known, Memory};
 use network::Seen;
-use said::{Address, Machine, Way};
+use said::{Machine, Way};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
@@ -174,8 +175,7 @@ pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
         .filter_map(|(machine, roles)| now.get(&machine.name).map(|known| (machine, roles, known)));
     let hosts =
         hosts.map(|(machine, roles, known)| host(dir, &data, machine, roles, known)).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<Address> =
-        now.values().map(|known| Address { ip: known.address, prefix: known.prefix }).collect();
+    let addresses: Vec<Ipv4Net> = now.values().map(Known::net).collect();
     let draft = text::Draft {
         dir,
         cluster: wishes.cluster.as_deref().unwrap_or(CLUSTER),
@@ -226,8 +226,8 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
         now = seen(dir, &asked, before)?;
     }
     // If a lab was created again in another network, the previous records are void.
-    let network = now.values().next().map(Known::network);
-    let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.network() == n));
+    let network = now.values().next().map(|known| known.net().trunc());
+    let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.net().trunc() == n));
     let unknown = |m: &&Machine| !now.contains_key(&m.name) && known(&m.name).is_none();
     let missing: Vec<String> =
         machines.iter().filter(unknown).map(|m| format!("{} ({})", m.name, m.state.replace('_', " "))).collect();
@@ -265,8 +265,8 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
     }
     match network::common(&seen) {
         Some(found) => {
-            let known = |((seen, way), at): ((&Seen<'_>, Way), Address)| {
-                (seen.name.to_owned(), Known { address: at.ip, prefix: at.prefix, way })
+            let known = |((seen, way), at): ((&Seen<'_>, Way), Ipv4Net)| {
+                (seen.name.to_owned(), Known { address: at.addr(), prefix: at.prefix_len(), way })
             };
             Ok(seen.iter().zip(ways).zip(found).map(known).collect())
         }
@@ -274,7 +274,7 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
         None if seen.iter().all(|seen| seen.before.is_some()) => Ok(Memory::new()),
         None => {
             let one = |seen: &Seen<'_>| {
-                let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
+                let all: Vec<String> = seen.addresses.iter().map(Ipv4Net::to_string).collect();
                 format!("{} has {}", seen.name, all.join(" and "))
             };
             Err(VagrantError::NoNetwork(dir.to_owned(), seen.iter().map(one).collect()))
@@ -355,15 +355,14 @@ fn host(
 }
 
 /// The topology's API address in the machines' network, or another one that no machine has.
-fn free(taken: &[Address]) -> Ipv4Addr {
-    let (network, prefix) = taken.first().map_or((Ipv4Addr::LOCALHOST, 24), |address| address.network());
-    let base = u32::from(network);
-    let hosts = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+fn free(taken: &[Ipv4Net]) -> Ipv4Addr {
+    let network = taken.first().copied().unwrap_or(Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 24));
+    let (base, hosts) = (u32::from(network.network()), u32::from(network.hostmask()));
     let wanted = u32::from(topology().vip);
     // Neither the network address nor the broadcast address; the first and the last host are often routers.
     let all = std::iter::once(wanted).chain((2..hosts.saturating_sub(1).min(65_534)).rev());
     let mut all = all.filter(|at| *at > 1 && at.saturating_add(1) < hosts).map(|at| Ipv4Addr::from(base | at));
-    let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.ip == *address);
+    let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.addr() == *address);
     all.find(|address| !not_free(address)).unwrap_or(Ipv4Addr::from(base | wanted))
 }
 
@@ -408,8 +407,8 @@ mod tests {
 
     #[test]
     fn the_virtual_address_is_no_machines() {
-        let of = |text: &str, prefix| Address { ip: text.parse().unwrap(), prefix };
-        let chosen = |all: &[Address]| free(all).to_string();
+        let of = |text: &str, prefix| Ipv4Net::new(text.parse().unwrap(), prefix).unwrap();
+        let chosen = |all: &[Ipv4Net]| free(all).to_string();
         assert_eq!(chosen(&[of("10.88.200.11", 24), of("10.88.200.12", 24)]), "10.88.200.100");
         assert_eq!(chosen(&[of("10.88.200.100", 24), of("10.88.200.12", 24)]), "10.88.200.253");
         assert_eq!(chosen(&[of("192.168.57.18", 28), of("192.168.57.29", 28)]), "192.168.57.28", "within the network");

@@ -133,12 +133,7 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
             ("userknownhostsfile", path) if !matches!(path, "/dev/null" | "none") => ssh.known_hosts = here(path),
             ("userknownhostsfile" | "stricthostkeychecking" | "checkhostip", _) => {
                 if truth(value) != Some(true) {
-                    notes.add(
-                        &said.place,
-                        "host keys are not verified there; hactl verifies them",
-                        "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use \
-                         once",
-                    );
+                    shared::unverified(&said.place, notes);
                 }
             }
             ("identitiesonly", _) => {}

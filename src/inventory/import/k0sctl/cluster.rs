@@ -190,13 +190,3 @@ fn profiles(spec: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_of_the_table_is_read() {
-        assert_eq!(table(LEFT_OUT).count(), 6);
-    }
-}

@@ -189,11 +189,7 @@ fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
         );
     }
     if unchecked {
-        notes.add(
-            path,
-            "host keys are not verified there; hactl verifies them",
-            "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use once",
-        );
+        shared::unverified(path, notes);
     }
 }
 
@@ -302,15 +298,5 @@ fn flags(node: &Node, path: &str, host: &mut Host, roles: &mut BTreeSet<Role>, n
             format!("flags of k0s without an equivalent: {}", listed(&left, 10)),
             "check whether you need them; settings of Kubernetes go under `extra`",
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_of_the_table_is_read() {
-        assert_eq!(table(LEFT_OUT).count(), 5);
     }
 }

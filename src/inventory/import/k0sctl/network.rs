@@ -30,11 +30,7 @@ pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes
         );
     }
     if network.at(&["dualStack", "enabled"]).and_then(Node::as_bool) == Some(true) {
-        notes.add(
-            format!("{path}.dualStack"),
-            "IPv6 and dual-stack are not supported in this version of hactl",
-            "the new cluster is IPv4 only",
-        );
+        shared::no_ipv6(&format!("{path}.dualStack"), notes);
     }
     if let Some(proxy) = network.get("kubeProxy") {
         kube_proxy(proxy, &format!("{path}.kubeProxy"), draft, notes);
@@ -78,11 +74,7 @@ fn kube_proxy(proxy: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     leave(proxy, path, "disabled mode iptables ipvs nftables metricsBindAddress nodePortAddresses", notes);
     if proxy.is_true("disabled") {
         draft.kube_proxy = Some(Said::new("none", "network.kubeProxy.disabled", format!("{path}.disabled")));
-        notes.add(
-            format!("{path}.disabled"),
-            "Services do not work until your network plugin implements them",
-            "install such a plugin, or remove kubeProxy: none",
-        );
+        shared::no_kube_proxy(&format!("{path}.disabled"), notes);
         return;
     }
     if let Some(mode) = proxy.word("mode") {

@@ -65,11 +65,7 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         shared::proxy_mode(&mode, notes);
     }
     if let Some(said) = scope.text("kube_proxy_remove", notes).filter(|said| truth(&said.value) == Some(true)) {
-        notes.add(
-            &said.place,
-            "Services do not work until your network plugin implements them",
-            "install such a plugin, or remove kubeProxy: none",
-        );
+        shared::no_kube_proxy(&said.place, notes);
         draft.kube_proxy = Some(Said::new("none", "kube_proxy_remove", said.place));
     }
     if let Some(prefix) = scope.text("kube_network_node_prefix", notes).filter(|said| said.value != "24") {
@@ -81,11 +77,7 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     }
     for key in ["enable_dual_stack_networks", "ipv6_stack"] {
         if let Some(said) = scope.text(key, notes).filter(|said| truth(&said.value) == Some(true)) {
-            notes.add(
-                &said.place,
-                "IPv6 and dual-stack are not supported in this version of hactl",
-                "the new cluster is IPv4 only",
-            );
+            shared::no_ipv6(&said.place, notes);
         }
     }
     for key in ["kube_pods_subnet_ipv6", "kube_service_addresses_ipv6", "kube_network_node_prefix_ipv6"] {

@@ -218,15 +218,3 @@ pub fn its_own(scopes: &[&Scope<'_>], notes: &mut Notes) {
         );
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_of_the_tables_is_read() {
-        for text in [ARRANGED, SET] {
-            assert_eq!(table(text).count() * 2, text.lines().count());
-        }
-    }
-}
