@@ -10,7 +10,7 @@ use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct World {

@@ -42,12 +42,8 @@ pub fn endpoint(
         || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
     let expected = "vip: a free address that hactl manages, external: your own load balancer, or local: true";
     let Some(whole) = raw.endpoint.as_ref() else {
-        judge.refuse(
-            top,
-            "endpoint is missing",
-            expected,
-            "add `endpoint: {vip: 10.0.0.100}` with a free address of your network",
-        );
+        let remedy = "add `endpoint: {vip: 10.0.0.100}` with a free address of your network";
+        judge.refuse(top, "endpoint is missing", expected, remedy);
         return stand_in();
     };
     let raw = &whole.value;
@@ -73,12 +69,8 @@ pub fn endpoint(
             (on_every_node(judge, raw, local.place, hosts), own_port(judge, raw, given, local.place))
         }
         (None, None, None) => {
-            judge.refuse(
-                whole.place,
-                "the endpoint has neither vip nor external nor local",
-                expected,
-                "add one of them",
-            );
+            let what = "the endpoint has neither vip nor external nor local";
+            judge.refuse(whole.place, what, expected, "add one of them");
             return stand_in();
         }
     };
@@ -221,12 +213,8 @@ fn sans(judge: &mut Validator<'_>, raw: &schema::Endpoint) -> Vec<String> {
 fn free(judge: &mut Validator<'_>, key: &str, port: u16, place: Place) {
     let remedy = "choose another port; 6443 is the usual one";
     if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
-        judge.refuse(
-            place,
-            format!("{key} {port} is the port of {who}"),
-            "a port that no other process on the hosts uses",
-            remedy,
-        );
+        let expected = "a port that no other process on the hosts uses";
+        judge.refuse(place, format!("{key} {port} is the port of {who}"), expected, remedy);
     } else if (30000..=32767).contains(&port) {
         let what = format!("{key} {port} is in Kubernetes' range of node ports");
         judge.refuse(place, what, "a port outside 30000 to 32767", remedy);

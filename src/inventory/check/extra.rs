@@ -71,19 +71,11 @@ fn args(judge: &mut Validator<'_>, component: &str, raw: Option<&At<TextMap>>) -
                 if fine { format!("write `{plain}: ...`") } else { "write it as `name: value`".to_owned() },
             );
         } else if owns(component, flag) {
-            judge.refuse(
-                value.place,
-                format!("hactl sets {component}'s --{flag} itself"),
-                "a flag that hactl does not set",
-                instead(component, flag),
-            );
+            let what = format!("hactl sets {component}'s --{flag} itself");
+            judge.refuse(value.place, what, "a flag that hactl does not set", instead(component, flag));
         } else if value.value.chars().any(char::is_control) {
-            judge.refuse(
-                value.place,
-                format!("the value of {flag} has more than one line"),
-                "one line",
-                "write it in one line",
-            );
+            let what = format!("the value of {flag} has more than one line");
+            judge.refuse(value.place, what, "one line", "write it in one line");
         } else {
             out.insert(flag.clone(), value.value.clone());
         }
@@ -157,12 +149,8 @@ fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
         };
         if let Some(taken) = TAKEN.split(' ').find(|taken| within(trimmed, taken) || within(taken, trimmed)) {
             let what = format!("{} cannot be mounted: {taken} belongs to hactl or to the system", shorten(given));
-            judge.refuse(
-                text.place,
-                what,
-                "another file or folder",
-                "put the files into a folder of their own, such as /etc/kubernetes-extra",
-            );
+            let remedy = "put the files into a folder of their own, such as /etc/kubernetes-extra";
+            judge.refuse(text.place, what, "another file or folder", remedy);
         } else if let Some(other) = out.iter().find(|other| within(trimmed, other) || within(other, trimmed)) {
             let what = format!("{} and {other} overlap: one contains the other", shorten(given));
             judge.refuse(text.place, what, "each file or folder once", "remove one of them");

@@ -77,12 +77,8 @@ pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
     }
     ways.tell(judge, common.config_place.unwrap_or(hosts.place));
     if hosts.list.is_empty() {
-        judge.refuse(
-            hosts.place,
-            "there are no hosts",
-            "a list of hosts with name, address and roles",
-            "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes an example",
-        );
+        let remedy = "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes an example";
+        judge.refuse(hosts.place, "there are no hosts", "a list of hosts with name, address and roles", remedy);
     }
     twice(judge, raw, &hosts);
     hosts
@@ -245,12 +241,8 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
         format!("host-number-{}", index + 1).parse().expect("host-number- and a number satisfy the rule for host names")
     };
     let Some(name) = raw else {
-        judge.refuse(
-            start,
-            format!("host number {} has no name", index + 1),
-            "the Node's name",
-            "add a line such as `name: cp1`",
-        );
+        let what = format!("host number {} has no name", index + 1);
+        judge.refuse(start, what, "the Node's name", "add a line such as `name: cp1`");
         return stand_in();
     };
     name.value.parse().unwrap_or_else(|error: BadName| {
@@ -262,12 +254,8 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
         } else {
             "choose another name; the machine's hostname does not change".to_owned()
         };
-        judge.refuse(
-            name.place,
-            format!("{:?} cannot name a host: {}", shorten(&name.value), error.why),
-            "letters a-z, digits and '-', at most 63 of them",
-            remedy,
-        );
+        let what = format!("{:?} cannot name a host: {}", shorten(&name.value), error.why);
+        judge.refuse(name.place, what, "letters a-z, digits and '-', at most 63 of them", remedy);
         stand_in()
     })
 }
@@ -279,12 +267,8 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         let what =
             if raw.is_some() { format!("the roles of {name} are empty") } else { format!("{name} has no roles") };
         let place = raw.map_or(start, |list| list.place);
-        judge.refuse(
-            place,
-            what,
-            expected,
-            "add `roles: [...]`, or `roles: [spare]` for a host that is not part of the cluster yet",
-        );
+        let remedy = "add `roles: [...]`, or `roles: [spare]` for a host that is not part of the cluster yet";
+        judge.refuse(place, what, expected, remedy);
         return Vec::new();
     };
     let mut roles = Vec::new();
@@ -292,12 +276,8 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         match choice(judge, "role", text, &ROLES) {
             None => *known = false,
             Some(role) if roles.contains(&role) => {
-                judge.refuse(
-                    text.place,
-                    format!("{name} has the role {role} twice"),
-                    "each role once",
-                    "remove one of them",
-                );
+                let what = format!("{name} has the role {role} twice");
+                judge.refuse(text.place, what, "each role once", "remove one of them");
             }
             Some(role) => roles.push(role),
         }
@@ -381,12 +361,8 @@ fn sha256(text: &str) -> Option<String> {
 fn fingerprint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let found = sha256(&text.value);
     if found.is_none() {
-        judge.refuse(
-            text.place,
-            "this is not a host key's fingerprint",
-            "SHA256: and 43 characters",
-            "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word",
-        );
+        let remedy = "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word";
+        judge.refuse(text.place, "this is not a host key's fingerprint", "SHA256: and 43 characters", remedy);
     }
     found
 }

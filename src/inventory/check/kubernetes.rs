@@ -72,12 +72,8 @@ pub fn taints(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if !is_key(key) || !is_value(value) {
-            judge.refuse(
-                taint.place,
-                format!("the taint {:?} is malformed", shorten(given)),
-                form,
-                format!("the key is {KEY}"),
-            );
+            let what = format!("the taint {:?} is malformed", shorten(given));
+            judge.refuse(taint.place, what, form, format!("the key is {KEY}"));
         } else if taints.iter().any(|have| have == given) {
             judge.refuse(taint.place, format!("duplicate taint {given}"), "each taint once", "remove one of them");
         } else {

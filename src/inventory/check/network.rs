@@ -55,12 +55,8 @@ fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, 
     if range.prefix < shortest {
         let why =
             if shortest == 12 { "the API server accepts at most a /12" } else { "it leaves no space for other ranges" };
-        return judge.none(
-            text.place,
-            format!("{key} {range} is too large: {why}"),
-            expected,
-            "choose a smaller range",
-        );
+        let what = format!("{key} {range} is too large: {why}");
+        return judge.none(text.place, what, expected, "choose a smaller range");
     }
     if let Some((bad, name)) = UNUSABLE.iter().find(|(bad, _)| bad.overlaps(&range)) {
         let what = format!("{key} {range} overlaps {bad} ({name})");

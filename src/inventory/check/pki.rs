@@ -57,12 +57,8 @@ fn own_file(
 ) -> Option<PathBuf> {
     let path = judge.absolute(key, text)?;
     if let Some((_, other)) = seen.iter().find(|(known, _)| *known == path) {
-        return judge.none(
-            text.place,
-            format!("{key} is the same file as {other}"),
-            "a separate key for each",
-            "create another: with one key, a credential for one purpose would be valid for the other too",
-        );
+        let remedy = "create another: with one key, a credential for one purpose would be valid for the other too";
+        return judge.none(text.place, format!("{key} is the same file as {other}"), "a separate key for each", remedy);
     }
     seen.push((path.clone(), key));
     Some(path)

@@ -40,12 +40,8 @@ pub fn logins(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathB
             .map(|url| url.value.as_str())
             .any(|url| url.strip_prefix(&plain(at)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
         if open {
-            judge.warn(
-                text.place,
-                format!("the password for {at} is sent over plain http"),
-                "https",
-                "set up TLS on the mirror and add its CA under registries.ca",
-            );
+            let remedy = "set up TLS on the mirror and add its CA under registries.ca";
+            judge.warn(text.place, format!("the password for {at} is sent over plain http"), "https", remedy);
         }
     }
     files(judge, "registries.credentials", map, Reading::Login)

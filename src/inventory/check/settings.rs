@@ -69,12 +69,8 @@ pub fn unattended(judge: &mut Validator<'_>, raw: Option<&At<schema::Certificate
         .and_then(|(count, each)| count.parse::<u32>().ok()?.checked_mul(each))
         .filter(|days| UNATTENDED.contains(days));
     if days.is_none() {
-        judge.refuse(
-            text.place,
-            format!("certificates.unattended is not a valid duration: {}", shorten(given)),
-            "a number with d or y, from 30d to 9y",
-            "write something like 3y",
-        );
+        let what = format!("certificates.unattended is not a valid duration: {}", shorten(given));
+        judge.refuse(text.place, what, "a number with d or y, from 30d to 9y", "write something like 3y");
     }
     days
 }

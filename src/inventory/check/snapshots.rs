@@ -78,12 +78,8 @@ fn storage(
         }
         Some(text) => {
             let what = format!("{:?} is not a region", shorten(&text.value));
-            judge.refuse(
-                text.place,
-                what,
-                "letters, digits and '-', such as eu-central-1",
-                "ask the operator of the storage",
-            );
+            let expected = "letters, digits and '-', such as eu-central-1";
+            judge.refuse(text.place, what, expected, "ask the operator of the storage");
             REGION.to_owned()
         }
     };
@@ -129,12 +125,8 @@ fn recipients(judge: &mut Validator<'_>, raw: Option<&At<schema::Vault>>) -> Vec
     let mut fine = Vec::new();
     for key in raw.and_then(|v| v.value.recipients.as_ref()).into_iter().flat_map(|list| &list.value) {
         if key.value.starts_with("AGE-SECRET-KEY-") {
-            judge.refuse(
-                key.place,
-                "this is a secret key",
-                "the public key, age1...",
-                "treat this key as leaked: create another with `age-keygen` and write its public key here",
-            );
+            let remedy = "treat this key as leaked: create another with `age-keygen` and write its public key here";
+            judge.refuse(key.place, "this is a secret key", "the public key, age1...", remedy);
         } else if crate::snapshot::Recipients::parse(std::slice::from_ref(&key.value)).is_err() {
             let what = format!("{:?} is not an age public key", shorten(&key.value));
             judge.refuse(key.place, what, "age1 and 58 characters", "print it with `age-keygen -y FILE`");

@@ -59,12 +59,8 @@ pub fn cidr(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<
     let given = text.value.as_str();
     let expected = "an IPv4 range such as 10.244.0.0/16";
     if given.contains(',') {
-        return judge.none(
-            text.place,
-            format!("{what} lists two ranges: {NO_IPV6}"),
-            expected,
-            "keep only the IPv4 range",
-        );
+        let what = format!("{what} lists two ranges: {NO_IPV6}");
+        return judge.none(text.place, what, expected, "keep only the IPv4 range");
     }
     match given.parse::<IpNet>() {
         Ok(IpNet::V6(_)) => judge.none(text.place, NO_IPV6, expected, "use an IPv4 range"),

@@ -101,32 +101,20 @@ impl Validator<'_> {
     pub fn absolute(&mut self, key: &'static str, text: &At<String>) -> Option<PathBuf> {
         let given = text.value.as_str();
         if given.is_empty() || given.chars().any(char::is_control) {
-            return self.none(
-                text.place,
-                format!("{key} is not a path"),
-                "the path of a file",
-                "write one, or remove the key",
-            );
+            let what = format!("{key} is not a path");
+            return self.none(text.place, what, "the path of a file", "write one, or remove the key");
         }
         let path = match given.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => match &self.home {
                 Some(home) => home.join(rest.trim_start_matches('/')),
                 None => {
-                    return self.none(
-                        text.place,
-                        "~ means the home directory, but HOME is not set",
-                        "HOME in the environment",
-                        "write the path without ~",
-                    );
+                    let what = "~ means the home directory, but HOME is not set";
+                    return self.none(text.place, what, "HOME in the environment", "write the path without ~");
                 }
             },
             Some(_) => {
-                return self.none(
-                    text.place,
-                    format!("{given} means another user's home"),
-                    "~/...",
-                    "write the full path",
-                );
+                let what = format!("{given} means another user's home");
+                return self.none(text.place, what, "~/...", "write the full path");
             }
             None => self.base.join(given.strip_prefix("./").unwrap_or(given)),
         };

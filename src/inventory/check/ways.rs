@@ -232,12 +232,8 @@ impl Ways {
         if let Some(line) = own {
             for word in &line.words {
                 if word.eq_ignore_ascii_case("none") || word == "/dev/null" {
-                    self.warn(
-                        line,
-                        who,
-                        "hactl always records host keys: it uses ~/.ssh/known_hosts instead",
-                        "put the host's key there, or pin it in the inventory (ssh.fingerprint, ssh.hostCA)",
-                    );
+                    let remedy = "put the host's key there, or pin it in the inventory (ssh.fingerprint, ssh.hostCA)";
+                    self.warn(line, who, "hactl always records host keys: it uses ~/.ssh/known_hosts instead", remedy);
                     continue;
                 }
                 files.extend(self.path(line, word, tokens, who));
@@ -384,12 +380,8 @@ impl Ways {
                 }
                 "refuseconnection" => ("it forbids connections to this host", "remove the line for this host"),
                 "stricthostkeychecking" if off || line.says("off") || line.says("accept-new") => {
-                    self.warn(
-                        line,
-                        who,
-                        "hactl always verifies host keys",
-                        "`--trust-first-use` records unknown host keys; a changed host key is still refused",
-                    );
+                    let remedy = "`--trust-first-use` records unknown host keys; a changed host key is still refused";
+                    self.warn(line, who, "hactl always verifies host keys", remedy);
                     continue;
                 }
                 _ => continue,

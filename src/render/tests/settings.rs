@@ -398,7 +398,7 @@ fn every_default_can_be_replaced_and_then_stands_once() {
             let set: Vec<&str> = command
                 .iter()
                 .filter_map(Value::as_str)
-                .filter(|w| w.strip_prefix("--").and_then(|w| w.split('=').next()) == Some(*flag))
+                .filter(|w| w.strip_prefix("--").and_then(|w| w.split('=').next()) == Some(flag))
                 .collect();
             assert_eq!(set, [format!("--{flag}=mine")], "{component}");
         }
