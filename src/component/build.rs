@@ -3,11 +3,12 @@
 //! In: `components.json` in a directory, and the files it names. Out: compressed blobs and one lock file for each
 //! Kubernetes version among them. Unchanged files are neither read nor compressed again.
 
-use super::Kind;
-use super::lock::Lock;
+use super::error::{BundleError, io_error};
+use super::lock::{Component, Lock};
 use super::memory::{Memory, Print};
-use super::pack::{self, Blob, Content, Item, Made, Progress};
-use super::{BundleError, io_error, table};
+use super::pack::{self, Content, Item, Progress};
+use super::store::Blob;
+use crate::model::components::{self as table, Kind};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component as Step, Path, PathBuf};
@@ -116,16 +117,11 @@ fn locks(sources: &[Source], blobs: &BTreeMap<PathBuf, Blob>, from: &Path) -> Re
         return Err(BundleError::Malformed { path: from.join("components.json"), why });
     }
     let made = |source: &Source| {
-        Some(Made {
-            name: source.name.clone(),
-            version: source.version.clone(),
-            kind: source.kind(),
-            architecture: source.architecture.clone(),
-            reference: source.reference.clone(),
-            blob: *blobs.get(&from.join(&source.path))?,
-        })
+        let row = table::row(&source.name, source.kind())?;
+        let blob = *blobs.get(&from.join(&source.path))?;
+        Some(Component::new(row, &source.version, &source.architecture, source.reference.clone(), blob))
     };
-    let made: Vec<Made> = sources.iter().filter_map(made).collect();
+    let made: Vec<Component> = sources.iter().filter_map(made).collect();
     Ok(versions.into_iter().map(|version| pack::lock(version, &made)).collect())
 }
 

@@ -3,10 +3,11 @@
 //! In: a store, a Kubernetes version, the desired state. Out: [`Part`]s in the order of delivery; paths of compressed
 //! files, each checked before it is returned.
 
-use super::Kind;
+use super::error::{BundleError, io_error};
 use super::lock::{Component, Lock, name_of};
 use super::memory::{Memory, Print};
-use super::{BundleError, io_error, table};
+use super::store::{blob_path, lock_path, locks};
+use crate::model::components::{self as table, Kind};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
 use crate::model::target::Part;
@@ -15,31 +16,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-
-/// The default store: `$XDG_CACHE_HOME/hactl/bundles` or `~/.cache/hactl/bundles`.
-pub fn default_store() -> PathBuf {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .unwrap_or_else(|| PathBuf::from("/var/cache"))
-        .join("hactl/bundles")
-}
-
-pub(super) fn blobs(store: &Path) -> PathBuf {
-    store.join("blobs/sha256")
-}
-
-pub(super) fn locks(store: &Path) -> PathBuf {
-    store.join("bundles")
-}
-
-pub(super) fn blob_path(store: &Path, digest: &Digest) -> PathBuf {
-    blobs(store).join(format!("{}.zst", digest.hex()))
-}
-
-pub(super) fn lock_path(store: &Path, name: &str) -> PathBuf {
-    locks(store).join(format!("{name}.lock.json"))
-}
 
 /// All bundles of a store, by name.
 pub fn list(store: &Path) -> Result<Vec<Lock>, BundleError> {

@@ -5,11 +5,14 @@
 //! checked against its digest before it gets its name in the store, and the bundle becomes visible only after the whole
 //! file was read and checked. A repeated import takes only what is missing.
 
+use super::bundle::Bundle;
+use super::error::{BundleError, CarryError, FORMAT, io_error};
 use super::lock::{self, Component, Lock};
 use super::memory::Memory;
-use super::pack::{self, Blob};
+use super::pack;
+use super::store::{self, Blob};
 use super::tar::{self, Entry};
-use super::{Bundle, BundleError, bundle, io_error, verify};
+
 use crate::model::digester::Digester;
 use crate::model::names::Digest;
 use serde::{Deserialize, Serialize};
@@ -18,71 +21,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-const FORMAT: u32 = 1;
 const HEAD: &str = "hactl-bundle.json";
 const LOCK: &str = "lock.json";
 const CHECKSUM: &str = "checksum";
-
-/// Why a bundle file is not accepted.
-#[derive(Debug, thiserror::Error)]
-pub enum CarryError {
-    /// It is not a bundle file.
-    #[error("{from} is not a hactl bundle: {why}")]
-    NotABundle {
-        /// The file, or standard input.
-        from: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A newer hactl wrote it.
-    #[error("{from} has format {format}, but this hactl reads format {FORMAT}; use a newer hactl")]
-    Newer {
-        /// The file, or standard input.
-        from: String,
-        /// Its format.
-        format: u32,
-    },
-    /// It is incomplete.
-    #[error("{from} is cut short: it ends after {at} bytes, in {within}")]
-    CutShort {
-        /// The file, or standard input.
-        from: String,
-        /// Bytes read.
-        at: u64,
-        /// The entry being read.
-        within: String,
-    },
-    /// Its content does not match its digests.
-    #[error("{from} was damaged or tampered with: {why}")]
-    Tampered {
-        /// The file, or standard input.
-        from: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// It is not the expected bundle.
-    #[error("{from} is bundle {found}, but {expected} was expected")]
-    Unexpected {
-        /// The file, or standard input.
-        from: String,
-        /// Its identity.
-        found: String,
-        /// The expected identity.
-        expected: String,
-    },
-    /// The store has another bundle of this version.
-    #[error("{bundle} is in the store already with other content: {there} in the store, {coming} in {from}")]
-    Different {
-        /// The name of both.
-        bundle: String,
-        /// Identity of the one in the store.
-        there: String,
-        /// Identity of the one in the file.
-        coming: String,
-        /// The file, or standard input.
-        from: String,
-    },
-}
 
 /// The first entry.
 #[derive(Debug, Serialize, Deserialize)]
@@ -247,7 +188,7 @@ pub fn import(
         return Err(CarryError::Unexpected { from: from.to_owned(), found, expected }.into());
     }
     let _guard = pack::enter(store)?;
-    let place = bundle::lock_path(store, &lock.name());
+    let place = store::lock_path(store, &lock.name());
     if let (Ok(there), false) = (Lock::read(&place), replace)
         && there.identity() != identity
     {
@@ -321,19 +262,19 @@ fn take<R: Read>(
     if size != component.sent_size {
         return Err(reader.tampered(format!("{within} has {size} bytes instead of {}", component.sent_size)).into());
     }
-    let place = bundle::blob_path(store, &component.digest);
+    let place = store::blob_path(store, &component.digest);
     let wanted = (component.digest, component.size);
     let known = memory.known(store, component.digest, component.size);
-    let there = known.or_else(|| verify::measure(&place, component.size).ok());
+    let there = known.or_else(|| store::measure(&place, component.size).ok());
     if let Some(there) = there.filter(|there| (there.digest, there.size) == wanted) {
         reader.pour(size, &mut io::sink(), &place, &within)?;
         return Ok((there, true));
     }
-    let fresh: PathBuf = bundle::blobs(store).join(format!("{}.tmp", component.digest.hex()));
+    let fresh: PathBuf = store::blobs(store).join(format!("{}.tmp", component.digest.hex()));
     let mut file = File::create(&fresh).map_err(io_error("create", &fresh))?;
     reader.pour(size, &mut file, &fresh, &within)?;
     file.sync_all().map_err(io_error("write", &fresh))?;
-    let found = verify::measure(&fresh, component.size);
+    let found = store::measure(&fresh, component.size);
     let whole = found
         .as_ref()
         .is_ok_and(|found| (found.digest, found.size) == wanted && found.sent_digest == component.sent_digest);

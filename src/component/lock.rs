@@ -2,13 +2,13 @@
 //!
 //! In: `bundles/<name>.lock.json` of a store. Out: a checked [`Lock`].
 
-use super::{BundleError, io_error};
+use super::error::{BundleError, io_error};
+use super::store::{Blob, write_json};
 use crate::model::components::{Kind, Row, row};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 
 const SCHEMA: u32 = 1;
@@ -54,6 +54,21 @@ pub struct Component {
 }
 
 impl Component {
+    /// A component of a bundle, whose content is a blob.
+    pub(super) fn new(row: &Row, version: &str, architecture: &str, reference: Option<String>, blob: Blob) -> Self {
+        Self {
+            name: row.name.to_owned(),
+            version: version.to_owned(),
+            kind: row.kind,
+            architecture: architecture.to_owned(),
+            reference,
+            link: row.link.map(str::to_owned),
+            digest: blob.digest,
+            size: blob.size,
+            sent_digest: blob.sent_digest,
+            sent_size: blob.sent_size,
+        }
+    }
     /// The component as it is sent to a host.
     pub fn part(&self) -> Part {
         Part {
@@ -146,25 +161,11 @@ impl Lock {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), BundleError> {
-        let mut text = serde_json::to_vec_pretty(self).map_err(|e| io_error("write", path)(e.into()))?;
-        text.push(b'\n');
-        replace(path, &text)
+        write_json(path, self)
     }
 }
 
 /// The name of the bundle of a Kubernetes version.
 pub(super) fn name_of(kubernetes: &str) -> String {
     format!("k8s-{kubernetes}")
-}
-
-/// Writes a file atomically.
-pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), BundleError> {
-    let fresh = path.with_extension(format!("{}.tmp", std::process::id()));
-    let write = || {
-        let mut file = std::fs::File::create(&fresh)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&fresh, path)
-    };
-    write().map_err(io_error("write", path))
 }

@@ -4,9 +4,8 @@
 //! which no user can set back: changed content is noticed even if size and modification time are kept. A lost cache
 //! costs time, never correctness.
 
-use super::lock::replace;
-use super::pack::Blob;
-use super::{BundleError, bundle, io_error};
+use super::error::{BundleError, io_error};
+use super::store::{Blob, blob_path, replace};
 use crate::model::names::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,13 +93,13 @@ impl Memory {
     }
     /// A blob in the store that is unchanged since it was last read.
     pub fn known(&self, store: &Path, digest: Digest, size: u64) -> Option<Blob> {
-        let meta = std::fs::metadata(bundle::blob_path(store, &digest)).ok()?;
+        let meta = std::fs::metadata(blob_path(store, &digest)).ok()?;
         let sent_digest = self.blob(&digest, Print::of(&meta))?;
         Some(Blob { digest, size, sent_digest, sent_size: meta.len() })
     }
     /// Stores a blob that was just written and read.
     pub fn note_packed(&mut self, store: &Path, blob: &Blob) -> Result<(), BundleError> {
-        let path = bundle::blob_path(store, &blob.digest);
+        let path = blob_path(store, &blob.digest);
         let meta = std::fs::metadata(&path).map_err(io_error("read", &path))?;
         self.note_blob(blob.digest, Print::of(&meta), blob.sent_digest);
         Ok(())

@@ -3,13 +3,14 @@
 //!
 //! In: contents: files, members of archives, images. Out: blobs in the store, named by their content; one lock.
 
-use super::Kind;
+use super::error::{BundleError, io_error};
 use super::fetch::{Archive, FetchError, member};
 use super::lock::{Component, Lock};
-use super::{BundleError, bundle, io_error, table, verify};
+use super::store::{self, Blob};
+use crate::model::components::TABLE;
 use crate::model::digester::Digester;
-use crate::model::names::Digest;
 use rustix::fs::FlockOperation;
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,15 +35,6 @@ pub struct Progress<'a> {
     pub total: u64,
 }
 
-/// A blob in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Blob {
-    pub digest: Digest,
-    pub size: u64,
-    pub sent_digest: Digest,
-    pub sent_size: u64,
-}
-
 /// A content to compress.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
@@ -62,26 +54,15 @@ pub(super) struct Item {
     pub content: Content,
 }
 
-/// A component in a bundle.
-#[derive(Debug, Clone)]
-pub(super) struct Made {
-    pub name: String,
-    pub version: String,
-    pub kind: Kind,
-    pub architecture: String,
-    pub reference: Option<String>,
-    pub blob: Blob,
-}
-
 /// Creates the folders of a store and locks it for as long as the file is open.
 pub(super) fn enter(store: &Path) -> Result<File, BundleError> {
-    for dir in [bundle::blobs(store), bundle::locks(store)] {
+    for dir in [store::blobs(store), store::locks(store)] {
         DirBuilder::new().recursive(true).create(&dir).map_err(io_error("create", &dir))?;
     }
     // One process at a time, so that leftovers of a killed one are distinguished from work in progress.
     let guard = File::open(store).map_err(io_error("open", store))?;
     rustix::fs::flock(&guard, FlockOperation::LockExclusive).map_err(|e| io_error("lock", store)(e.into()))?;
-    remove_leftovers(&bundle::blobs(store))?;
+    remove_leftovers(&store::blobs(store))?;
     Ok(guard)
 }
 
@@ -105,38 +86,49 @@ pub(super) fn compress_all(
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(items[*index].size));
     let total = items.iter().map(|item| item.size).sum();
-    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let made = Mutex::new(Ok(vec![None; items.len()]));
+    let done = AtomicU64::new(0);
+    let made = on_all_cores(&order, |index| {
+        let item = &items[*index];
+        let tell = |bytes: u64| {
+            let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            progress(Progress { component: &item.name, done, total });
+        };
+        compress(store, &item.content, *index, &tell).map(|blob| (*index, blob))
+    })?;
+    Ok(made.into_iter().collect::<BTreeMap<_, _>>().into_values().collect())
+}
+
+/// Does a piece of work for each item, in their order, on all cores. After an error, no further item is begun.
+pub(super) fn on_all_cores<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, BundleError> + Sync,
+) -> Result<Vec<R>, BundleError> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Ok(Vec::with_capacity(items.len())));
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
-                    let item = &items[index];
-                    let tell = |bytes: u64| {
-                        let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                        progress(Progress { component: &item.name, done, total });
-                    };
-                    let result = compress(store, &item.content, index, &tell);
-                    let mut made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    match (result, made.as_mut()) {
-                        (Ok(blob), Ok(list)) => list[index] = Some(blob),
-                        (Err(error), Ok(_)) => *made = Err(error),
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = work(item);
+                    let mut all = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    match (result, all.as_mut()) {
+                        (Ok(one), Ok(list)) => list.push(one),
+                        (Err(error), Ok(_)) => *all = Err(error),
                         (_, Err(_)) => {}
                     }
-                    if made.is_err() {
+                    if all.is_err() {
                         return;
                     }
                 }
             });
         }
     });
-    let made = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)?;
-    Ok(made.into_iter().flatten().collect())
+    results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -> Result<Blob, BundleError> {
-    let fresh = bundle::blobs(store).join(format!("{index}.tmp"));
+    let fresh = store::blobs(store).join(format!("{index}.tmp"));
     let mut pour = |from: &mut dyn Read, length: u64| -> io::Result<Blob> {
         let mut from = Digester::new(from);
         let mut to = zstd::Encoder::new(Digester::new(File::create(&fresh)?), LEVEL)?;
@@ -175,9 +167,9 @@ fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -
             whole.map_err(io_error("compress", Path::new(&archive.name)))?
         }
     };
-    let place = bundle::blob_path(store, &blob.digest);
+    let place = store::blob_path(store, &blob.digest);
     // An existing valid blob stays: other bundles name its compressed bytes, and another compressor's may differ.
-    if let Ok(there) = verify::measure(&place, blob.size)
+    if let Ok(there) = store::measure(&place, blob.size)
         && (there.digest, there.size) == (blob.digest, blob.size)
     {
         std::fs::remove_file(&fresh).map_err(io_error("remove", &fresh))?;
@@ -188,33 +180,19 @@ fn compress(store: &Path, content: &Content, index: usize, tell: &dyn Fn(u64)) -
 }
 
 /// The lock of one Kubernetes version, in the order of delivery.
-pub(super) fn lock(kubernetes: &str, made: &[Made]) -> Lock {
-    let mut components = Vec::new();
-    for row in &table::TABLE {
-        for made in made.iter().filter(|m| m.name == row.name && m.kind == row.kind) {
-            if row.kubernetes && made.version != kubernetes {
-                continue;
-            }
-            components.push(Component {
-                name: made.name.clone(),
-                version: made.version.clone(),
-                kind: made.kind,
-                architecture: made.architecture.clone(),
-                reference: made.reference.clone(),
-                link: row.link.map(str::to_owned),
-                digest: made.blob.digest,
-                size: made.blob.size,
-                sent_digest: made.blob.sent_digest,
-                sent_size: made.blob.sent_size,
-            });
-        }
-    }
+pub(super) fn lock(kubernetes: &str, made: &[Component]) -> Lock {
+    let at = |component: &Component| {
+        TABLE.iter().position(|row| (row.name, row.kind) == (component.name.as_str(), component.kind))
+    };
+    let of_version = |c: &&Component| c.row().is_some_and(|row| !row.kubernetes || c.version == kubernetes);
+    let mut components: Vec<Component> = made.iter().filter(of_version).cloned().collect();
+    components.sort_by_key(at);
     Lock::new(kubernetes.to_owned(), components)
 }
 
 /// Writes a lock unless it is there already; returns whether it replaced a bundle with other content.
 pub(super) fn publish(store: &Path, lock: &Lock) -> Result<bool, BundleError> {
-    let path = bundle::lock_path(store, &lock.name());
+    let path = store::lock_path(store, &lock.name());
     let there = Lock::read(&path).ok();
     if there.as_ref() != Some(lock) {
         lock.write(&path)?;

@@ -3,8 +3,7 @@
 //! In: a Kubernetes version, versions that differ from the table, architectures. Out: every component that a host may
 //! need, with its literal URL or image. The versions are the pins of `components/`; a test compares the two.
 
-use super::Kind;
-use super::table::{Row, TABLE};
+use crate::model::components::{Kind, Row, TABLE};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;

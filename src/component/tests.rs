@@ -1,6 +1,6 @@
 //! Recipes, locks and bundles, on components small enough to read.
 
-use super::bundle::blob_path;
+use super::store::blob_path;
 use super::*;
 use crate::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
@@ -10,7 +10,7 @@ use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct World {

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::{Location, Spanned};
 use std::borrow::Cow;
+use std::ops::Deref;
 
 /// A place in the inventory's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
@@ -72,5 +73,23 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
     fn inline_schema() -> bool {
         T::inline_schema()
+    }
+}
+
+/// A key that may be missing. The published schema has the type of its value, which cannot be null.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Key<T>(#[schemars(with = "T")] Option<At<T>>);
+
+impl<T> Default for Key<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Deref for Key<T> {
+    type Target = Option<At<T>>;
+    fn deref(&self) -> &Option<At<T>> {
+        &self.0
     }
 }

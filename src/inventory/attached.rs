@@ -3,7 +3,7 @@
 //! In: the files, by key and place. Out: [`Attached`], or problems that point into the inventory or into the file. A
 //! file with a password is never quoted. All sizes are bounded: a wrong path must not exhaust the memory.
 
-use super::check::{NamedFile, Reading};
+use super::check::validator::{NamedFile, Reading};
 use super::manifests;
 use super::problem::{Problem, Severity, Words};
 use crate::model::attached::Attached;
@@ -50,32 +50,27 @@ pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
     let mut found = Found::default();
     let mut collection = manifests::Collection::default();
     for file in files {
-        match &file.reading {
-            Reading::Elsewhere => {}
-            Reading::Authority { at } => match authority(&file.path) {
-                Ok(pem) => drop(found.attached.authorities.insert(at.clone(), pem)),
-                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
-            },
-            Reading::Login { at } => match login(&file.path, at) {
-                Ok((login, open)) => {
-                    found.attached.logins.insert(at.clone(), login);
-                    if open {
-                        let shown = file.path.display();
-                        let words = Words::new(
-                            format!("other users of this machine can read {shown}, which contains a password"),
-                            "a file that only its owner can read",
-                            format!("chmod 600 {shown}"),
-                        );
-                        found.warnings.push(naming.problem(Severity::Warning, file, words));
-                    }
-                }
-                Err(words) => found.problems.push(naming.problem(Severity::Error, file, words)),
-            },
-            Reading::Manifests => {
-                if let Err(words) = collection.add(naming, &file.path) {
-                    found.problems.push(naming.problem(Severity::Error, file, words));
-                }
+        let read = match &file.reading {
+            Reading::Elsewhere => Ok(()),
+            Reading::Authority(at) => {
+                authority(&file.path).map(|pem| drop(found.attached.authorities.insert(at.clone(), pem)))
             }
+            Reading::Login(at) => login(&file.path, at).map(|(login, open)| {
+                found.attached.logins.insert(at.clone(), login);
+                if open {
+                    let shown = file.path.display();
+                    let words = Words::new(
+                        format!("other users of this machine can read {shown}, which contains a password"),
+                        "a file that only its owner can read",
+                        format!("chmod 600 {shown}"),
+                    );
+                    found.warnings.push(naming.problem(Severity::Warning, file, words));
+                }
+            }),
+            Reading::Manifests => collection.add(naming, &file.path),
+        };
+        if let Err(words) = read {
+            found.problems.push(naming.problem(Severity::Error, file, words));
         }
     }
     let (objects, problems) = collection.finish();
@@ -87,11 +82,9 @@ pub(super) fn read(naming: Naming<'_>, files: &[NamedFile]) -> Found {
 fn bounded(path: &Path) -> Result<String, Words> {
     let shown = path.display();
     let remedy = "name another file, or correct this one";
-    let file = std::fs::File::open(path)
-        .map_err(|e| Words::new(format!("{shown} cannot be read: {e}"), "a file that you can read", remedy))?;
     let mut bytes = Vec::new();
-    file.take(LARGEST + 1)
-        .read_to_end(&mut bytes)
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
         .map_err(|e| Words::new(format!("{shown} cannot be read: {e}"), "a file that you can read", remedy))?;
     if bytes.len() as u64 > LARGEST {
         let remedy = "check the path: this may be another file";

@@ -7,8 +7,7 @@
 
 use super::at::{At, Place};
 use super::attached::Naming;
-use super::check::shorten;
-use super::problem::{Problem, Severity, Words};
+use super::problem::{Problem, Severity, Words, shorten};
 use crate::model::attached::UserObject;
 use crate::model::plan::object_in_words;
 use crate::model::target::{identity, object_key};

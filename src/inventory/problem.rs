@@ -91,6 +91,11 @@ impl Words {
     }
 }
 
+/// A value in a message, shortened to fit in a line.
+pub fn shorten(text: &str) -> String {
+    if text.chars().count() > 60 { text.chars().take(57).chain("...".chars()).collect() } else { text.to_owned() }
+}
+
 /// Control characters never reach a terminal: the text may come from anywhere.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c == '\t' { ' ' } else { c }).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

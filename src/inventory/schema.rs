@@ -5,7 +5,8 @@
 //! Every field is optional for serde; `check/` reports missing keys. It also has the rules beyond shape (ranges,
 //! references between keys): it reports all problems at once, while a deserializer stops at the first.
 
-use super::at::At;
+use super::at::{At, Key};
+use super::defaults;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,74 +26,57 @@ pub type FreeMap = serde_json::Map<String, serde_json::Value>;
 #[schemars(title = "hactl inventory", extend("required" = ["schema", "cluster", "endpoint", "hosts"]))]
 pub struct Inventory {
     /// Version of this format. Always 1.
-    #[schemars(with = "i64", extend("const" = 1))]
-    pub schema: Option<At<i64>>,
+    #[schemars(extend("const" = 1))]
+    pub schema: Key<i64>,
     /// Name of the cluster, its state directory and its kubeconfig context: a-z, 0-9 and '-', at most 40 characters.
-    #[schemars(with = "String", length(min = 1, max = 40), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
-    pub cluster: Option<Text>,
+    #[schemars(length(min = 1, max = 40), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
+    pub cluster: Key<String>,
     /// Versions of Kubernetes, etcd and containerd.
-    #[schemars(with = "Versions")]
-    pub versions: Option<At<Versions>>,
+    pub versions: Key<Versions>,
     /// Where clients reach the API: a virtual address managed by hactl, an external load balancer, or `local`.
-    #[schemars(with = "Endpoint")]
-    pub endpoint: Option<At<Endpoint>>,
+    pub endpoint: Key<Endpoint>,
     /// Port of the API server on each host's address. May equal endpoint.port: haproxy binds only the virtual address.
-    #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 6443))]
-    pub api_port: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 65535), extend("default" = 6443))]
+    pub api_port: Key<i64>,
     /// SSH settings of all hosts; a host can override them.
-    #[schemars(with = "Ssh")]
-    pub ssh: Option<At<Ssh>>,
+    pub ssh: Key<Ssh>,
     /// The hosts.
     #[schemars(with = "Vec<Host>", length(min = 1))]
-    pub hosts: Option<At<Vec<At<Host>>>>,
+    pub hosts: Key<Vec<At<Host>>>,
     /// Pod and service networks.
-    #[schemars(with = "Network")]
-    pub network: Option<At<Network>>,
+    pub network: Key<Network>,
     /// Control-plane settings.
-    #[schemars(with = "ControlPlane")]
-    pub control_plane: Option<At<ControlPlane>>,
+    pub control_plane: Key<ControlPlane>,
     /// etcd settings.
-    #[schemars(with = "Etcd")]
-    pub etcd: Option<At<Etcd>>,
+    pub etcd: Key<Etcd>,
     /// Authenticators besides client certificates and service accounts.
-    #[schemars(with = "Authentication")]
-    pub authentication: Option<At<Authentication>>,
+    pub authentication: Key<Authentication>,
     /// Image registries: mirrors, CAs and credentials.
-    #[schemars(with = "Registries")]
-    pub registries: Option<At<Registries>>,
+    pub registries: Key<Registries>,
     /// Your own CAs and keys, read once, when the cluster is bootstrapped; hactl generates those that are missing.
-    #[schemars(with = "Pki")]
-    pub pki: Option<At<Pki>>,
+    pub pki: Key<Pki>,
     /// Proxy for downloads by hosts. Always exempt: hosts, the virtual address, the pod and service ranges and .svc.
-    #[schemars(with = "Proxy")]
-    pub proxy: Option<At<Proxy>>,
+    pub proxy: Key<Proxy>,
     /// report: hactl shows rules that the hosts' firewalls lack. manage: it adds them where ufw or firewalld is active.
     #[schemars(with = "FirewallName", extend("default" = "report"))]
-    pub firewall: Option<Text>,
+    pub firewall: Key<String>,
     /// How haproxy and keepalived are installed.
-    #[schemars(with = "LoadBalancer")]
-    pub load_balancer: Option<At<LoadBalancer>>,
+    pub load_balancer: Key<LoadBalancer>,
     /// Your manifests: files or folders, relative to the inventory; applied last, pruned when removed from the list.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub manifests: Option<Texts>,
+    pub manifests: Key<Vec<Text>>,
     /// Snapshots of etcd and of everything else that a restore needs.
-    #[schemars(with = "Snapshots")]
-    pub snapshots: Option<At<Snapshots>>,
+    pub snapshots: Key<Snapshots>,
     /// Upgrades of Kubernetes.
-    #[schemars(with = "Upgrade")]
-    pub upgrade: Option<At<Upgrade>>,
+    pub upgrade: Key<Upgrade>,
     /// Unattended renewal of certificates by the hosts.
-    #[schemars(with = "Certificates")]
-    pub certificates: Option<At<Certificates>>,
+    pub certificates: Key<Certificates>,
     /// age keys that can decrypt the snapshots and the replicated state directory.
-    #[schemars(with = "Vault")]
-    pub vault: Option<At<Vault>>,
+    pub vault: Key<Vault>,
     /// Checks before the first change.
-    #[schemars(with = "Preflight")]
-    pub preflight: Option<At<Preflight>>,
+    pub preflight: Key<Preflight>,
     /// Settings that hactl has no key for, passed to the components as they are.
-    #[schemars(with = "Extra")]
-    pub extra: Option<At<Extra>>,
+    pub extra: Key<Extra>,
 }
 
 /// Versions. Always quoted text: without quotes, 1.30 would be the number 1.3.
@@ -100,14 +84,14 @@ pub struct Inventory {
 #[serde(default, deny_unknown_fields)]
 pub struct Versions {
     /// Kubernetes, MAJOR.MINOR.PATCH without a leading v.
-    #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"), extend("default" = super::DEFAULT_KUBERNETES))]
-    pub kubernetes: Option<Text>,
+    #[schemars(regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"), extend("default" = defaults::DEFAULT_KUBERNETES))]
+    pub kubernetes: Key<String>,
     /// etcd; by default the version that belongs to this Kubernetes version.
-    #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
-    pub etcd: Option<Text>,
+    #[schemars(regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
+    pub etcd: Key<String>,
     /// containerd; by default the version that belongs to this Kubernetes version.
-    #[schemars(with = "String", regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
-    pub containerd: Option<Text>,
+    #[schemars(regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"))]
+    pub containerd: Key<String>,
 }
 
 /// Where clients reach the API. Exactly one of vip and external.
@@ -116,29 +100,27 @@ pub struct Versions {
 #[schemars(extend("oneOf" = [{"required": ["vip"]}, {"required": ["external"]}, {"required": ["local"]}]))]
 pub struct Endpoint {
     /// A free address of the hosts' network. keepalived moves it between the hosts with the role load-balancer.
-    #[schemars(with = "String", extend("format" = "ipv4"))]
-    pub vip: Option<Text>,
+    #[schemars(extend("format" = "ipv4"))]
+    pub vip: Key<String>,
     /// An external load balancer, as name:port or address:port.
-    #[schemars(with = "String")]
-    pub external: Option<Text>,
+    pub external: Key<String>,
     /// true: no shared address. Each Node runs a balancer on loopback; people use `name` or an API server's address.
-    #[schemars(with = "bool", extend("default" = false))]
-    pub local: Option<At<bool>>,
+    #[schemars(extend("default" = false))]
+    pub local: Key<bool>,
     /// Port that clients connect to.
-    #[schemars(with = "i64", range(min = 1, max = 65535), extend("default" = 6443))]
-    pub port: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 65535), extend("default" = 6443))]
+    pub port: Key<i64>,
     /// Interface of the virtual address; by default the one with the host's own address.
-    #[schemars(with = "String", length(min = 1, max = 15))]
-    pub interface: Option<Text>,
+    #[schemars(length(min = 1, max = 15))]
+    pub interface: Key<String>,
     /// VRRP router ID, unique on the network segment; by default derived from the cluster's name.
-    #[schemars(with = "i64", range(min = 1, max = 255))]
-    pub vrid: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 255))]
+    pub vrid: Key<i64>,
     /// DNS name that you point at the endpoint, with `local` at all control-plane hosts; it is in the API certificates.
-    #[schemars(with = "String")]
-    pub name: Option<Text>,
+    pub name: Key<String>,
     /// Additional names and addresses in the API servers' certificates.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub sans: Option<Texts>,
+    pub sans: Key<Vec<Text>>,
 }
 
 /// Checks before the first change.
@@ -147,7 +129,7 @@ pub struct Endpoint {
 pub struct Preflight {
     /// Checks that warn instead of stopping the run, by the names in brackets after their findings.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub ignore: Option<Texts>,
+    pub ignore: Key<Vec<Text>>,
 }
 
 /// SSH settings of all hosts.
@@ -155,31 +137,25 @@ pub struct Preflight {
 #[serde(default, deny_unknown_fields)]
 pub struct Ssh {
     /// Login user: root, or a user with sudo. By default the one of OpenSSH's configuration, else root.
-    #[schemars(with = "String")]
-    pub user: Option<Text>,
+    pub user: Key<String>,
     /// Port of sshd. By default the one of OpenSSH's configuration, else 22.
-    #[schemars(with = "i64", range(min = 1, max = 65535))]
-    pub port: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Key<i64>,
     /// Private key file. A certificate beside it (NAME-cert.pub) is used. By default the keys of OpenSSH's
     /// configuration, the agent and the usual files in ~/.ssh.
-    #[schemars(with = "String")]
-    pub identity: Option<Text>,
+    pub identity: Key<String>,
     /// File of known host keys. By default the one of OpenSSH's configuration, else ~/.ssh/known_hosts.
-    #[schemars(with = "String")]
-    pub known_hosts: Option<Text>,
+    pub known_hosts: Key<String>,
     /// CA of the host keys: its public key (TYPE KEY) or SHA256:... of it. Like a @cert-authority line in known_hosts.
     #[serde(rename = "hostCA")]
-    #[schemars(with = "String")]
-    pub host_ca: Option<Text>,
+    pub host_ca: Key<String>,
     /// Jump hosts, [user@]host[:port], comma-separated, nearest first; none: direct, despite OpenSSH's configuration.
-    #[schemars(with = "String")]
-    pub jump: Option<Text>,
+    pub jump: Key<String>,
     /// OpenSSH configuration for settings that the inventory does not contain; none: no such file is read.
-    #[schemars(with = "String", extend("default" = "~/.ssh/config"))]
-    pub config: Option<Text>,
+    #[schemars(extend("default" = "~/.ssh/config"))]
+    pub config: Key<String>,
     /// How the user becomes root.
-    #[schemars(with = "Sudo")]
-    pub sudo: Option<At<Sudo>>,
+    pub sudo: Key<Sudo>,
 }
 
 /// How the user becomes root.
@@ -188,8 +164,7 @@ pub struct Ssh {
 pub struct Sudo {
     /// File with the sudo password in its first line, readable only by you. Without it, sudo must not ask for a
     /// password, or you use --ask-sudo-password.
-    #[schemars(with = "String")]
-    pub password_file: Option<Text>,
+    pub password_file: Key<String>,
 }
 
 /// One machine.
@@ -198,26 +173,24 @@ pub struct Sudo {
 #[schemars(extend("required" = ["name", "address", "roles"]))]
 pub struct Host {
     /// Name of the Node and the etcd member. The hostname of the machine is never changed.
-    #[schemars(with = "String", length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
-    pub name: Option<Text>,
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
+    pub name: Key<String>,
     /// Address that components bind, advertise and put into certificates.
-    #[schemars(with = "String", extend("format" = "ipv4"))]
-    pub address: Option<Text>,
+    #[schemars(extend("format" = "ipv4"))]
+    pub address: Key<String>,
     /// SSH settings of this host, where they differ from its address and the common settings.
-    #[schemars(with = "HostSsh")]
-    pub ssh: Option<At<HostSsh>>,
+    pub ssh: Key<HostSsh>,
     /// Roles of the host. Always explicit; spare cannot be combined with another role.
     #[schemars(with = "Vec<RoleName>", length(min = 1))]
-    pub roles: Option<Texts>,
+    pub roles: Key<Vec<Text>>,
     /// Failure domain, such as a rack. Set it for all hosts or for none.
-    #[schemars(with = "String")]
-    pub zone: Option<Text>,
+    pub zone: Key<String>,
     /// Node labels.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
-    pub labels: Option<At<TextMap>>,
+    pub labels: Key<TextMap>,
     /// Node taints, key=value:Effect or key:Effect.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub taints: Option<Texts>,
+    pub taints: Key<Vec<Text>>,
 }
 
 /// SSH settings of one host.
@@ -225,33 +198,26 @@ pub struct Host {
 #[serde(default, deny_unknown_fields)]
 pub struct HostSsh {
     /// Name or address to connect to, resolved by OpenSSH's configuration as by ssh; by default the host's address.
-    #[schemars(with = "String")]
-    pub host: Option<Text>,
+    pub host: Key<String>,
     /// Port of sshd.
-    #[schemars(with = "i64", range(min = 1, max = 65535))]
-    pub port: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Key<i64>,
     /// Login user.
-    #[schemars(with = "String")]
-    pub user: Option<Text>,
+    pub user: Key<String>,
     /// Private key file.
-    #[schemars(with = "String")]
-    pub identity: Option<Text>,
+    pub identity: Key<String>,
     /// File of known host keys.
-    #[schemars(with = "String")]
-    pub known_hosts: Option<Text>,
+    pub known_hosts: Key<String>,
     /// Fingerprint of the host key, SHA256:..., instead of a known_hosts line.
-    #[schemars(with = "String", regex(pattern = "^SHA256:[A-Za-z0-9+/]{43}$"))]
-    pub fingerprint: Option<Text>,
+    #[schemars(regex(pattern = "^SHA256:[A-Za-z0-9+/]{43}$"))]
+    pub fingerprint: Key<String>,
     /// CA of this host's key: its public key (TYPE KEY) or SHA256:... of it.
     #[serde(rename = "hostCA")]
-    #[schemars(with = "String")]
-    pub host_ca: Option<Text>,
+    pub host_ca: Key<String>,
     /// Jump hosts, [user@]host[:port], comma-separated, nearest first; none: direct.
-    #[schemars(with = "String")]
-    pub jump: Option<Text>,
+    pub jump: Key<String>,
     /// How the user becomes root on this host.
-    #[schemars(with = "Sudo")]
-    pub sudo: Option<At<Sudo>>,
+    pub sudo: Key<Sudo>,
 }
 
 /// Pod and service networks.
@@ -259,20 +225,20 @@ pub struct HostSsh {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Network {
     /// Range of pod addresses. Each Node gets a /24 of it.
-    #[schemars(with = "String", extend("default" = super::check::network::PODS))]
-    pub pods: Option<Text>,
+    #[schemars(extend("default" = defaults::PODS))]
+    pub pods: Key<String>,
     /// Range of service addresses, /12 to /26.
-    #[schemars(with = "String", extend("default" = super::check::network::SERVICES))]
-    pub services: Option<Text>,
+    #[schemars(extend("default" = defaults::SERVICES))]
+    pub services: Key<String>,
     /// Pod network. none: Nodes stay NotReady until you install a network plugin.
     #[schemars(with = "CniName", extend("default" = "flannel"))]
-    pub cni: Option<Text>,
+    pub cni: Key<String>,
     /// MTU of the pods' interfaces: auto, or a number from 576 to 9216.
     #[schemars(with = "Mtu", extend("default" = "auto"))]
-    pub mtu: Option<Text>,
+    pub mtu: Key<String>,
     /// Implementation of Services. none: your network plugin implements them.
     #[schemars(with = "KubeProxyName", extend("default" = "nftables"))]
-    pub kube_proxy: Option<Text>,
+    pub kube_proxy: Key<String>,
 }
 
 /// Control-plane settings.
@@ -280,11 +246,11 @@ pub struct Network {
 #[serde(default, deny_unknown_fields)]
 pub struct ControlPlane {
     /// Whether ordinary pods may run on control-plane Nodes.
-    #[schemars(with = "bool", extend("default" = false))]
-    pub schedulable: Option<At<bool>>,
+    #[schemars(extend("default" = false))]
+    pub schedulable: Key<bool>,
     /// Hardening. baseline: works on any cluster. cis: also settings that need a registry or break common usage.
     #[schemars(with = "SecurityName", extend("default" = "baseline"))]
-    pub security: Option<Text>,
+    pub security: Key<String>,
 }
 
 /// etcd settings.
@@ -293,12 +259,12 @@ pub struct ControlPlane {
 pub struct Etcd {
     /// Data directory, preferably on a disk of its own.
     #[serde(rename = "dataDir")]
-    #[schemars(with = "String", extend("default" = super::check::DATA_DIR))]
-    pub data_dir: Option<Text>,
+    #[schemars(extend("default" = defaults::DATA_DIR))]
+    pub data_dir: Key<String>,
     /// Quota in GiB: etcd rejects writes when its database reaches this size.
     #[serde(rename = "quotaGiB")]
-    #[schemars(with = "i64", range(min = 1, max = 64), extend("default" = 8))]
-    pub quota_gib: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 64), extend("default" = 8))]
+    pub quota_gib: Key<i64>,
 }
 
 /// Authenticators.
@@ -307,7 +273,7 @@ pub struct Etcd {
 pub struct Authentication {
     /// JWT authenticators, as in Kubernetes' AuthenticationConfiguration; each requires issuer.url.
     #[schemars(with = "Vec<FreeMap>", extend("default" = []))]
-    pub jwt: Option<At<Vec<At<FreeMap>>>>,
+    pub jwt: Key<Vec<At<FreeMap>>>,
 }
 
 /// Image registries: mirrors, CAs and credentials.
@@ -316,13 +282,13 @@ pub struct Authentication {
 pub struct Registries {
     /// Mirrors by registry: URLs, tried in order.
     #[schemars(with = "BTreeMap<String, Vec<String>>", extend("default" = {}))]
-    pub mirrors: Option<At<BTreeMap<String, Texts>>>,
+    pub mirrors: Key<BTreeMap<String, Texts>>,
     /// PEM files with the CA of a registry's or mirror's certificate, by host or host:port.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
-    pub ca: Option<At<TextMap>>,
+    pub ca: Key<TextMap>,
     /// Files with user:password for a registry or mirror, by host or host:port. An inventory never contains the secret.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
-    pub credentials: Option<At<TextMap>>,
+    pub credentials: Key<TextMap>,
 }
 
 /// Your own CAs and keys.
@@ -330,17 +296,13 @@ pub struct Registries {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Pki {
     /// Cluster CA of Kubernetes.
-    #[schemars(with = "Pair")]
-    pub ca: Option<At<Pair>>,
+    pub ca: Key<Pair>,
     /// CA of etcd.
-    #[schemars(with = "Pair")]
-    pub etcd_ca: Option<At<Pair>>,
+    pub etcd_ca: Key<Pair>,
     /// Front-proxy CA: aggregated API servers accept requests with its certificates.
-    #[schemars(with = "Pair")]
-    pub front_proxy_ca: Option<At<Pair>>,
+    pub front_proxy_ca: Key<Pair>,
     /// PEM file of the private key that signs service account tokens.
-    #[schemars(with = "String")]
-    pub service_account_key: Option<Text>,
+    pub service_account_key: Key<String>,
 }
 
 /// A certificate and its key.
@@ -349,11 +311,9 @@ pub struct Pki {
 #[schemars(extend("required" = ["cert", "key"]))]
 pub struct Pair {
     /// PEM file of the certificate, a self-signed CA.
-    #[schemars(with = "String")]
-    pub cert: Option<Text>,
+    pub cert: Key<String>,
     /// PEM file of its private key, without a passphrase.
-    #[schemars(with = "String")]
-    pub key: Option<Text>,
+    pub key: Key<String>,
 }
 
 /// Proxy for downloads by hosts.
@@ -361,14 +321,14 @@ pub struct Pair {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Proxy {
     /// Proxy for http URLs; empty for none.
-    #[schemars(with = "String", extend("default" = ""))]
-    pub http: Option<Text>,
+    #[schemars(extend("default" = ""))]
+    pub http: Key<String>,
     /// Proxy for https URLs; empty for none.
-    #[schemars(with = "String", extend("default" = ""))]
-    pub https: Option<Text>,
+    #[schemars(extend("default" = ""))]
+    pub https: Key<String>,
     /// Additional names, addresses and ranges that bypass the proxy.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub no_proxy: Option<Texts>,
+    pub no_proxy: Key<Vec<Text>>,
 }
 
 /// How haproxy and keepalived are installed.
@@ -377,7 +337,7 @@ pub struct Proxy {
 pub struct LoadBalancer {
     /// host: by the host's own package manager. bundle: from packages in the bundle.
     #[schemars(with = "PackagesName", extend("default" = "host"))]
-    pub packages: Option<Text>,
+    pub packages: Key<String>,
 }
 
 /// Snapshots of etcd.
@@ -385,20 +345,18 @@ pub struct LoadBalancer {
 #[serde(default, deny_unknown_fields)]
 pub struct Snapshots {
     /// Interval: a number with s, m, h or d.
-    #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15m"))]
-    pub every: Option<Text>,
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15m"))]
+    pub every: Key<String>,
     /// How many snapshots to keep.
-    #[schemars(with = "Keep")]
-    pub keep: Option<At<Keep>>,
+    pub keep: Key<Keep>,
     /// How often each etcd host tests a restore of its newest snapshot, with its own identity that decrypts no CA key.
     #[schemars(with = "DrillName", extend("default" = "never"))]
-    pub drill: Option<Text>,
+    pub drill: Key<String>,
     /// Destinations of copies, read by recovery: directories on hosts, such as mounted shares, and s3://BUCKET/PREFIX.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub to: Option<Texts>,
+    pub to: Key<Vec<Text>>,
     /// Access to the object storage of `to`.
-    #[schemars(with = "ObjectStorage")]
-    pub s3: Option<At<ObjectStorage>>,
+    pub s3: Key<ObjectStorage>,
 }
 
 /// Upgrades of Kubernetes.
@@ -406,8 +364,7 @@ pub struct Snapshots {
 #[serde(default, deny_unknown_fields)]
 pub struct Upgrade {
     /// Hosts with a kubelet and no API server. Hosts with an API server are always upgraded one at a time.
-    #[schemars(with = "UpgradeWorkers")]
-    pub workers: Option<At<UpgradeWorkers>>,
+    pub workers: Key<UpgradeWorkers>,
 }
 
 /// Workers during an upgrade of their kubelets.
@@ -415,11 +372,11 @@ pub struct Upgrade {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct UpgradeWorkers {
     /// How many of them are upgraded at once; the next batch begins when all of these are healthy.
-    #[schemars(with = "i64", range(min = 1, max = 1000), extend("default" = 1))]
-    pub max_unavailable: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 1000), extend("default" = 1))]
+    pub max_unavailable: Key<i64>,
     /// How long a drain may take before a minor version upgrade: a number with s, m, h or d.
-    #[schemars(with = "String", regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "5m"))]
-    pub drain_timeout: Option<Text>,
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "5m"))]
+    pub drain_timeout: Key<String>,
 }
 
 /// Unattended renewal of certificates by the hosts.
@@ -428,8 +385,8 @@ pub struct UpgradeWorkers {
 pub struct Certificates {
     /// How long after each hactl up the hosts renew their own certificates, with issuers that are stored on them:
     /// a number with d or y [default: not at all].
-    #[schemars(with = "String", regex(pattern = "^[0-9]+[dy]$"))]
-    pub unattended: Option<Text>,
+    #[schemars(regex(pattern = "^[0-9]+[dy]$"))]
+    pub unattended: Key<String>,
 }
 
 /// Object storage with the S3 API.
@@ -437,17 +394,14 @@ pub struct Certificates {
 #[serde(default, deny_unknown_fields)]
 pub struct ObjectStorage {
     /// Its address, https://HOST or https://HOST:PORT [default: Amazon's endpoint of the region].
-    #[schemars(with = "String")]
-    pub endpoint: Option<Text>,
+    pub endpoint: Key<String>,
     /// Region; servers other than Amazon's usually accept the default.
-    #[schemars(with = "String", extend("default" = "us-east-1"))]
-    pub region: Option<Text>,
+    #[schemars(extend("default" = "us-east-1"))]
+    pub region: Key<String>,
     /// File with ACCESS_KEY_ID:SECRET_ACCESS_KEY. An inventory never contains the secret.
-    #[schemars(with = "String")]
-    pub credentials: Option<Text>,
+    pub credentials: Key<String>,
     /// PEM file with the CA of its certificate [default: the CAs that each host trusts].
-    #[schemars(with = "String")]
-    pub ca: Option<Text>,
+    pub ca: Key<String>,
 }
 
 /// How many snapshots to keep.
@@ -455,14 +409,14 @@ pub struct ObjectStorage {
 #[serde(default, deny_unknown_fields)]
 pub struct Keep {
     /// Number of newest snapshots.
-    #[schemars(with = "i64", range(min = 1, max = 100_000), extend("default" = 96))]
-    pub last: Option<At<i64>>,
+    #[schemars(range(min = 1, max = 100_000), extend("default" = 96))]
+    pub last: Key<i64>,
     /// One snapshot for each of this many days.
-    #[schemars(with = "i64", range(min = 0, max = 100_000), extend("default" = 14))]
-    pub daily: Option<At<i64>>,
+    #[schemars(range(min = 0, max = 100_000), extend("default" = 14))]
+    pub daily: Key<i64>,
     /// One snapshot for each of this many weeks.
-    #[schemars(with = "i64", range(min = 0, max = 100_000), extend("default" = 8))]
-    pub weekly: Option<At<i64>>,
+    #[schemars(range(min = 0, max = 100_000), extend("default" = 8))]
+    pub weekly: Key<i64>,
 }
 
 /// age keys that can decrypt the snapshots.
@@ -471,7 +425,7 @@ pub struct Keep {
 pub struct Vault {
     /// age public keys, age1...
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub recipients: Option<Texts>,
+    pub recipients: Key<Vec<Text>>,
 }
 
 /// Settings passed to the components as they are.
@@ -479,26 +433,19 @@ pub struct Vault {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Extra {
     /// The API server.
-    #[schemars(with = "PodExtra")]
-    pub kube_apiserver: Option<At<PodExtra>>,
+    pub kube_apiserver: Key<PodExtra>,
     /// The controller manager.
-    #[schemars(with = "PodExtra")]
-    pub kube_controller_manager: Option<At<PodExtra>>,
+    pub kube_controller_manager: Key<PodExtra>,
     /// The scheduler.
-    #[schemars(with = "PodExtra")]
-    pub kube_scheduler: Option<At<PodExtra>>,
+    pub kube_scheduler: Key<PodExtra>,
     /// etcd.
-    #[schemars(with = "ArgsExtra")]
-    pub etcd: Option<At<ArgsExtra>>,
+    pub etcd: Key<ArgsExtra>,
     /// The kubelet.
-    #[schemars(with = "ConfigExtra")]
-    pub kubelet: Option<At<ConfigExtra>>,
+    pub kubelet: Key<ConfigExtra>,
     /// kube-proxy.
-    #[schemars(with = "ConfigExtra")]
-    pub kube_proxy: Option<At<ConfigExtra>>,
+    pub kube_proxy: Key<ConfigExtra>,
     /// containerd.
-    #[schemars(with = "ContainerdExtra")]
-    pub containerd: Option<At<ContainerdExtra>>,
+    pub containerd: Key<ContainerdExtra>,
 }
 
 /// A component that takes flags and runs as a static pod.
@@ -507,10 +454,10 @@ pub struct Extra {
 pub struct PodExtra {
     /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
-    pub args: Option<At<TextMap>>,
+    pub args: Key<TextMap>,
     /// Directories and files of the host that the pod may read, at the same path.
     #[schemars(with = "Vec<String>", extend("default" = []))]
-    pub mounts: Option<Texts>,
+    pub mounts: Key<Vec<Text>>,
 }
 
 /// A component that takes flags.
@@ -519,7 +466,7 @@ pub struct PodExtra {
 pub struct ArgsExtra {
     /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
-    pub args: Option<At<TextMap>>,
+    pub args: Key<TextMap>,
 }
 
 /// A component that takes flags and a configuration file.
@@ -528,10 +475,10 @@ pub struct ArgsExtra {
 pub struct ConfigExtra {
     /// Additional command-line flags, without dashes. Flags that hactl sets itself are refused.
     #[schemars(with = "BTreeMap<String, ArgValue>", extend("default" = {}))]
-    pub args: Option<At<TextMap>>,
+    pub args: Key<TextMap>,
     /// Merged over the component's configuration. Fields that hactl sets itself are refused.
-    #[schemars(with = "FreeMap", extend("default" = {}))]
-    pub config: Option<At<FreeMap>>,
+    #[schemars(extend("default" = {}))]
+    pub config: Key<FreeMap>,
 }
 
 /// containerd.
@@ -539,11 +486,11 @@ pub struct ConfigExtra {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ContainerdExtra {
     /// Merged over containerd's configuration, version 3. Fields that hactl sets itself are refused.
-    #[schemars(with = "FreeMap", extend("default" = {}))]
-    pub config: Option<At<FreeMap>>,
+    #[schemars(extend("default" = {}))]
+    pub config: Key<FreeMap>,
     /// For hosts without CAP_SYS_RESOURCE, such as containers: do not lower the OOM score below containerd's own.
-    #[schemars(with = "bool", extend("default" = false))]
-    pub restrict_oom_score_adj: Option<At<bool>>,
+    #[schemars(extend("default" = false))]
+    pub restrict_oom_score_adj: Key<bool>,
 }
 
 /// The words of a choice, for the schema. `check/` reads the text itself, so that one bad word does not hide the next.

@@ -2,6 +2,7 @@
 //!
 //! In: the user's flags. Out: YAML text that passes every rule.
 
+use super::defaults::DEFAULT_KUBERNETES;
 use crate::model::names::{BadName, ClusterName, HostName};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -124,7 +125,7 @@ ssh:
 # roles: control-plane, etcd, load-balancer, worker; or only spare. An odd number of etcd members: 3 or 5.
 hosts:
 ",
-        super::DEFAULT_KUBERNETES
+        DEFAULT_KUBERNETES
     );
     let voters = match hosts.len() {
         0..=2 => 1,

@@ -43,39 +43,25 @@ fn options() -> Options {
 
 /// Problems that need no parser, with better messages than a parser's.
 fn refuse_early(text: &str) -> Option<(Place, Words)> {
+    let start = Place::new(1, 1);
+    let other_file = "check the path: this may be another file";
     if text.len() > LARGEST {
-        return Some((
-            Place::new(1, 1),
-            Words::new(
-                "this is more than 1024 KiB of text",
-                "at most 1024 KiB",
-                "check the path: this may be another file",
-            ),
-        ));
+        return Some((start, Words::new("this is more than 1024 KiB of text", "at most 1024 KiB", other_file)));
     }
     for (number, line) in text.lines().enumerate() {
         if let Some(column) = line.chars().position(|c| c.is_control() && c != '\t' && c != '\r') {
-            return Some((
-                Place::new(number + 1, column + 1),
-                Words::new("this is not text", "a YAML file", "check the path: this may be another file"),
-            ));
+            let place = Place::new(number + 1, column + 1);
+            return Some((place, Words::new("this is not text", "a YAML file", other_file)));
         }
     }
     let says_something = |line: &str| {
         let line = line.trim().trim_start_matches('\u{feff}');
         !line.is_empty() && !line.starts_with('#') && line != "---" && line != "..."
     };
-    if !text.lines().any(says_something) {
-        return Some((
-            Place::new(1, 1),
-            Words::new(
-                "the inventory is empty",
-                "at least schema, cluster, endpoint and hosts",
-                "create one with `hactl inventory init FILE`",
-            ),
-        ));
-    }
-    None
+    (!text.lines().any(says_something)).then(|| {
+        let expected = "at least schema, cluster, endpoint and hosts";
+        (start, Words::new("the inventory is empty", expected, "create one with `hactl inventory init FILE`"))
+    })
 }
 
 /// The reader's error as a place and a text.

@@ -7,6 +7,7 @@ use super::drill::Period;
 use super::firewall::Firewall;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::snapshot::Keep;
+use ipnet::{IpAdd as _, IpNet};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -379,7 +380,7 @@ pub enum KubeProxy {
     None,
 }
 
-/// An address range; a single address has all bits in its prefix.
+/// An address range; a single address has all bits in its prefix. In files and messages it is a mapping, not a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cidr {
@@ -392,19 +393,11 @@ pub struct Cidr {
 impl Cidr {
     /// The range of one address.
     pub fn single(base: IpAddr) -> Self {
-        Self { base, prefix: Self::bits(base).1 }
-    }
-    fn bits(address: IpAddr) -> (u128, u8) {
-        match address {
-            IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
-            IpAddr::V6(a) => (u128::from(a), 128),
-        }
+        IpNet::from(base).into()
     }
     /// Whether it contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let ((base, width), (other, other_width)) = (Self::bits(self.base), Self::bits(address));
-        let shift = u32::from(width.saturating_sub(self.prefix));
-        width == other_width && base.checked_shr(shift).unwrap_or(0) == other.checked_shr(shift).unwrap_or(0)
+        IpNet::new(self.base, self.prefix).is_ok_and(|net| net.contains(&address))
     }
     /// Whether the two ranges share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
@@ -413,9 +406,15 @@ impl Cidr {
     /// The `n`-th address after the base, such as the 10th of the service range for DNS.
     pub fn nth(&self, n: u32) -> IpAddr {
         match self.base {
-            IpAddr::V4(a) => IpAddr::from(std::net::Ipv4Addr::from(u32::from(a).wrapping_add(n))),
-            IpAddr::V6(a) => IpAddr::from(std::net::Ipv6Addr::from(u128::from(a).wrapping_add(u128::from(n)))),
+            IpAddr::V4(base) => base.saturating_add(n).into(),
+            IpAddr::V6(base) => base.saturating_add(n.into()).into(),
         }
+    }
+}
+
+impl From<IpNet> for Cidr {
+    fn from(net: IpNet) -> Self {
+        Self { base: net.addr(), prefix: net.prefix_len() }
     }
 }
 

@@ -8,6 +8,7 @@ use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
 use super::labels::{CORDONED, OWNS, annotation};
 use super::timestamp::parse_rfc3339;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
@@ -77,7 +78,11 @@ impl NodeFact {
             drained: annotation(object, CORDONED).is_some(),
             unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: annotation(object, OWNS).is_some(),
-            pods: object.pointer("/spec/podCIDR").and_then(Value::as_str).and_then(range),
+            pods: object
+                .pointer("/spec/podCIDR")
+                .and_then(Value::as_str)
+                .and_then(|range| range.parse::<IpNet>().ok())
+                .map(Cidr::from),
             tunnel: (text(object, PUBLIC_IP), mac(&text(object, BACKEND_DATA))),
         })
     }
@@ -114,12 +119,6 @@ impl NodeFact {
 fn mac(data: &str) -> String {
     let data: Value = serde_json::from_str(data).unwrap_or(Value::Null);
     data["VtepMAC"].as_str().unwrap_or_default().to_ascii_lowercase()
-}
-
-/// A CIDR as the API writes it.
-fn range(text: &str) -> Option<Cidr> {
-    let (base, prefix) = text.split_once('/')?;
-    Some(Cidr { base: base.parse().ok()?, prefix: prefix.parse().ok()? })
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn fetch(kind: FetchKind) -> BundleError {
             path: in_store(&format!("downloads/{}.part", digest(1).hex())),
             source: io::Error::from_raw_os_error(ENOSPC),
         },
-        FetchKind::Busy => BundleError::Busy { path: in_store("downloads") },
+        FetchKind::Busy => BundleError::Busy(in_store("downloads")),
         FetchKind::NotABundle => {
             CarryError::NotABundle { from: from(), why: "it does not start like one".into() }.into()
         }

@@ -7,12 +7,13 @@ use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::files::{remove, same, write_one};
 use crate::agent::machine::run::{blocking, must, run};
-use crate::model::desired::Cidr;
 use crate::model::firewall::{FirewallFact, Manager, Opening, Source};
 use crate::model::survey::Way;
+use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Both managers are Python programs, and firewalld does not answer while it reloads.
@@ -176,11 +177,8 @@ fn way(protocol: &str, port: Option<&str>) -> Option<Way> {
 }
 
 fn source(text: &str) -> Option<Source> {
-    let range = match text.split_once('/') {
-        Some((base, prefix)) => Cidr { base: base.parse().ok()?, prefix: prefix.parse().ok()? },
-        None => Cidr::single(text.parse().ok()?),
-    };
-    Some(Source::Range(range))
+    let range = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
+    Some(Source::Range(range.into()))
 }
 
 /// The rules of one of our policies, runtime or permanent.
@@ -250,7 +248,7 @@ fn framed(what: &str, egress: &str, rules: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::IpAddr;
+    use crate::model::desired::Cidr;
 
     fn openings() -> BTreeSet<Opening> {
         let address = |last: u8| IpAddr::from([10, 88, 0, last]);

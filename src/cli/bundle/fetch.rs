@@ -65,7 +65,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Stopped> {
     let Some(kubernetes) = &args.kubernetes else {
         let usual = component::default_store().with_file_name("dist");
         if args.from.is_none() && !usual.join("components.json").exists() {
-            return Err(BundleError::Nowhere { path: usual }.into());
+            return Err(BundleError::Nowhere(usual).into());
         }
         let from = args.from.unwrap_or(usual);
         let shown = Shown::new(json);

@@ -14,8 +14,8 @@ pub fn of(error: &BundleError) -> Verdict {
         {
             FailureKind::Fetch(FetchKind::Full)
         }
-        BundleError::Busy { .. } => FailureKind::Fetch(FetchKind::Busy),
-        BundleError::Which { .. } | BundleError::Nowhere { .. } => FailureKind::Usage,
+        BundleError::Busy(_) => FailureKind::Fetch(FetchKind::Busy),
+        BundleError::Which { .. } | BundleError::Nowhere(_) => FailureKind::Usage,
         _ => FailureKind::Bundle,
     };
     Verdict::of(&kind, Some(error))

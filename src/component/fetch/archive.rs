@@ -5,12 +5,23 @@
 //! the digest that its publisher signed.
 
 use super::super::tar;
-use super::registry::Descriptor;
+use crate::model::names::Digest;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::PathBuf;
+
+/// A blob by its digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Media type.
+    pub media_type: String,
+    /// SHA-256.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
 
 /// The content of an archive.
 #[derive(Debug, Clone)]

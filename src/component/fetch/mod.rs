@@ -21,63 +21,30 @@ pub use error::FetchError;
 pub use mirror::{BadMirror, Mirror, Mirrors};
 pub use net::Patience;
 pub use order::{Order, Prospect, Standing, prospect};
+pub use transfer::Moment;
 
 use super::build::Built;
-use super::lock::Lock;
+use super::error::{BundleError, io_error};
+use super::lock::{Component, Lock};
 use super::memory::Memory;
-use super::pack::{self, Blob, Content, Item, Made, Progress};
+use super::pack::{self, Content, Item, Progress};
 use super::publishers::{Image, Origin, Published, Wanted};
-use super::{BundleError, io_error};
+use super::store::Blob;
 use crate::model::names::Digest;
 use futures::{StreamExt as _, TryStreamExt as _};
 use net::{Net, Place};
-use order::{downloads, key, outcome_key};
+use order::{downloads, key_of, outcome_key};
 use pins::{Pin, Pins};
 use registry::Resolved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use transfer::Job;
 
 /// Concurrent transfers.
 const AT_ONCE: usize = 4;
 /// The largest file of a publisher. The archive of containerd has 35 MB, kubelet 60 MB.
 const LARGEST_FILE: u64 = 1 << 30;
-
-/// An event during a download.
-#[derive(Debug, Clone, Copy)]
-pub enum Moment<'a> {
-    /// Progress of a file.
-    At {
-        /// URL or image.
-        url: &'a str,
-        /// Component and version.
-        what: &'a str,
-        /// Bytes so far.
-        done: u64,
-        /// Total size, if known.
-        total: Option<u64>,
-    },
-    /// An attempt failed and will be repeated.
-    Again {
-        /// URL or image.
-        url: &'a str,
-        /// The error.
-        why: &'a str,
-        /// Time until the next attempt.
-        pause: Duration,
-    },
-    /// A file is complete and matches its digest.
-    Done {
-        /// URL or image.
-        url: &'a str,
-        /// Component and version.
-        what: &'a str,
-        /// Its size.
-        bytes: u64,
-    },
-}
 
 /// A source of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,13 +221,6 @@ fn pin(key: &str, source: &Described, files: &Files) -> Result<Pin, BundleError>
     }
 }
 
-fn key_of(wanted: &Wanted) -> String {
-    match &wanted.origin {
-        Origin::Image(image) => key(&image.to_string(), wanted.arch),
-        Origin::File(file) | Origin::Member(file, _) => file.url.clone(),
-    }
-}
-
 /// The content to pack for a component.
 fn fresh(wanted: &Wanted, described: &BTreeMap<String, Described>, files: &Files) -> Result<Ready, BundleError> {
     let url = key_of(wanted);
@@ -318,14 +278,7 @@ impl Downloaded {
                     blob
                 }
             };
-            made.push(Made {
-                name: wanted.row.name.to_owned(),
-                version: wanted.version.clone(),
-                kind: wanted.row.kind,
-                architecture: wanted.arch.name().to_owned(),
-                reference: wanted.reference(),
-                blob,
-            });
+            made.push(Component::new(wanted.row, &wanted.version, wanted.arch.name(), wanted.reference(), blob));
         }
         if !items.is_empty() {
             memory.save(&self.store)?;

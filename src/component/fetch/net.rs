@@ -3,7 +3,7 @@
 //! In: a place and an offset. Out: a stream of bytes, or a [`Trouble`]: final, or worth a retry. Every await has a
 //! deadline; proxies are taken from the environment; a redirect from https to http is refused.
 
-use super::super::BundleError;
+use super::super::error::BundleError;
 use super::error::FetchError;
 use super::mirror::Mirrors;
 use bytes::Bytes;
@@ -232,24 +232,25 @@ impl Net {
 
     /// Gets an anonymous token if the registry requires one, so that a refusal is reported as such.
     pub async fn log_in(&self, reference: &Reference, what: &str) -> Result<(), Trouble> {
-        let url = reference.whole();
         let asked = self.oci.auth(reference, &RegistryAuth::Anonymous, RegistryOperation::Pull);
-        match tokio::time::timeout(self.timeout.connect + self.timeout.unreachable, asked).await {
-            Err(_) => Err(Why::Silent.into()),
-            Ok(Err(error)) => Err(of_registry(&url, what, &error)),
-            Ok(Ok(_)) => Ok(()),
-        }
+        self.answered(reference, what, asked).await.map(drop)
     }
 
     /// The raw manifest or index of a reference.
     pub async fn manifest(&self, reference: &Reference, what: &str, types: &[&str]) -> Result<Bytes, Trouble> {
-        let url = reference.whole();
         let asked = self.oci.pull_manifest_raw(reference, &RegistryAuth::Anonymous, types);
-        match tokio::time::timeout(self.timeout.connect + self.timeout.unreachable, asked).await {
-            Err(_) => Err(Why::Silent.into()),
-            Ok(Err(error)) => Err(of_registry(&url, what, &error)),
-            Ok(Ok((bytes, _))) => Ok(bytes),
-        }
+        self.answered(reference, what, asked).await.map(|(bytes, _)| bytes)
+    }
+
+    /// A registry's answer within the timeout.
+    async fn answered<T>(
+        &self,
+        reference: &Reference,
+        what: &str,
+        asked: impl Future<Output = Result<T, OciDistributionError>>,
+    ) -> Result<T, Trouble> {
+        let answer = tokio::time::timeout(self.timeout.connect + self.timeout.unreachable, asked).await;
+        answer.map_err(|_| Why::Silent)?.map_err(|error| of_registry(&reference.whole(), what, &error))
     }
 }
 

@@ -3,11 +3,11 @@
 //! In: an order, the store, the locked digests. Out: for each source its URL and how much is missing, without any
 //! network access.
 
+use super::super::error::{BundleError, io_error};
 use super::super::memory::Memory;
-use super::super::pack::Blob;
 use super::super::publishers::{self, Arch, NoRelease, Origin, Wanted};
-use super::super::{BundleError, io_error};
-use super::key_of;
+use super::super::store::Blob;
+use super::error::FetchError;
 use super::mirror::Mirrors;
 use super::net::Patience;
 use super::pins::Pins;
@@ -47,7 +47,7 @@ impl Order {
         }
     }
     /// Its components.
-    pub(super) fn wanted(&self) -> Result<Vec<Wanted>, super::FetchError> {
+    pub(super) fn wanted(&self) -> Result<Vec<Wanted>, FetchError> {
         let result: Result<_, NoRelease> = publishers::wanted(&self.kubernetes, &self.with, &self.architectures);
         Ok(result?)
     }
@@ -148,7 +148,7 @@ pub(super) fn enter(dir: &Path) -> Result<File, BundleError> {
     let guard = File::open(dir).map_err(io_error("open", dir))?;
     match rustix::fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(guard),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(BundleError::Busy { path: dir.to_owned() }),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(BundleError::Busy(dir.to_owned())),
         Err(error) => Err(io_error("lock", dir)(error.into())),
     }
 }
@@ -156,6 +156,14 @@ pub(super) fn enter(dir: &Path) -> Result<File, BundleError> {
 /// The key of an image of one architecture among the locked digests.
 pub(super) fn key(image: &str, arch: Arch) -> String {
     format!("{image} linux/{arch}")
+}
+
+/// The key of a component's source among the locked digests.
+pub(super) fn key_of(wanted: &Wanted) -> String {
+    match &wanted.origin {
+        Origin::Image(image) => key(&image.to_string(), wanted.arch),
+        Origin::File(file) | Origin::Member(file, _) => file.url.clone(),
+    }
 }
 
 /// The architecture of such a key.

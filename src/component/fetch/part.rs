@@ -4,8 +4,8 @@
 //! it `<digest>.json` with their source; in the end `<digest>`. Files are named by digest, so that none is mistaken for
 //! another.
 
-use super::super::lock::replace;
-use super::super::{BundleError, io_error};
+use super::super::error::{BundleError, io_error};
+use super::super::store::replace;
 use crate::model::names::Digest;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};

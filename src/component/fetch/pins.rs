@@ -3,8 +3,8 @@
 //! In: `sources.lock.json` of the store, or a file that the user keeps with the inventory. Out: an error if a
 //! publisher's content differs. Only downloaded and verified content is locked.
 
-use super::super::lock::replace;
-use super::super::{BundleError, io_error};
+use super::super::error::{BundleError, io_error};
+use super::super::store::write_json;
 use super::error::FetchError;
 use crate::model::names::Digest;
 use serde::{Deserialize, Serialize};
@@ -104,8 +104,6 @@ impl Pins {
         }
         self.sources.insert(source.to_owned(), pin);
         let content = Content { schema: SCHEMA, sources: self.sources.clone() };
-        let mut text = serde_json::to_vec_pretty(&content).map_err(|e| io_error("write", &self.path)(e.into()))?;
-        text.push(b'\n');
-        replace(&self.path, &text)
+        write_json(&self.path, &content)
     }
 }

@@ -3,13 +3,14 @@
 //! In: an image, an architecture. Out: the blobs to download, each by digest and size. Only data covered by a digest is
 //! used, and larger images than a control plane can have are refused.
 
-use super::super::BundleError;
+use super::super::error::BundleError;
 use super::super::publishers::{Arch, Image};
-use super::Moment;
+use super::archive::Descriptor;
 use super::error::FetchError;
 use super::net::{Net, Place};
+use super::order::key;
 use super::pins::Pins;
-use super::transfer::{Job, Retries};
+use super::transfer::{Job, Moment, repeated};
 use crate::model::names::Digest;
 use oci_client::Reference;
 use oci_client::manifest::{
@@ -27,17 +28,6 @@ const MOST_LAYERS: usize = 128;
 const MANIFESTS: [&str; 2] = [OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
 const ALL: [&str; 4] =
     [OCI_IMAGE_INDEX_MEDIA_TYPE, IMAGE_MANIFEST_LIST_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, IMAGE_MANIFEST_MEDIA_TYPE];
-
-/// A blob by its digest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Descriptor {
-    /// Media type.
-    pub media_type: String,
-    /// SHA-256.
-    pub digest: Digest,
-    /// Bytes.
-    pub size: u64,
-}
 
 /// An image resolved to its blobs.
 #[derive(Debug, Clone)]
@@ -94,8 +84,8 @@ pub async fn resolve(
     let registry = net.mirrors.registry(image.registry);
     let repository = format!("{}{}", registry.prefix, image.repository);
     let reference = Reference::with_tag(registry.host, repository, image.tag.clone());
-    let key = super::order::key(&image.to_string(), arch);
-    log_in(net, &reference, &key, tell).await?;
+    let key = key(&image.to_string(), arch);
+    repeated(net, reference.whole(), tell, || net.log_in(&reference, &key)).await?;
     let (text, tagged) = ask(net, &reference, &image.to_string(), &ALL, tell).await?;
     pins.agrees(&key, tagged, &reference.whole())?;
     let outer = parse(&reference.whole(), &text)?;
@@ -168,21 +158,6 @@ fn choose(reference: &Reference, image: &Image, arch: Arch, list: &[Listed]) -> 
     digest(&reference.whole(), &found.digest)
 }
 
-async fn log_in(
-    net: &Net,
-    reference: &Reference,
-    what: &str,
-    tell: &(dyn Fn(Moment<'_>) + Sync),
-) -> Result<(), BundleError> {
-    let mut tries = Retries::new(&net.timeout, reference.whole());
-    loop {
-        match net.log_in(reference, what).await {
-            Ok(()) => return Ok(()),
-            Err(trouble) => tries.after(trouble, 0, None, tell).await?,
-        }
-    }
-}
-
 /// The bytes of a manifest, and their digest.
 async fn ask(
     net: &Net,
@@ -192,19 +167,12 @@ async fn ask(
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<(Vec<u8>, Digest), BundleError> {
     let url = reference.whole();
-    let mut tries = Retries::new(&net.timeout, url.clone());
-    loop {
-        match net.manifest(reference, what, types).await {
-            Ok(bytes) if bytes.len() > LARGEST_MANIFEST => {
-                return Err(FetchError::TooLarge { url, limit: LARGEST_MANIFEST as u64 }.into());
-            }
-            Ok(bytes) => {
-                let digest = Digest::of(&bytes);
-                return Ok((bytes.to_vec(), digest));
-            }
-            Err(trouble) => tries.after(trouble, 0, None, tell).await?,
-        }
+    let bytes = repeated(net, url.clone(), tell, || net.manifest(reference, what, types)).await?;
+    if bytes.len() > LARGEST_MANIFEST {
+        return Err(FetchError::TooLarge { url, limit: LARGEST_MANIFEST as u64 }.into());
     }
+    let digest = Digest::of(&bytes);
+    Ok((bytes.to_vec(), digest))
 }
 
 fn parse(url: &str, text: &[u8]) -> Result<AnyManifest, FetchError> {

@@ -3,8 +3,7 @@
 //! In: a place, and the expected digest. Out: a file with exactly this content. An attempt resumes where the previous
 //! one ended; only attempts without new bytes are counted.
 
-use super::super::BundleError;
-use super::Moment;
+use super::super::error::BundleError;
 use super::error::FetchError;
 use super::net::{Net, Opened, Patience, Place, Trouble, Why};
 use super::part::Part;
@@ -16,6 +15,40 @@ use tokio::time::sleep;
 
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// An event during a download.
+#[derive(Debug, Clone, Copy)]
+pub enum Moment<'a> {
+    /// Progress of a file.
+    At {
+        /// URL or image.
+        url: &'a str,
+        /// Component and version.
+        what: &'a str,
+        /// Bytes so far.
+        done: u64,
+        /// Total size, if known.
+        total: Option<u64>,
+    },
+    /// An attempt failed and will be repeated.
+    Again {
+        /// URL or image.
+        url: &'a str,
+        /// The error.
+        why: &'a str,
+        /// Time until the next attempt.
+        pause: Duration,
+    },
+    /// A file is complete and matches its digest.
+    Done {
+        /// URL or image.
+        url: &'a str,
+        /// Component and version.
+        what: &'a str,
+        /// Its size.
+        bytes: u64,
+    },
+}
 
 /// A file to download.
 #[derive(Debug, Clone)]
@@ -98,6 +131,22 @@ fn words(why: &Why) -> String {
     }
 }
 
+/// Repeats an attempt of which nothing is kept until it succeeds, or until [`Retries`] gives up.
+pub async fn repeated<T, F: Future<Output = Result<T, Trouble>>>(
+    net: &Net,
+    url: String,
+    tell: &(dyn Fn(Moment<'_>) + Sync),
+    attempt: impl Fn() -> F,
+) -> Result<T, BundleError> {
+    let mut tries = Retries::new(&net.timeout, url);
+    loop {
+        match attempt().await {
+            Ok(found) => return Ok(found),
+            Err(trouble) => tries.after(trouble, 0, None, tell).await?,
+        }
+    }
+}
+
 /// A small text, such as a published checksum.
 pub async fn text(
     net: &Net,
@@ -106,26 +155,19 @@ pub async fn text(
     largest: u64,
     tell: &(dyn Fn(Moment<'_>) + Sync),
 ) -> Result<String, BundleError> {
-    let place = Place::Http(url.to_owned());
-    let mut tries = Retries::new(&net.timeout, place.url());
-    loop {
+    let place = &Place::Http(url.to_owned());
+    let content = repeated(net, place.url(), tell, || async move {
         let mut content = Vec::new();
-        let attempt = async {
-            let mut opened = net.open(&place, 0, None, what).await?;
-            while let Some(piece) = next(net, &mut opened).await? {
-                content.extend_from_slice(&piece);
-                if content.len() as u64 > largest {
-                    return Err(FetchError::TooLarge { url: url.to_owned(), limit: largest }.into());
-                }
+        let mut opened = net.open(place, 0, None, what).await?;
+        while let Some(piece) = next(net, &mut opened).await? {
+            content.extend_from_slice(&piece);
+            if content.len() as u64 > largest {
+                return Err(FetchError::TooLarge { url: url.to_owned(), limit: largest }.into());
             }
-            Ok(())
-        };
-        match attempt.await {
-            Ok(()) => return Ok(String::from_utf8_lossy(&content).into_owned()),
-            // A partial text is not kept.
-            Err(trouble) => tries.after(trouble, 0, None, tell).await?,
         }
-    }
+        Ok(content)
+    });
+    Ok(String::from_utf8_lossy(&content.await?).into_owned())
 }
 
 /// The next bytes of an answer.

@@ -1,9 +1,10 @@
 //! The endpoint: its kind, its ports, and what must not collide with them.
 
-use super::Validator;
 use super::hosts::{Hosts, is_known};
 use super::text::{address, name_or_address, number, port};
+use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
 use crate::model::names::ClusterName;
@@ -40,13 +41,9 @@ pub fn endpoint(
     let stand_in =
         || Endpoint { kind: EndpointKind::External("unknown.invalid".to_owned()), port: PORT, sans: Vec::new() };
     let expected = "vip: a free address that hactl manages, external: your own load balancer, or local: true";
-    let Some(whole) = &raw.endpoint else {
-        judge.refuse(
-            top,
-            "endpoint is missing",
-            expected,
-            "add `endpoint: {vip: 10.0.0.100}` with a free address of your network",
-        );
+    let Some(whole) = raw.endpoint.as_ref() else {
+        let remedy = "add `endpoint: {vip: 10.0.0.100}` with a free address of your network";
+        judge.refuse(top, "endpoint is missing", expected, remedy);
         return stand_in();
     };
     let raw = &whole.value;
@@ -63,34 +60,28 @@ pub fn endpoint(
         judge.refuse(place, format!("the endpoint has both {one} and {other}"), expected, "remove one of them");
         return stand_in();
     }
-    let (kind, port) = match (&raw.vip, &raw.external, local) {
-        (Some(vip), ..) => {
-            let kind = virtual_address(judge, raw, vip, cluster, hosts);
-            let port = given.unwrap_or(PORT);
-            let place = raw.port.as_ref().map_or(vip.place, |p| p.place);
-            free(judge, "endpoint.port", port, place);
-            (kind, port)
-        }
+    let (kind, port) = match (raw.vip.as_ref(), raw.external.as_ref(), local) {
+        (Some(vip), ..) => (virtual_address(judge, raw, vip, cluster, hosts), own_port(judge, raw, given, vip.place)),
         (None, Some(external), _) => {
             (elsewhere(judge, raw, external, given), given.or(port_of(external)).unwrap_or(PORT))
         }
         (None, None, Some(local)) => {
-            let port = given.unwrap_or(PORT);
-            let place = raw.port.as_ref().map_or(local.place, |p| p.place);
-            free(judge, "endpoint.port", port, place);
-            (on_every_node(judge, raw, local.place, hosts), port)
+            (on_every_node(judge, raw, local.place, hosts), own_port(judge, raw, given, local.place))
         }
         (None, None, None) => {
-            judge.refuse(
-                whole.place,
-                "the endpoint has neither vip nor external nor local",
-                expected,
-                "add one of them",
-            );
+            let what = "the endpoint has neither vip nor external nor local";
+            judge.refuse(whole.place, what, expected, "add one of them");
             return stand_in();
         }
     };
     Endpoint { kind, port, sans }
+}
+
+/// The port of an endpoint on hosts of the cluster.
+fn own_port(judge: &mut Validator<'_>, raw: &schema::Endpoint, given: Option<u16>, kind: Place) -> u16 {
+    let port = given.unwrap_or(PORT);
+    free(judge, "endpoint.port", port, raw.port.as_ref().map_or(kind, |p| p.place));
+    port
 }
 
 fn port_of(external: &At<String>) -> Option<u16> {
@@ -125,9 +116,8 @@ fn virtual_address(
         {
             return Some(text.value.clone());
         }
-        let what = format!("{:?} cannot name a network interface", super::shorten(&text.value));
-        judge.refuse(text.place, what, "1 to 15 letters, digits, '-', '_' and '.'", "find it with `ip link` on a host");
-        None
+        let what = format!("{:?} cannot name a network interface", shorten(&text.value));
+        judge.none(text.place, what, "1 to 15 letters, digits, '-', '_' and '.'", "find it with `ip link` on a host")
     });
     let vrid = raw.vrid.as_ref().and_then(|n| number(judge, "endpoint.vrid", n, 1, 255));
     EndpointKind::Vip {
@@ -161,7 +151,7 @@ fn elsewhere(
         match (port.parse::<u16>().ok().filter(|p| *p > 0), given) {
             (None, _) => judge.refuse(
                 external.place,
-                format!("endpoint.external ends in :{}, which is not a port", super::shorten(port)),
+                format!("endpoint.external ends in :{}, which is not a port", shorten(port)),
                 "name:port or address:port, with a port from 1 to 65535",
                 "write something like api.example.org:6443",
             ),
@@ -223,12 +213,8 @@ fn sans(judge: &mut Validator<'_>, raw: &schema::Endpoint) -> Vec<String> {
 fn free(judge: &mut Validator<'_>, key: &str, port: u16, place: Place) {
     let remedy = "choose another port; 6443 is the usual one";
     if let Some((_, who)) = TAKEN.iter().find(|(taken, _)| *taken == port) {
-        judge.refuse(
-            place,
-            format!("{key} {port} is the port of {who}"),
-            "a port that no other process on the hosts uses",
-            remedy,
-        );
+        let expected = "a port that no other process on the hosts uses";
+        judge.refuse(place, format!("{key} {port} is the port of {who}"), expected, remedy);
     } else if (30000..=32767).contains(&port) {
         let what = format!("{key} {port} is in Kubernetes' range of node ports");
         judge.refuse(place, what, "a port outside 30000 to 32767", remedy);
@@ -239,7 +225,7 @@ fn free(judge: &mut Validator<'_>, key: &str, port: u16, place: Place) {
 pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint, hosts: &Hosts) -> u16 {
     let given = raw.api_port.as_ref().and_then(|p| port(judge, "apiPort", p));
     let api_port = given.unwrap_or(PORT);
-    if let Some(text) = &raw.api_port {
+    if let Some(text) = raw.api_port.as_ref() {
         free(judge, "apiPort", api_port, text.place);
     }
     let mut told = Vec::new();

@@ -1,9 +1,10 @@
 //! Settings passed to components as they are, except those that hactl sets itself: a flag with two owners breaks a
 //! cluster at the next upgrade.
 
-use super::owned::{Owner, fields, flags};
-use super::{Validator, shorten};
+use super::validator::Validator;
 use crate::inventory::at::At;
+use crate::inventory::owned::{fields, owns, take};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, FreeMap, TextMap, Texts};
 use crate::model::desired::Extra;
 use serde_json::Value;
@@ -14,9 +15,9 @@ pub fn extra(judge: &mut Validator<'_>, raw: Option<&At<schema::Extra>>) -> Extr
     let mut out = Extra::default();
     let Some(raw) = raw.map(|e| &e.value) else { return out };
     for (name, pod) in [
-        ("kube-apiserver", &raw.kube_apiserver),
-        ("kube-controller-manager", &raw.kube_controller_manager),
-        ("kube-scheduler", &raw.kube_scheduler),
+        ("kube-apiserver", raw.kube_apiserver.as_ref()),
+        ("kube-controller-manager", raw.kube_controller_manager.as_ref()),
+        ("kube-scheduler", raw.kube_scheduler.as_ref()),
     ] {
         if let Some(pod) = pod {
             keep(&mut out, name, args(judge, name, pod.value.args.as_ref()));
@@ -26,10 +27,10 @@ pub fn extra(judge: &mut Validator<'_>, raw: Option<&At<schema::Extra>>) -> Extr
             }
         }
     }
-    if let Some(etcd) = &raw.etcd {
+    if let Some(etcd) = raw.etcd.as_ref() {
         keep(&mut out, "etcd", args(judge, "etcd", etcd.value.args.as_ref()));
     }
-    for (name, component) in [("kubelet", &raw.kubelet), ("kube-proxy", &raw.kube_proxy)] {
+    for (name, component) in [("kubelet", raw.kubelet.as_ref()), ("kube-proxy", raw.kube_proxy.as_ref())] {
         let Some(component) = component else { continue };
         keep(&mut out, name, args(judge, name, component.value.args.as_ref()));
         let config = component.value.config.as_ref().map(|map| config(judge, name, map)).unwrap_or_default();
@@ -56,21 +57,6 @@ fn keep(out: &mut Extra, name: &str, args: BTreeMap<String, String>) {
     }
 }
 
-/// Whether a pattern, in which a trailing `*` matches any suffix, matches this flag.
-fn is(pattern: &str, flag: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => flag.starts_with(start),
-        None => flag == pattern,
-    }
-}
-
-/// Whether only hactl may set a flag.
-pub fn owns(component: &str, flag: &str) -> bool {
-    // Components accept an underscore for a dash.
-    let flag = flag.replace('_', "-");
-    flags(component).iter().any(|(pattern, owner)| *owner == Owner::Hactl && is(pattern, &flag))
-}
-
 fn args(judge: &mut Validator<'_>, component: &str, raw: Option<&At<TextMap>>) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for (flag, value) in raw.iter().flat_map(|map| &map.value) {
@@ -85,19 +71,11 @@ fn args(judge: &mut Validator<'_>, component: &str, raw: Option<&At<TextMap>>) -
                 if fine { format!("write `{plain}: ...`") } else { "write it as `name: value`".to_owned() },
             );
         } else if owns(component, flag) {
-            judge.refuse(
-                value.place,
-                format!("hactl sets {component}'s --{flag} itself"),
-                "a flag that hactl does not set",
-                instead(component, flag),
-            );
+            let what = format!("hactl sets {component}'s --{flag} itself");
+            judge.refuse(value.place, what, "a flag that hactl does not set", instead(component, flag));
         } else if value.value.chars().any(char::is_control) {
-            judge.refuse(
-                value.place,
-                format!("the value of {flag} has more than one line"),
-                "one line",
-                "write it in one line",
-            );
+            let what = format!("the value of {flag} has more than one line");
+            judge.refuse(value.place, what, "one line", "write it in one line");
         } else {
             out.insert(flag.clone(), value.value.clone());
         }
@@ -124,16 +102,10 @@ fn instead(component: &str, flag: &str) -> String {
     format!("remove it and use {key}")
 }
 
-/// Removes the fields that only hactl sets from a component's configuration, and returns their names.
-pub fn take_owned(component: &str, config: &mut FreeMap) -> Vec<String> {
-    let own = fields(component).iter().filter(|(_, owner)| owner.key().is_some());
-    own.filter(|(path, _)| take(config, path)).map(|(path, _)| path.join(".")).collect()
-}
-
 fn config(judge: &mut Validator<'_>, component: &str, raw: &At<FreeMap>) -> FreeMap {
     let mut out = raw.value.clone();
-    for (path, by) in fields(component).iter().filter_map(|(path, owner)| Some((path, owner.key()?))) {
-        if !take(&mut out, path) {
+    for (path, by) in fields(component).filter_map(|(path, owner)| Some((path, owner.key()?))) {
+        if !take(&mut out, &path) {
             continue;
         }
         judge.refuse(
@@ -146,16 +118,6 @@ fn config(judge: &mut Validator<'_>, component: &str, raw: &At<FreeMap>) -> Free
     out
 }
 
-/// Removes a field from a mapping; returns whether it was there, or a value above it that would replace it.
-fn take(map: &mut FreeMap, path: &[&str]) -> bool {
-    let Some((first, rest)) = path.split_first() else { return false };
-    match map.get_mut(*first) {
-        None => false,
-        Some(Value::Object(inner)) if !rest.is_empty() => take(inner, rest),
-        Some(_) => map.remove(*first).is_some(),
-    }
-}
-
 fn has_null(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -166,16 +128,8 @@ fn has_null(value: &Value) -> bool {
 }
 
 /// Paths that hactl mounts into static pods itself, and paths that no pod should see of its host.
-const TAKEN: [&str; 8] = [
-    "/etc/kubernetes/pki",
-    "/etc/kubernetes/config",
-    "/var/log/kubernetes",
-    "/etc/ssl/certs",
-    "/proc",
-    "/sys",
-    "/dev",
-    "/run/containerd",
-];
+const TAKEN: &str = "/etc/kubernetes/pki /etc/kubernetes/config /var/log/kubernetes /etc/ssl/certs \
+                     /proc /sys /dev /run/containerd";
 
 fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
@@ -193,14 +147,10 @@ fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
         let within = |inner: &str, outer: &str| {
             inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
         };
-        if let Some(taken) = TAKEN.iter().find(|taken| within(trimmed, taken) || within(taken, trimmed)) {
+        if let Some(taken) = TAKEN.split(' ').find(|taken| within(trimmed, taken) || within(taken, trimmed)) {
             let what = format!("{} cannot be mounted: {taken} belongs to hactl or to the system", shorten(given));
-            judge.refuse(
-                text.place,
-                what,
-                "another file or folder",
-                "put the files into a folder of their own, such as /etc/kubernetes-extra",
-            );
+            let remedy = "put the files into a folder of their own, such as /etc/kubernetes-extra";
+            judge.refuse(text.place, what, "another file or folder", remedy);
         } else if let Some(other) = out.iter().find(|other| within(trimmed, other) || within(other, trimmed)) {
             let what = format!("{} and {other} overlap: one contains the other", shorten(given));
             judge.refuse(text.place, what, "each file or folder once", "remove one of them");
@@ -209,26 +159,4 @@ fn mounts(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_field_is_taken_whether_it_is_named_or_replaced_by_something_above_it() {
-        let path = ["plugins", "a.b", "cni"];
-        let taken = |value: Value| take(&mut value.as_object().unwrap().clone(), &path);
-        assert!(taken(json!({"plugins": {"a.b": {"cni": {"bin_dirs": []}}}})));
-        assert!(taken(json!({"plugins": 1})), "it would replace all of it");
-        assert!(!taken(json!({"plugins": {"a.b": {"other": 1}}})));
-        assert!(!taken(json!({"plugins": {"c": {"cni": 1}}})));
-    }
-
-    #[test]
-    fn an_underscore_does_not_hide_a_flag() {
-        assert!(owns("kube-apiserver", "etcd_servers") && owns("kube-apiserver", "etcd-servers"));
-        assert!(!owns("kube-apiserver", "event-ttl"));
-    }
 }

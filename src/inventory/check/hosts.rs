@@ -1,22 +1,19 @@
 //! Hosts: names, addresses, roles, SSH settings.
 
+use super::kubernetes;
 use super::text::{address, choice, name_or_address, port};
+use super::validator::Validator;
 use super::ways::{Given, Hop, Ways, hops};
-use super::{Validator, kubernetes, shorten};
-use crate::inventory::at::{At, Place};
+use crate::inventory::at::{At, Key, Place};
 use crate::inventory::openssh::Config;
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{Host, Role, SshTarget};
-use crate::model::names::HostName;
+use crate::model::names::{BadName, HostName};
 use russh::keys::{Algorithm, HashAlg};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-
-/// Default login user.
-pub const USER: &str = "root";
-/// Default port of sshd.
-pub const PORT: u16 = 22;
 
 const ROLES: [(&str, Role); 5] = [
     ("control-plane", Role::ControlPlane),
@@ -69,7 +66,7 @@ pub fn is_known(address: IpAddr) -> bool {
 
 /// Validates all hosts.
 pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
-    let common = Common::new(judge, raw.ssh.as_ref());
+    let common = Common::new(judge, &raw.ssh);
     let mut hosts =
         Hosts { list: Vec::new(), place: raw.hosts.as_ref().map_or(top, |list| list.place), roles_known: true };
     let list = raw.hosts.iter().flat_map(|list| &list.value);
@@ -80,12 +77,8 @@ pub fn hosts(judge: &mut Validator<'_>, raw: &Inventory, top: Place) -> Hosts {
     }
     ways.tell(judge, common.config_place.unwrap_or(hosts.place));
     if hosts.list.is_empty() {
-        judge.refuse(
-            hosts.place,
-            "there are no hosts",
-            "a list of hosts with name, address and roles",
-            "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes an example",
-        );
+        let remedy = "add your machines under `hosts:`; `hactl inventory init --hosts a,b,c FILE` writes an example";
+        judge.refuse(hosts.place, "there are no hosts", "a list of hosts with name, address and roles", remedy);
     }
     twice(judge, raw, &hosts);
     hosts
@@ -138,39 +131,28 @@ fn twice(judge: &mut Validator<'_>, raw: &Inventory, hosts: &Hosts) {
 
 /// The settings of the top-level `ssh`.
 struct Common {
-    user: Option<String>,
-    port: Option<u16>,
+    shared: Given,
     port_place: Option<Place>,
-    identity: Option<PathBuf>,
-    known_hosts: Option<PathBuf>,
-    host_ca: Option<String>,
-    jump: Option<Vec<Hop>>,
-    sudo_password: Option<PathBuf>,
     /// OpenSSH's configuration; `None`: none is read.
     config: Option<PathBuf>,
     config_place: Option<Place>,
 }
 
 impl Common {
-    fn new(judge: &mut Validator<'_>, raw: Option<&At<schema::Ssh>>) -> Self {
-        let raw = raw.map(|ssh| &ssh.value);
-        let get = |pick: fn(&schema::Ssh) -> Option<&At<String>>| raw.and_then(pick);
-        let config = match get(|s| s.config.as_ref()) {
+    fn new(judge: &mut Validator<'_>, raw: &Key<schema::Ssh>) -> Self {
+        let unset = schema::Ssh::default();
+        let raw = raw.as_ref().map_or(&unset, |ssh| &ssh.value);
+        let config = match raw.config.as_ref() {
             Some(word) if word.value == "none" => None,
-            Some(path) => judge.path("ssh.config", path, false),
+            Some(path) => judge.path("ssh.config", path),
             None => judge.home.as_ref().map(|home| home.join(".ssh/config")),
         };
+        let texts = [&raw.user, &raw.identity, &raw.known_hosts, &raw.host_ca, &raw.jump];
         Self {
-            user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)),
-            port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)),
-            port_place: raw.and_then(|s| s.port.as_ref()).map(|p| p.place),
-            identity: get(|s| s.identity.as_ref()).and_then(|p| judge.path("ssh.identity", p, false)),
-            known_hosts: get(|s| s.known_hosts.as_ref()).and_then(|p| judge.path("ssh.known_hosts", p, false)),
-            host_ca: get(|s| s.host_ca.as_ref()).and_then(|a| authority(judge, a)),
-            jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)),
-            sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref())),
+            shared: shared(judge, texts, &raw.port, &raw.sudo),
+            port_place: raw.port.as_ref().map(|p| p.place),
             config,
-            config_place: get(|s| s.config.as_ref()).map(|c| c.place),
+            config_place: raw.config.as_ref().map(|c| c.place),
         }
     }
 
@@ -182,9 +164,24 @@ impl Common {
     }
 }
 
-fn password_file(judge: &mut Validator<'_>, sudo: Option<&At<schema::Sudo>>) -> Option<PathBuf> {
-    let path = sudo?.value.password_file.as_ref()?;
-    judge.path("ssh.sudo.passwordFile", path, false)
+/// The settings that may be common to all hosts.
+fn shared(
+    judge: &mut Validator<'_>,
+    [login, identity, known_hosts, host_ca, hops]: [&Key<String>; 5],
+    own_port: &Key<i64>,
+    sudo: &Key<schema::Sudo>,
+) -> Given {
+    let password_file = sudo.as_ref().and_then(|sudo| sudo.value.password_file.as_ref());
+    Given {
+        user: login.as_ref().and_then(|u| user(judge, u)),
+        port: own_port.as_ref().and_then(|p| port(judge, "ssh.port", p)),
+        identity: identity.as_ref().and_then(|p| judge.path("ssh.identity", p)),
+        known_hosts: known_hosts.as_ref().and_then(|p| judge.path("ssh.known_hosts", p)),
+        host_ca: host_ca.as_ref().and_then(|a| authority(judge, a)),
+        jump: hops.as_ref().and_then(|j| jump(judge, j)),
+        sudo_password: password_file.and_then(|path| judge.path("ssh.sudo.passwordFile", path)),
+        ..Given::default()
+    }
 }
 
 fn one(
@@ -198,17 +195,16 @@ fn one(
     let start = raw.place;
     let raw = &raw.value;
     let name = name(judge, index, raw.name.as_ref(), start);
-    let found = match &raw.address {
+    let found = match raw.address.as_ref() {
         Some(text) => address(judge, &format!("the address of {name}"), text),
         None => {
             let remedy = "add a line such as `address: 10.0.0.11`";
-            judge.refuse(
+            judge.none(
                 start,
                 format!("{name} has no address"),
                 "the address that its components bind and advertise",
                 remedy,
-            );
-            None
+            )
         }
     };
     let roles = roles(judge, &name, raw.roles.as_ref(), start, roles_known);
@@ -216,7 +212,7 @@ fn one(
     let taints = kubernetes::taints(judge, raw.taints.as_ref());
     let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
     let address = found.unwrap_or(NO_ADDRESS);
-    let ssh = ways.to(&given(judge, raw.ssh.as_ref(), common, &name, address));
+    let ssh = ways.to(&given(judge, &raw.ssh, common, &name, address));
     let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
     let own_port = own_port.or(common.port_place).unwrap_or(start);
     let reached_elsewhere = ssh.host != address.to_string() || !ssh.jump.is_empty();
@@ -245,15 +241,11 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
         format!("host-number-{}", index + 1).parse().expect("host-number- and a number satisfy the rule for host names")
     };
     let Some(name) = raw else {
-        judge.refuse(
-            start,
-            format!("host number {} has no name", index + 1),
-            "the Node's name",
-            "add a line such as `name: cp1`",
-        );
+        let what = format!("host number {} has no name", index + 1);
+        judge.refuse(start, what, "the Node's name", "add a line such as `name: cp1`");
         return stand_in();
     };
-    name.value.parse().unwrap_or_else(|error: crate::model::names::BadName| {
+    name.value.parse().unwrap_or_else(|error: BadName| {
         let remedy = if name.value.contains('.') {
             format!(
                 "write {:?}; the name to connect to goes under ssh.host",
@@ -262,12 +254,8 @@ fn name(judge: &mut Validator<'_>, index: usize, raw: Option<&At<String>>, start
         } else {
             "choose another name; the machine's hostname does not change".to_owned()
         };
-        judge.refuse(
-            name.place,
-            format!("{:?} cannot name a host: {}", shorten(&name.value), error.why),
-            "letters a-z, digits and '-', at most 63 of them",
-            remedy,
-        );
+        let what = format!("{:?} cannot name a host: {}", shorten(&name.value), error.why);
+        judge.refuse(name.place, what, "letters a-z, digits and '-', at most 63 of them", remedy);
         stand_in()
     })
 }
@@ -279,12 +267,8 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         let what =
             if raw.is_some() { format!("the roles of {name} are empty") } else { format!("{name} has no roles") };
         let place = raw.map_or(start, |list| list.place);
-        judge.refuse(
-            place,
-            what,
-            expected,
-            "add `roles: [...]`, or `roles: [spare]` for a host that is not part of the cluster yet",
-        );
+        let remedy = "add `roles: [...]`, or `roles: [spare]` for a host that is not part of the cluster yet";
+        judge.refuse(place, what, expected, remedy);
         return Vec::new();
     };
     let mut roles = Vec::new();
@@ -292,12 +276,8 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         match choice(judge, "role", text, &ROLES) {
             None => *known = false,
             Some(role) if roles.contains(&role) => {
-                judge.refuse(
-                    text.place,
-                    format!("{name} has the role {role} twice"),
-                    "each role once",
-                    "remove one of them",
-                );
+                let what = format!("{name} has the role {role} twice");
+                judge.refuse(text.place, what, "each role once", "remove one of them");
             }
             Some(role) => roles.push(role),
         }
@@ -321,41 +301,38 @@ fn zone_name(judge: &mut Validator<'_>, zone: &At<String>) -> Option<String> {
     if given.len() <= 63 && fine && ends(given.chars().next()) && ends(given.chars().last()) {
         return Some(given.to_owned());
     }
-    judge.refuse(
+    judge.none(
         zone.place,
         format!("{:?} cannot name a zone", shorten(given)),
         "letters, digits, '-', '_' and '.', at most 63: it becomes the label topology.kubernetes.io/zone",
         "choose another name",
-    );
-    None
+    )
 }
 
 /// The inventory's SSH settings of a host.
 fn given(
     judge: &mut Validator<'_>,
-    raw: Option<&At<schema::HostSsh>>,
+    raw: &Key<schema::HostSsh>,
     common: &Common,
     name: &HostName,
     address: IpAddr,
 ) -> Given {
-    let raw = raw.map(|ssh| &ssh.value);
-    let get = |pick: fn(&schema::HostSsh) -> Option<&At<String>>| raw.and_then(pick);
+    let unset = schema::HostSsh::default();
+    let raw = raw.as_ref().map_or(&unset, |ssh| &ssh.value);
+    let texts = [&raw.user, &raw.identity, &raw.known_hosts, &raw.host_ca, &raw.jump];
+    let (own, common) = (shared(judge, texts, &raw.port, &raw.sudo), common.shared.clone());
     Given {
         name: name.to_string(),
-        host: get(|s| s.host.as_ref()).and_then(|h| name_or_address(judge, "ssh.host", h)),
+        host: raw.host.as_ref().and_then(|h| name_or_address(judge, "ssh.host", h)),
         address: address.to_string(),
-        port: raw.and_then(|s| s.port.as_ref()).and_then(|p| port(judge, "ssh.port", p)).or(common.port),
-        user: get(|s| s.user.as_ref()).and_then(|u| user(judge, u)).or_else(|| common.user.clone()),
-        identity: get(|s| s.identity.as_ref())
-            .and_then(|p| judge.path("ssh.identity", p, false))
-            .or_else(|| common.identity.clone()),
-        known_hosts: get(|s| s.known_hosts.as_ref())
-            .and_then(|p| judge.path("ssh.known_hosts", p, false))
-            .or_else(|| common.known_hosts.clone()),
-        fingerprint: get(|s| s.fingerprint.as_ref()).and_then(|f| fingerprint(judge, f)),
-        host_ca: get(|s| s.host_ca.as_ref()).and_then(|a| authority(judge, a)).or_else(|| common.host_ca.clone()),
-        jump: get(|s| s.jump.as_ref()).and_then(|j| jump(judge, j)).or_else(|| common.jump.clone()),
-        sudo_password: password_file(judge, raw.and_then(|s| s.sudo.as_ref())).or_else(|| common.sudo_password.clone()),
+        fingerprint: raw.fingerprint.as_ref().and_then(|f| fingerprint(judge, f)),
+        port: own.port.or(common.port),
+        user: own.user.or(common.user),
+        identity: own.identity.or(common.identity),
+        known_hosts: own.known_hosts.or(common.known_hosts),
+        host_ca: own.host_ca.or(common.host_ca),
+        jump: own.jump.or(common.jump),
+        sudo_password: own.sudo_password.or(common.sudo_password),
     }
 }
 
@@ -371,8 +348,7 @@ fn user(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
         return Some(text.value.clone());
     }
     let what = format!("{:?} cannot be a user's name", shorten(&text.value));
-    judge.refuse(text.place, what, "letters, digits, '-', '_' and '.', at most 32", "write only the login name");
-    None
+    judge.none(text.place, what, "letters, digits, '-', '_' and '.', at most 32", "write only the login name")
 }
 
 /// `SHA256:` and a digest in base64, without padding.
@@ -385,12 +361,8 @@ fn sha256(text: &str) -> Option<String> {
 fn fingerprint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
     let found = sha256(&text.value);
     if found.is_none() {
-        judge.refuse(
-            text.place,
-            "this is not a host key's fingerprint",
-            "SHA256: and 43 characters",
-            "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word",
-        );
+        let remedy = "run `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host and copy the second word";
+        judge.refuse(text.place, "this is not a host key's fingerprint", "SHA256: and 43 characters", remedy);
     }
     found
 }
@@ -429,8 +401,7 @@ fn jump(judge: &mut Validator<'_>, text: &At<String>) -> Option<Vec<Hop>> {
         Err(why) => {
             let what = format!("{:?} is not a jump host: {why}", shorten(&text.value));
             let remedy = "write something like ops@bastion.example.org; several are separated by commas";
-            judge.refuse(text.place, what, "[user@]host[:port], or none", remedy);
-            None
+            judge.none(text.place, what, "[user@]host[:port], or none", remedy)
         }
     }
 }

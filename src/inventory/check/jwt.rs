@@ -2,8 +2,9 @@
 //! invalid one. Only the API server can validate CEL expressions: it does so on the first host, before hactl changes
 //! the next one.
 
-use super::{Validator, shorten};
+use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema;
 use crate::inventory::suggest::nearest;
 use serde_json::{Map, Value};

@@ -1,8 +1,9 @@
 //! Kubernetes' own rules for labels and taints.
 
 use super::text::is_dns_name;
-use super::{Validator, shorten};
+use super::validator::Validator;
 use crate::inventory::at::At;
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{TextMap, Texts};
 use crate::inventory::suggest::nearest;
 use std::collections::BTreeMap;
@@ -71,12 +72,8 @@ pub fn taints(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<String> {
         }
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if !is_key(key) || !is_value(value) {
-            judge.refuse(
-                taint.place,
-                format!("the taint {:?} is malformed", shorten(given)),
-                form,
-                format!("the key is {KEY}"),
-            );
+            let what = format!("the taint {:?} is malformed", shorten(given));
+            judge.refuse(taint.place, what, form, format!("the key is {KEY}"));
         } else if taints.iter().any(|have| have == given) {
             judge.refuse(taint.place, format!("duplicate taint {given}"), "each taint once", "remove one of them");
         } else {

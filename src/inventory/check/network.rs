@@ -1,17 +1,14 @@
 //! Pod and service ranges: within size limits, without overlap with each other or with an address in use.
 
-use super::Validator;
 use super::hosts::{Hosts, is_known};
 use super::text::{choice, cidr};
+use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::defaults::{PODS, SERVICES};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Cidr, Cni, Endpoint, EndpointKind, KubeProxy, Network, Role};
 use std::net::{IpAddr, Ipv4Addr};
-
-/// Default pod range.
-pub const PODS: &str = "10.244.0.0/16";
-/// Default service range.
-pub const SERVICES: &str = "10.96.0.0/12";
 
 /// Prefix length of each Node's part of the pod range.
 const NODE_PREFIX: u8 = 24;
@@ -29,24 +26,20 @@ const UNUSABLE: [(Cidr, &str); 4] = [
 
 /// Validates the ranges and the choices.
 pub fn network(judge: &mut Validator<'_>, raw: Option<&At<schema::Network>>) -> Network {
-    let raw = raw.map(|n| &n.value);
-    let pods = raw.and_then(|n| n.pods.as_ref()).and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
-    let services = raw.and_then(|n| n.services.as_ref()).and_then(|t| range(judge, "network.services", t, 12, 26));
-    let cni = raw.and_then(|n| n.cni.as_ref());
-    let mtu = raw.and_then(|n| n.mtu.as_ref());
-    let kube_proxy = raw.and_then(|n| n.kube_proxy.as_ref());
+    let unset = schema::Network::default();
+    let raw = raw.map_or(&unset, |n| &n.value);
+    let plugins = [("flannel", Cni::Flannel), ("none", Cni::None)];
+    let modes = [("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)];
+    let pods = raw.pods.as_ref().and_then(|t| range(judge, "network.pods", t, 8, NODE_PREFIX));
+    let services = raw.services.as_ref().and_then(|t| range(judge, "network.services", t, 12, 26));
+    let cni = raw.cni.as_ref().and_then(|t| choice(judge, "network plugin", t, &plugins));
+    let kube_proxy = raw.kube_proxy.as_ref().and_then(|t| choice(judge, "kubeProxy mode", t, &modes));
     Network {
         pods: pods.unwrap_or(DEFAULT_PODS),
         services: services.unwrap_or(DEFAULT_SERVICES),
-        cni: cni
-            .and_then(|t| choice(judge, "network plugin", t, &[("flannel", Cni::Flannel), ("none", Cni::None)]))
-            .unwrap_or(Cni::Flannel),
-        mtu: mtu.and_then(|t| mtu_of(judge, t)),
-        kube_proxy: kube_proxy
-            .and_then(|t| {
-                choice(judge, "kubeProxy mode", t, &[("nftables", KubeProxy::Nftables), ("none", KubeProxy::None)])
-            })
-            .unwrap_or(KubeProxy::Nftables),
+        cni: cni.unwrap_or(Cni::Flannel),
+        mtu: raw.mtu.as_ref().and_then(|t| mtu_of(judge, t)),
+        kube_proxy: kube_proxy.unwrap_or(KubeProxy::Nftables),
     }
 }
 
@@ -57,19 +50,17 @@ fn range(judge: &mut Validator<'_>, key: &str, text: &At<String>, shortest: u8, 
         let why = if longest == NODE_PREFIX { "each Node gets a /24 of it" } else { "it has too few addresses" };
         let what = format!("{key} {range} is too small: {why}");
         let usual = if longest == NODE_PREFIX { PODS } else { SERVICES };
-        judge.refuse(text.place, what, expected, format!("choose a larger range, such as {usual}"));
-        return None;
+        return judge.none(text.place, what, expected, format!("choose a larger range, such as {usual}"));
     }
     if range.prefix < shortest {
         let why =
             if shortest == 12 { "the API server accepts at most a /12" } else { "it leaves no space for other ranges" };
-        judge.refuse(text.place, format!("{key} {range} is too large: {why}"), expected, "choose a smaller range");
-        return None;
+        let what = format!("{key} {range} is too large: {why}");
+        return judge.none(text.place, what, expected, "choose a smaller range");
     }
     if let Some((bad, name)) = UNUSABLE.iter().find(|(bad, _)| bad.overlaps(&range)) {
         let what = format!("{key} {range} overlaps {bad} ({name})");
-        judge.refuse(text.place, what, "a private range, such as 10.244.0.0/16", "choose another range");
-        return None;
+        return judge.none(text.place, what, "a private range, such as 10.244.0.0/16", "choose another range");
     }
     Some(range)
 }
@@ -80,7 +71,7 @@ fn mtu_of(judge: &mut Validator<'_>, text: &At<String>) -> Option<u16> {
     }
     let mtu = text.value.parse::<u16>().ok().filter(|mtu| (576..=9216).contains(mtu));
     if mtu.is_none() {
-        let what = format!("network.mtu is {}", super::shorten(&text.value));
+        let what = format!("network.mtu is {}", shorten(&text.value));
         judge.refuse(text.place, what, "auto, or a number from 576 to 9216", "write auto unless you know the MTU");
     }
     mtu

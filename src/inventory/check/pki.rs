@@ -1,7 +1,7 @@
 //! The files of the administrator's own CAs and keys. `pki::brought` validates their contents when the cluster is
 //! bootstrapped, because they need not exist afterwards.
 
-use super::Validator;
+use super::validator::Validator;
 use crate::inventory::at::At;
 use crate::inventory::schema::{self, Pair};
 use crate::model::desired::{BroughtAuthority, BroughtPki};
@@ -34,15 +34,14 @@ fn pair(
     seen: &mut Vec<(PathBuf, &'static str)>,
 ) -> Option<BroughtAuthority> {
     let raw = raw?;
-    let (Some(cert), Some(key)) = (&raw.value.cert, &raw.value.key) else {
+    let (Some(cert), Some(key)) = (raw.value.cert.as_ref(), raw.value.key.as_ref()) else {
         let missing = if raw.value.cert.is_none() { "cert" } else { "key" };
-        judge.refuse(
+        return judge.none(
             raw.place,
             format!("{whole} has no {missing}"),
             "the files of a certificate and of its private key",
             format!("add `{missing}: FILE`: hactl signs certificates with this CA"),
         );
-        return None;
     };
     let cert = judge.absolute(cert_key, cert)?;
     let key = own_file(judge, key_key, key, seen)?;
@@ -58,13 +57,8 @@ fn own_file(
 ) -> Option<PathBuf> {
     let path = judge.absolute(key, text)?;
     if let Some((_, other)) = seen.iter().find(|(known, _)| *known == path) {
-        judge.refuse(
-            text.place,
-            format!("{key} is the same file as {other}"),
-            "a separate key for each",
-            "create another: with one key, a credential for one purpose would be valid for the other too",
-        );
-        return None;
+        let remedy = "create another: with one key, a credential for one purpose would be valid for the other too";
+        return judge.none(text.place, format!("{key} is the same file as {other}"), "a separate key for each", remedy);
     }
     seen.push((path.clone(), key));
     Some(path)

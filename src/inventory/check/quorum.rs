@@ -1,8 +1,8 @@
 //! The roles and zones together: refuses combinations that cannot work, and warns about those that tolerate fewer
 //! failures than they seem to.
 
-use super::Validator;
 use super::hosts::{Hosts, Placed};
+use super::validator::Validator;
 use crate::inventory::at::Place;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Role};

@@ -1,8 +1,9 @@
 //! Image registries: mirrors, CAs and the files with their passwords.
 
-use super::text::url;
-use super::{Reading, Validator, shorten};
+use super::text::{is_dns_name, url};
+use super::validator::{Reading, Validator};
 use crate::inventory::at::{At, Place};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, TextMap};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ pub fn mirrors(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, Vec<
 
 /// Files with the CAs of registries.
 pub fn authorities(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathBuf> {
-    files(judge, "registries.ca", raw.and_then(|r| r.value.ca.as_ref()), |at| Reading::Authority { at })
+    files(judge, "registries.ca", raw.and_then(|r| r.value.ca.as_ref()), Reading::Authority)
 }
 
 /// Files with passwords.
@@ -39,15 +40,11 @@ pub fn logins(judge: &mut Validator<'_>, raw: Raw<'_>) -> BTreeMap<String, PathB
             .map(|url| url.value.as_str())
             .any(|url| url.strip_prefix(&plain(at)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
         if open {
-            judge.warn(
-                text.place,
-                format!("the password for {at} is sent over plain http"),
-                "https",
-                "set up TLS on the mirror and add its CA under registries.ca",
-            );
+            let remedy = "set up TLS on the mirror and add its CA under registries.ca";
+            judge.warn(text.place, format!("the password for {at} is sent over plain http"), "https", remedy);
         }
     }
-    files(judge, "registries.credentials", map, |at| Reading::Login { at })
+    files(judge, "registries.credentials", map, Reading::Login)
 }
 
 fn files(
@@ -69,8 +66,7 @@ fn files(
 
 fn is_registry(judge: &mut Validator<'_>, registry: &str, place: Place) -> bool {
     let (host, port) = registry.rsplit_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
-    let host_fine =
-        !host.starts_with('*') && (super::text::is_dns_name(host) || host.parse::<std::net::Ipv4Addr>().is_ok());
+    let host_fine = !host.starts_with('*') && (is_dns_name(host) || host.parse::<std::net::Ipv4Addr>().is_ok());
     if host_fine && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return true;
     }

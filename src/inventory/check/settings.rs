@@ -1,9 +1,10 @@
 //! All settings beside hosts and networks: versions, etcd, proxy, manifests, and settings without effect so far.
 
 use super::text::{choice, duration, number, url, version};
-use super::{DATA_DIR, Reading, Validator, shorten};
-use crate::inventory::DEFAULT_KUBERNETES;
-use crate::inventory::at::At;
+use super::validator::{Reading, Validator};
+use crate::inventory::at::{At, Key};
+use crate::inventory::defaults::{DATA_DIR, DEFAULT_KUBERNETES};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, MOST_QUOTA_GIB, Proxy, Security, Upgrade, Versions};
 use crate::model::firewall::Firewall;
@@ -14,16 +15,16 @@ use std::path::{Component, Path, PathBuf};
 
 /// Versions.
 pub fn versions(judge: &mut Validator<'_>, raw: Option<&At<schema::Versions>>) -> Versions {
-    let raw = raw.map(|v| &v.value);
-    if let Some(text) = raw.and_then(|v| v.kubernetes.as_ref()) {
+    let unset = schema::Versions::default();
+    let raw = raw.map_or(&unset, |v| &v.value);
+    if let Some(text) = raw.kubernetes.as_ref() {
         installs(judge, text);
     }
-    let mut get = |what: &str, text: Option<&At<String>>| text.and_then(|t| version(judge, what, t));
+    let mut get = |what: &str, text: &Key<String>| text.as_ref().and_then(|t| version(judge, what, t));
     Versions {
-        kubernetes: get("Kubernetes", raw.and_then(|v| v.kubernetes.as_ref()))
-            .unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
-        etcd: get("etcd", raw.and_then(|v| v.etcd.as_ref())),
-        containerd: get("containerd", raw.and_then(|v| v.containerd.as_ref())),
+        kubernetes: get("Kubernetes", &raw.kubernetes).unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
+        etcd: get("etcd", &raw.etcd),
+        containerd: get("containerd", &raw.containerd),
     }
 }
 
@@ -68,12 +69,8 @@ pub fn unattended(judge: &mut Validator<'_>, raw: Option<&At<schema::Certificate
         .and_then(|(count, each)| count.parse::<u32>().ok()?.checked_mul(each))
         .filter(|days| UNATTENDED.contains(days));
     if days.is_none() {
-        judge.refuse(
-            text.place,
-            format!("certificates.unattended is not a valid duration: {}", shorten(given)),
-            "a number with d or y, from 30d to 9y",
-            "write something like 3y",
-        );
+        let what = format!("certificates.unattended is not a valid duration: {}", shorten(given));
+        judge.refuse(text.place, what, "a number with d or y, from 30d to 9y", "write something like 3y");
     }
     days
 }
@@ -111,13 +108,12 @@ fn data_dir(judge: &mut Validator<'_>, text: &At<String>) -> Option<PathBuf> {
     if path.is_absolute() && plain && !climbs && deep && !TAKEN.iter().any(|t| path.starts_with(t)) {
         return Some(path.components().collect());
     }
-    judge.refuse(
+    judge.none(
         text.place,
         format!("{:?} cannot be etcd's data directory", shorten(given)),
         "an absolute path of at least two levels, outside system directories, of letters, digits, '-', '_' and '.'",
         "use /var/lib/etcd, preferably with a disk of its own mounted there",
-    );
-    None
+    )
 }
 
 /// Control plane.
@@ -133,25 +129,22 @@ pub fn control_plane(judge: &mut Validator<'_>, raw: Option<&At<schema::ControlP
 
 /// Proxy.
 pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Proxy {
-    let raw = raw.map(|p| &p.value);
-    let mut get = |key: &str, text: Option<&At<String>>| {
-        text.filter(|t| !t.value.is_empty()).and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
+    let unset = schema::Proxy::default();
+    let raw = raw.map_or(&unset, |p| &p.value);
+    let mut get = |key: &str, text: &Key<String>| {
+        let text = text.as_ref().filter(|t| !t.value.is_empty());
+        text.and_then(|t| url(judge, key, &t.value, t.place)).unwrap_or_default()
     };
-    let http = get("proxy.http", raw.and_then(|p| p.http.as_ref()));
-    let https = get("proxy.https", raw.and_then(|p| p.https.as_ref()));
+    let (http, https) = (get("proxy.http", &raw.http), get("proxy.https", &raw.https));
     let mut no_proxy = Vec::new();
-    for text in raw.and_then(|p| p.no_proxy.as_ref()).iter().flat_map(|list| &list.value) {
+    for text in raw.no_proxy.iter().flat_map(|list| &list.value) {
         let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'*' | b'/' | b':' | b'_');
         if !text.value.is_empty() && text.value.bytes().all(fine) {
             no_proxy.push(text.value.clone());
         } else {
             let what = format!("{:?} cannot be a proxy exception", shorten(&text.value));
-            judge.refuse(
-                text.place,
-                what,
-                "a name, a .suffix, an address or a range",
-                "one entry for each, without commas",
-            );
+            let expected = "a name, a .suffix, an address or a range";
+            judge.refuse(text.place, what, expected, "one entry for each, without commas");
         }
     }
     Proxy { http, https, no_proxy }
@@ -199,10 +192,7 @@ pub fn not_built_yet(judge: &mut Validator<'_>, raw: &Inventory) {
     if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
         && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
     {
-        judge.no_effect(
-            text.place,
-            "loadBalancer.packages: bundle",
-            "haproxy and keepalived come from the host's package manager",
-        );
+        let what = "loadBalancer.packages: bundle is accepted but has no effect in this version of hactl";
+        judge.warn(text.place, what, "", "haproxy and keepalived come from the host's package manager");
     }
 }

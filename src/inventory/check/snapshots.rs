@@ -1,8 +1,9 @@
 //! Snapshots: interval, retention, destinations of copies, keys that decrypt them.
 
 use super::text::{choice, duration, number, url};
-use super::{Reading, Validator, shorten};
+use super::validator::{Reading, Validator};
 use crate::inventory::at::{At, Place};
+use crate::inventory::problem::shorten;
 use crate::inventory::schema;
 use crate::model::bucket::{Destination, REGION, SCHEME, StorageSettings};
 use crate::model::desired::Snapshots;
@@ -49,8 +50,7 @@ fn destination(judge: &mut Validator<'_>, to: &At<String>) -> Option<Destination
         }
         let what = format!("{:?} is not a location in object storage", shorten(&to.value));
         let expected = "s3://BUCKET or s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'";
-        judge.refuse(to.place, what, expected, "the address of the server goes into snapshots.s3.endpoint");
-        return None;
+        return judge.none(to.place, what, expected, "the address of the server goes into snapshots.s3.endpoint");
     }
     let path = Path::new(&to.value);
     let plain = to.value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'-' | b'_' | b'.'));
@@ -60,8 +60,7 @@ fn destination(judge: &mut Validator<'_>, to: &At<String>) -> Option<Destination
     }
     let what = format!("{:?} is not a destination", shorten(&to.value));
     let expected = "an absolute path of letters, digits, '-', '_' and '.', or s3://BUCKET/PREFIX";
-    judge.refuse(to.place, what, expected, "use a directory that exists on each etcd host, such as a mounted share");
-    None
+    judge.none(to.place, what, expected, "use a directory that exists on each etcd host, such as a mounted share")
 }
 
 /// Access to object storage; `bucket`: the place where the inventory names one.
@@ -72,37 +71,30 @@ fn storage(
 ) -> Option<StorageSettings> {
     let unwritten = schema::ObjectStorage::default();
     let given = raw.map_or(&unwritten, |raw| &raw.value);
-    let region = match &given.region {
+    let region = match given.region.as_ref() {
         None => REGION.to_owned(),
         Some(text) if !text.value.is_empty() && text.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
             text.value.clone()
         }
         Some(text) => {
             let what = format!("{:?} is not a region", shorten(&text.value));
-            judge.refuse(
-                text.place,
-                what,
-                "letters, digits and '-', such as eu-central-1",
-                "ask the operator of the storage",
-            );
+            let expected = "letters, digits and '-', such as eu-central-1";
+            judge.refuse(text.place, what, expected, "ask the operator of the storage");
             REGION.to_owned()
         }
     };
     let endpoint = given.endpoint.as_ref().and_then(|text| endpoint(judge, text));
     let mut file = |key, text: &Option<At<String>>, reading| text.as_ref().and_then(|t| judge.file(key, t, reading));
-    let ca = file("snapshots.s3.ca", &given.ca, Reading::Authority { at: SCHEME.to_owned() });
-    let credentials = file("snapshots.s3.credentials", &given.credentials, Reading::Login { at: SCHEME.to_owned() });
+    let ca = file("snapshots.s3.ca", &given.ca, Reading::Authority(SCHEME.to_owned()));
+    let credentials = file("snapshots.s3.credentials", &given.credentials, Reading::Login(SCHEME.to_owned()));
     match (bucket, raw, credentials) {
         (Some(_), _, Some(credentials)) => Some(StorageSettings { endpoint, region, credentials, ca }),
-        (Some(place), _, None) if given.credentials.is_none() => {
-            judge.refuse(
-                place,
-                "object storage requires an access key, and snapshots.s3.credentials is missing",
-                "snapshots: {s3: {credentials: FILE}}",
-                "write ACCESS_KEY_ID:SECRET_ACCESS_KEY into a file that only you can read, and name that file",
-            );
-            None
-        }
+        (Some(place), _, None) if given.credentials.is_none() => judge.none(
+            place,
+            "object storage requires an access key, and snapshots.s3.credentials is missing",
+            "snapshots: {s3: {credentials: FILE}}",
+            "write ACCESS_KEY_ID:SECRET_ACCESS_KEY into a file that only you can read, and name that file",
+        ),
         (None, Some(raw), _) => {
             let what = "snapshots.s3 has no effect: snapshots.to contains no object storage";
             judge.warn(raw.place, what, "", "add s3://BUCKET/PREFIX to snapshots.to, or remove snapshots.s3");
@@ -125,8 +117,7 @@ fn endpoint(judge: &mut Validator<'_>, text: &At<String>) -> Option<String> {
         return Some(given.to_owned());
     }
     let what = format!("snapshots.s3.endpoint has a path: {}", shorten(given));
-    judge.refuse(text.place, what, "https://HOST or https://HOST:PORT", "put bucket and prefix into snapshots.to");
-    None
+    judge.none(text.place, what, "https://HOST or https://HOST:PORT", "put bucket and prefix into snapshots.to")
 }
 
 /// Public keys; a secret key has a message of its own.
@@ -134,12 +125,8 @@ fn recipients(judge: &mut Validator<'_>, raw: Option<&At<schema::Vault>>) -> Vec
     let mut fine = Vec::new();
     for key in raw.and_then(|v| v.value.recipients.as_ref()).into_iter().flat_map(|list| &list.value) {
         if key.value.starts_with("AGE-SECRET-KEY-") {
-            judge.refuse(
-                key.place,
-                "this is a secret key",
-                "the public key, age1...",
-                "treat this key as leaked: create another with `age-keygen` and write its public key here",
-            );
+            let remedy = "treat this key as leaked: create another with `age-keygen` and write its public key here";
+            judge.refuse(key.place, "this is a secret key", "the public key, age1...", remedy);
         } else if crate::snapshot::Recipients::parse(std::slice::from_ref(&key.value)).is_err() {
             let what = format!("{:?} is not an age public key", shorten(&key.value));
             judge.refuse(key.place, what, "age1 and 58 characters", "print it with `age-keygen -y FILE`");

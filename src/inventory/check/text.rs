@@ -1,10 +1,12 @@
 //! Rules for single texts: addresses, ranges, host names, ports, versions, durations, choices.
 
-use super::{Validator, shorten};
+use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::problem::shorten;
 use crate::inventory::suggest::nearest;
 use crate::inventory::yaml;
 use crate::model::desired::Cidr;
+use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The message for IPv6, everywhere.
@@ -24,14 +26,10 @@ pub fn address(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
         } else {
             "write four numbers from 0 to 255, separated by dots"
         };
-        judge.refuse(text.place, format!("{what} is not an address: {}", shorten(given)), expected, remedy);
-        return None;
+        return judge.none(text.place, format!("{what} is not an address: {}", shorten(given)), expected, remedy);
     };
     match address {
-        IpAddr::V6(_) => {
-            judge.refuse(text.place, NO_IPV6, expected, "use the host's IPv4 address");
-            None
-        }
+        IpAddr::V6(_) => judge.none(text.place, NO_IPV6, expected, "use the host's IPv4 address"),
         IpAddr::V4(v4) => {
             let kind = if v4.is_loopback() {
                 "a loopback address"
@@ -46,13 +44,12 @@ pub fn address(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
             } else {
                 return Some(address);
             };
-            judge.refuse(
+            judge.none(
                 text.place,
                 format!("{what} is {v4}, {kind}"),
                 "an address that the other hosts can reach",
                 "write the address of the interface that the hosts share",
-            );
-            None
+            )
         }
     }
 }
@@ -62,41 +59,24 @@ pub fn cidr(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<
     let given = text.value.as_str();
     let expected = "an IPv4 range such as 10.244.0.0/16";
     if given.contains(',') {
-        judge.refuse(text.place, format!("{what} lists two ranges: {NO_IPV6}"), expected, "keep only the IPv4 range");
-        return None;
+        let what = format!("{what} lists two ranges: {NO_IPV6}");
+        return judge.none(text.place, what, expected, "keep only the IPv4 range");
     }
-    let parsed = given.split_once('/').and_then(|(base, prefix)| {
-        let prefix = prefix.parse::<u8>().ok().filter(|_| prefix.bytes().all(|b| b.is_ascii_digit()))?;
-        Some((base.parse::<IpAddr>().ok()?, prefix))
-    });
-    match parsed {
-        Some((IpAddr::V6(_), _)) => {
-            judge.refuse(text.place, NO_IPV6, expected, "use an IPv4 range");
-            None
-        }
-        Some((IpAddr::V4(base), prefix)) if prefix <= 32 => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-            let right = Ipv4Addr::from(u32::from(base) & mask);
-            if right == base {
-                return Some(Cidr { base: base.into(), prefix });
-            }
-            judge.refuse(
-                text.place,
-                format!("{what} {given} does not start at a /{prefix} boundary"),
-                expected,
-                format!("write {right}/{prefix}"),
-            );
-            None
-        }
-        _ => {
-            judge.refuse(
-                text.place,
-                format!("{what} is not a range: {}", shorten(given)),
-                expected,
-                "write ADDRESS/LENGTH, with a length from 0 to 32",
-            );
-            None
-        }
+    match given.parse::<IpNet>() {
+        Ok(IpNet::V6(_)) => judge.none(text.place, NO_IPV6, expected, "use an IPv4 range"),
+        Ok(net) if net == net.trunc() => Some(net.into()),
+        Ok(net) => judge.none(
+            text.place,
+            format!("{what} {given} does not start at a /{} boundary", net.prefix_len()),
+            expected,
+            format!("write {}", net.trunc()),
+        ),
+        Err(_) => judge.none(
+            text.place,
+            format!("{what} is not a range: {}", shorten(given)),
+            expected,
+            "write ADDRESS/LENGTH, with a length from 0 to 32",
+        ),
     }
 }
 
@@ -106,13 +86,7 @@ pub fn port(judge: &mut Validator<'_>, what: &str, number: &At<i64>) -> Option<u
         Ok(port) if port > 0 => Some(port),
         _ => {
             let remedy = "write a port number";
-            judge.refuse(
-                number.place,
-                format!("{what} is {}, which is not a port", number.value),
-                "1 to 65535",
-                remedy,
-            );
-            None
+            judge.none(number.place, format!("{what} is {}, which is not a port", number.value), "1 to 65535", remedy)
         }
     }
 }
@@ -123,8 +97,7 @@ pub fn number(judge: &mut Validator<'_>, what: &str, number: &At<i64>, from: i64
         return Some(number.value);
     }
     let (expected, remedy) = (format!("{from} to {to}"), "choose a number within these bounds");
-    judge.refuse(number.place, format!("{what} is {}", number.value), expected, remedy);
-    None
+    judge.none(number.place, format!("{what} is {}", number.value), expected, remedy)
 }
 
 /// One of a few words.
@@ -138,8 +111,7 @@ pub fn choice<T: Copy>(judge: &mut Validator<'_>, what: &str, text: &At<String>,
         None => "choose one of them".to_owned(),
     };
     let expected = format!("one of {}", words.collect::<Vec<_>>().join(", "));
-    judge.refuse(text.place, format!("unknown {what} {}", shorten(&text.value)), expected, remedy);
-    None
+    judge.none(text.place, format!("unknown {what} {}", shorten(&text.value)), expected, remedy)
 }
 
 /// A version X.Y.Z.
@@ -153,13 +125,12 @@ pub fn version(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
     let expected = "\"MAJOR.MINOR.PATCH\" in quotes, such as \"1.36.3\"";
     let quoted = yaml::written(judge.source, text.place).is_none_or(|word| word.starts_with(['"', '\'']));
     if !quoted && given.parse::<f64>().is_ok() {
-        judge.refuse(
+        return judge.none(
             text.place,
             format!("the version of {what} is the number {given}, and versions are not numbers: 1.30 would become 1.3"),
             expected,
             format!("write all three parts in quotes, such as \"{}.0\"", if parts.len() == 2 { given } else { "1.36" }),
         );
-        return None;
     }
     let remedy = match given.strip_prefix('v') {
         Some(rest) => format!("leave out the v: \"{}\"", shorten(rest)),
@@ -169,8 +140,7 @@ pub fn version(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
         None if given.contains('-') => "pre-releases are not supported: name a release".to_owned(),
         None => "name a release with its three numbers".to_owned(),
     };
-    judge.refuse(text.place, format!("{} is not a version of {what}", shorten(given)), expected, remedy);
-    None
+    judge.none(text.place, format!("{} is not a version of {what}", shorten(given)), expected, remedy)
 }
 
 /// A DNS name (a leading `*.` allowed) or an IPv4 address.
@@ -193,16 +163,14 @@ pub fn name_or_address(judge: &mut Validator<'_>, what: &str, text: &At<String>)
     match given.parse::<IpAddr>() {
         Ok(IpAddr::V4(_)) => return Some(given.to_owned()),
         Ok(IpAddr::V6(_)) => {
-            judge.refuse(text.place, NO_IPV6, "a DNS name or an IPv4 address", "use an IPv4 address or a name");
-            return None;
+            return judge.none(text.place, NO_IPV6, "a DNS name or an IPv4 address", "use an IPv4 address or a name");
         }
         Err(_) if is_dns_name(given) => return Some(given.to_owned()),
         Err(_) => {}
     }
     let expected = "a DNS name or an IPv4 address";
     let remedy = "use letters, digits, '-' and dots; no scheme, no port, no spaces";
-    judge.refuse(text.place, format!("{what} is neither a name nor an address: {}", shorten(given)), expected, remedy);
-    None
+    judge.none(text.place, format!("{what} is neither a name nor an address: {}", shorten(given)), expected, remedy)
 }
 
 /// An http or https URL with a host.
@@ -212,25 +180,23 @@ pub fn url(judge: &mut Validator<'_>, what: &str, text: &str, place: Place) -> O
     let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
     if host.is_some_and(|host| host.contains('@')) {
         // The message does not repeat the URL, because it contains the secret.
-        judge.refuse(
+        return judge.none(
             place,
             format!("{what} contains a user name or a password"),
             "a URL without credentials: it is written to files that all users of the hosts can read",
             "remove the part before the @",
         );
-        return None;
     }
     if host.is_some_and(|host| !host.is_empty() && !host.starts_with(':')) && clean {
         return Some(text.to_owned());
     }
     let expected = "a URL such as https://mirror.example:5000";
-    judge.refuse(
+    judge.none(
         place,
         format!("{what} is not a URL: {}", shorten(text)),
         expected,
         "start with http:// or https:// and a host",
-    );
-    None
+    )
 }
 
 /// A duration such as 15m, in seconds.
@@ -250,11 +216,10 @@ pub fn duration(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opt
         return Some(seconds);
     }
     let expected = "a number with s, m, h or d, from 1m to 30d";
-    judge.refuse(
+    judge.none(
         text.place,
         format!("{what} is not a valid duration: {}", shorten(given)),
         expected,
         "write something like 15m",
-    );
-    None
+    )
 }

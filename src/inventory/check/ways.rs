@@ -5,7 +5,9 @@
 //! not support. Every unsupported setting is reported, unless it affects neither the destination of the connection nor
 //! the trust in host keys.
 
-use super::Validator;
+use super::validator::Validator;
+use crate::inventory::at::Place;
+use crate::inventory::defaults::{PORT, USER};
 use crate::inventory::openssh::{Asked, Config, Line, Settings, Spot};
 use crate::inventory::problem::{Problem, Severity, Words};
 use crate::model::desired::{Agent, SshTarget};
@@ -152,8 +154,8 @@ impl Ways {
         let fallback = given.host.as_deref().unwrap_or(&given.address);
         let user = given.user.clone().or_else(|| self.user(settings, who));
         let port = given.port.or_else(|| self.port(settings, who));
-        let mut target = SshTarget::new(fallback, user.unwrap_or_else(|| super::hosts::USER.to_owned()));
-        target.port = port.unwrap_or(super::hosts::PORT);
+        let mut target = SshTarget::new(fallback, user.unwrap_or_else(|| USER.to_owned()));
+        target.port = port.unwrap_or(PORT);
         // `HostName %h` is the default anyway, and here the name may stand for an address.
         if let Some(line) = settings.get("hostname").filter(|line| line.word() != "%h") {
             let tokens = Tokens { host: original, original, port: target.port, user: &target.user };
@@ -191,18 +193,14 @@ impl Ways {
         if is_login(line.word()) {
             return Some(line.word().to_owned());
         }
-        self.refuse(line, who, "this cannot be a user's name", "write only the login name, without tokens");
-        None
+        self.none(line, who, "this cannot be a user's name", "write only the login name, without tokens")
     }
 
     fn port(&mut self, settings: &Settings<'_>, who: &str) -> Option<u16> {
         let line = settings.get("port")?;
         match line.word().parse::<u16>() {
             Ok(port @ 1..) => Some(port),
-            _ => {
-                self.refuse(line, who, "this is not a port", "write a number from 1 to 65535");
-                None
-            }
+            _ => self.none(line, who, "this is not a port", "write a number from 1 to 65535"),
         }
     }
 
@@ -234,12 +232,8 @@ impl Ways {
         if let Some(line) = own {
             for word in &line.words {
                 if word.eq_ignore_ascii_case("none") || word == "/dev/null" {
-                    self.warn(
-                        line,
-                        who,
-                        "hactl always records host keys: it uses ~/.ssh/known_hosts instead",
-                        "put the host's key there, or pin it in the inventory (ssh.fingerprint, ssh.hostCA)",
-                    );
+                    let remedy = "put the host's key there, or pin it in the inventory (ssh.fingerprint, ssh.hostCA)";
+                    self.warn(line, who, "hactl always records host keys: it uses ~/.ssh/known_hosts instead", remedy);
                     continue;
                 }
                 files.extend(self.path(line, word, tokens, who));
@@ -386,12 +380,8 @@ impl Ways {
                 }
                 "refuseconnection" => ("it forbids connections to this host", "remove the line for this host"),
                 "stricthostkeychecking" if off || line.says("off") || line.says("accept-new") => {
-                    self.warn(
-                        line,
-                        who,
-                        "hactl always verifies host keys",
-                        "`--trust-first-use` records unknown host keys; a changed host key is still refused",
-                    );
+                    let remedy = "`--trust-first-use` records unknown host keys; a changed host key is still refused";
+                    self.warn(line, who, "hactl always verifies host keys", remedy);
                     continue;
                 }
                 _ => continue,
@@ -418,13 +408,11 @@ impl Ways {
     /// A path with `~/` and tokens resolved.
     fn path(&mut self, line: &Line, word: &str, tokens: &Tokens<'_>, who: &str) -> Option<PathBuf> {
         if word.contains("${") {
-            self.refuse(line, who, "hactl does not read environment variables here", "write the full path");
-            return None;
+            return self.none(line, who, "hactl does not read environment variables here", "write the full path");
         }
         let text = self.expanded(line, word, tokens, "dhlnprui", who)?;
         if text.chars().any(char::is_control) {
-            self.refuse(line, who, "this is not a path", "write the path of a file");
-            return None;
+            return self.none(line, who, "this is not a path", "write the path of a file");
         }
         let home = self.home.clone();
         match (text.strip_prefix('~'), home) {
@@ -432,13 +420,11 @@ impl Ways {
                 Some(home.join(rest.trim_start_matches('/')))
             }
             (Some(_), _) => {
-                self.refuse(line, who, "hactl does not know this user's home directory", "write the full path");
-                None
+                self.none(line, who, "hactl does not know this user's home directory", "write the full path")
             }
             // Relative paths are relative to the current directory in OpenSSH too, which is rarely intended.
             (None, _) if !text.starts_with('/') => {
-                self.refuse(line, who, "this path depends on the current directory", "start it with / or ~/");
-                None
+                self.none(line, who, "this path depends on the current directory", "start it with / or ~/")
             }
             (None, _) => Some(PathBuf::from(text)),
         }
@@ -467,8 +453,7 @@ impl Ways {
                 Some('l') => text.push_str(&machine()),
                 _ => {
                     let what = format!("hactl does not support the token %{} here", token.unwrap_or(' '));
-                    self.refuse(line, who, &what, "write its value");
-                    return None;
+                    return self.none(line, who, &what, "write its value");
                 }
             }
         }
@@ -477,6 +462,11 @@ impl Ways {
 
     fn refuse(&mut self, line: &Line, who: &str, what: &str, remedy: &str) {
         self.note(Severity::Error, line, who, what, &format!("{remedy}; {WITHOUT}"));
+    }
+
+    fn none<T>(&mut self, line: &Line, who: &str, what: &str, remedy: &str) -> Option<T> {
+        self.refuse(line, who, what, remedy);
+        None
     }
 
     fn warn(&mut self, line: &Line, who: &str, what: &str, remedy: &str) {
@@ -493,7 +483,7 @@ impl Ways {
     }
 
     /// Reports all findings to the validator: each line once, with the hosts that it applies to.
-    pub fn tell(self, judge: &mut Validator<'_>, asked_at: crate::inventory::at::Place) {
+    pub fn tell(self, judge: &mut Validator<'_>, asked_at: Place) {
         let show = |spot: Option<Spot>| spot.and_then(|spot| Some((spot.place, self.config.origin(spot.file)?)));
         for trouble in &self.config.troubles {
             let words = Words::new(&trouble.what, "", format!("{}; {WITHOUT}", trouble.remedy));

@@ -38,10 +38,6 @@ pub struct Draft {
     pub cluster: Said,
     /// Kubernetes' version, if it is one that hactl installs.
     pub kubernetes: Option<Said>,
-    /// etcd's version.
-    pub etcd_version: Option<Said>,
-    /// containerd's version.
-    pub containerd_version: Option<Said>,
     /// Where clients reach the API.
     pub endpoint: Option<Way>,
     /// Port that clients use.
@@ -58,8 +54,6 @@ pub struct Draft {
     pub api_port: Option<Said<u16>>,
     /// SSH settings of all hosts.
     pub ssh: Ssh,
-    /// File with sudo's password.
-    pub sudo_password_file: Option<Said>,
     /// The hosts.
     pub hosts: Vec<Host>,
     /// Pod range.
@@ -68,12 +62,8 @@ pub struct Draft {
     pub services: Option<Said>,
     /// Network plugin: flannel or none.
     pub cni: Option<Said>,
-    /// MTU of pods.
-    pub mtu: Option<Said>,
     /// Implementation of Services: nftables or none.
     pub kube_proxy: Option<Said>,
-    /// Whether ordinary pods may run on control-plane nodes.
-    pub schedulable: Option<Said<bool>>,
     /// etcd's data directory.
     pub etcd_data_dir: Option<Said>,
     /// etcd's quota.
@@ -86,18 +76,10 @@ pub struct Draft {
     pub https_proxy: Option<Said>,
     /// Proxy exceptions.
     pub no_proxy: Vec<Said>,
-    /// Interval of snapshots.
-    pub snapshots_every: Option<Said>,
-    /// Destinations of their copies.
-    pub snapshots_to: Vec<Said>,
-    /// The user's manifests.
-    pub manifests: Vec<Said>,
     /// Flags of components, by their names.
     pub args: BTreeMap<&'static str, BTreeMap<String, Said>>,
     /// Fields of the kubelet's configuration.
     pub kubelet_config: BTreeMap<String, Said<Value>>,
-    /// Preflight checks that only warn.
-    pub ignored_checks: Vec<Said>,
 }
 
 /// Where clients reach the API.
@@ -124,8 +106,6 @@ pub struct Ssh {
     pub identity: Option<Said>,
     /// File of known host keys.
     pub known_hosts: Option<Said>,
-    /// Fingerprint of the host's key.
-    pub fingerprint: Option<Said>,
     /// Jump hosts.
     pub jump: Option<Said>,
 }

@@ -69,6 +69,22 @@ impl Node {
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|(name, node)| name == key && !node.is_null()).map(|(_, node)| node)
     }
+    /// The text of an entry, trimmed and not empty.
+    pub fn word(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_text().map(str::trim).filter(|text| !text.is_empty())
+    }
+    /// Whether an entry is true.
+    pub fn is_true(&self, key: &str) -> bool {
+        self.get(key).and_then(Self::as_bool) == Some(true)
+    }
+    /// The members of a list that is an entry.
+    pub fn items_of(&self, key: &str) -> &[Self] {
+        self.get(key).map(Self::items).unwrap_or_default()
+    }
+    /// The entries of a mapping that is an entry.
+    pub fn entries_of(&self, key: &str) -> &[(String, Self)] {
+        self.get(key).map(Self::entries).unwrap_or_default()
+    }
     /// One entry further down.
     pub fn at(&self, path: &[&str]) -> Option<&Self> {
         path.iter().try_fold(self, |node, key| node.get(key))

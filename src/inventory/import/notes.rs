@@ -2,6 +2,7 @@
 //!
 //! In: the importers' findings. Out: [`Note`]s in this order; one for several places is reported once.
 
+use crate::inventory::problem::shorten;
 use serde::Serialize;
 use std::fmt;
 
@@ -43,7 +44,7 @@ pub fn clean(text: &str) -> String {
 
 /// A foreign value in a message, shortened to fit in a line.
 pub fn short(text: &str) -> String {
-    clean(&crate::inventory::check::shorten(text))
+    clean(&shorten(text))
 }
 
 /// `a`, `a and b`, `a, b and c`; beyond `most`, only the number of the others.
@@ -56,6 +57,16 @@ pub fn listed<T: AsRef<str>>(items: &[T], most: usize) -> String {
         (Some((last, before)), 0) => format!("{} and {last}", before.join(", ")),
         (Some(_), rest) => format!("{} and {rest} more", shown.join(", ")),
     }
+}
+
+/// The rows of a table: in one line a key, a colon and what happens to it, in the next line what to do.
+pub fn table(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    debug_assert!(text.lines().count() % 2 == 0 && text.lines().step_by(2).all(|row| row.contains(": ")), "{text}");
+    let mut lines = text.lines().map(str::trim);
+    std::iter::from_fn(move || {
+        let (key, what) = lines.next()?.split_once(": ")?;
+        Some((key, what, lines.next()?))
+    })
 }
 
 /// Collects notes.

@@ -3,8 +3,10 @@
 //! In: a text. Out: nothing if it may be the requested kind of file, else an error with the recognised kind and the
 //! command that reads it.
 
+use super::error::ImportError;
 use super::node::{self, Node};
-use super::{ImportError, Input, Tool};
+use super::source::Input;
+use super::wishes::Tool;
 
 /// The recognised kind of a text, and the remedy.
 struct Seen {
@@ -39,7 +41,7 @@ pub fn expect(tool: Tool, input: &Input) -> Result<(), ImportError> {
         Some(_) => format!("hactl inventory import ansible {} (or kubespray)", input.name),
         None => seen.remedy.to_owned(),
     };
-    Err(ImportError::Other { from: input.name.clone(), seen: seen.what.to_owned(), wanted, remedy })
+    Err(ImportError::other(&input.name, seen.what, wanted, remedy))
 }
 
 fn look(text: &str, tool: Tool) -> Option<Seen> {
@@ -50,26 +52,23 @@ fn look(text: &str, tool: Tool) -> Option<Seen> {
     let speaks = |line: &&str| !line.is_empty() && !line.starts_with(['#', ';']) && *line != "---" && *line != "...";
     let mut lines = text.lines().map(str::trim).filter(speaks);
     let Some(first) = lines.next() else { return Some(seen("empty", "name the file that lists the hosts")) };
-    if text.starts_with("#!") {
-        return Some(seen("a program that generates an inventory", DYNAMIC));
-    }
-    if text.starts_with("$ANSIBLE_VAULT") {
-        return Some(seen(
+    let terraform = ["terraform {", "resource \"", "provider \"", "variable \"", "module \""];
+    let kinds = [
+        (text.starts_with("#!"), "a program that generates an inventory", DYNAMIC),
+        (
+            text.starts_with("$ANSIBLE_VAULT"),
             "a file encrypted with ansible-vault",
             "decrypt it first: `ansible-vault decrypt --output hosts.yml FILE`",
-        ));
-    }
-    if text.contains("Vagrant.configure") {
-        return Some(seen(
+        ),
+        (
+            text.contains("Vagrant.configure"),
             "a Vagrantfile",
             "import its machines: `hactl inventory import vagrant DIR`, DIR being its folder",
-        ));
-    }
-    if ["terraform {", "resource \"", "provider \"", "variable \"", "module \""]
-        .iter()
-        .any(|word| first.starts_with(word))
-    {
-        return Some(seen("a Terraform configuration", START));
+        ),
+        (terraform.iter().any(|word| first.starts_with(word)), "a Terraform configuration", START),
+    ];
+    if let Some((_, what, remedy)) = kinds.into_iter().find(|(is, ..)| *is) {
+        return Some(seen(what, remedy));
     }
     if first.starts_with('[') && !first.starts_with("[{") && !first.starts_with("[\"") {
         let config = ["[defaults]", "[ssh_connection]", "[privilege_escalation]", "[inventory]"];
@@ -101,36 +100,32 @@ fn by_shape(top: &Node, tool: Tool) -> Option<Seen> {
     if word("apiVersion").starts_with("k0sctl.k0sproject.io/") {
         return Some(K0SCTL);
     }
-    if word("apiVersion").starts_with("k0s.k0sproject.io/") {
-        return Some(seen(
+    let services = top.entries_of("services");
+    let composed = services.iter().any(|(_, service)| service.get("image").is_some() || service.get("build").is_some());
+    let of_rke = top.items_of("nodes").iter().any(|node| node.get("role").is_some());
+    let of_terraform =
+        has("terraform_version") || has("resource") && has("provider") || has("values") && has("format_version");
+    let kinds = [
+        (
+            word("apiVersion").starts_with("k0s.k0sproject.io/"),
             "k0s' own configuration, which contains no hosts",
             "name k0sctl's file, often k0sctl.yaml, which contains them",
-        ));
-    }
-    if word("apiVersion").contains("kubeadm.k8s.io/") {
-        return Some(seen("a kubeadm configuration, which contains no hosts", START));
-    }
-    if has("apiVersion") && has("kind") {
-        return Some(seen("a Kubernetes object", START));
-    }
-    if has("schema") && has("cluster") && has("hosts") {
-        return Some(seen("already an inventory of hactl", "use it as it is: `hactl inventory check FILE`"));
-    }
-    if has("plugin") && tool != Tool::K0sctl {
-        return Some(seen("the configuration of an inventory plugin", DYNAMIC));
-    }
-    if has("_meta") {
-        return Some(seen("Ansible's inventory as JSON", DYNAMIC));
-    }
-    let services = top.get("services").map(Node::entries).unwrap_or_default();
-    if services.iter().any(|(_, service)| service.get("image").is_some() || service.get("build").is_some()) {
-        return Some(seen("a docker-compose file", START));
-    }
-    if top.get("nodes").is_some_and(|nodes| nodes.items().iter().any(|node| node.get("role").is_some())) {
-        return Some(seen("a configuration of RKE (cluster.yml)", START));
-    }
-    if has("terraform_version") || has("resource") && has("provider") || has("values") && has("format_version") {
-        return Some(seen("Terraform's state or configuration as JSON", START));
+        ),
+        (word("apiVersion").contains("kubeadm.k8s.io/"), "a kubeadm configuration, which contains no hosts", START),
+        (has("apiVersion") && has("kind"), "a Kubernetes object", START),
+        (
+            has("schema") && has("cluster") && has("hosts"),
+            "already an inventory of hactl",
+            "use it as it is: `hactl inventory check FILE`",
+        ),
+        (has("plugin") && tool != Tool::K0sctl, "the configuration of an inventory plugin", DYNAMIC),
+        (has("_meta"), "Ansible's inventory as JSON", DYNAMIC),
+        (composed, "a docker-compose file", START),
+        (of_rke, "a configuration of RKE (cluster.yml)", START),
+        (of_terraform, "Terraform's state or configuration as JSON", START),
+    ];
+    if let Some((_, what, remedy)) = kinds.into_iter().find(|(is, ..)| *is) {
+        return Some(seen(what, remedy));
     }
     let groups = |node: &Node| {
         let keys: Vec<&str> = node.entries().iter().map(|(key, _)| key.as_str()).collect();

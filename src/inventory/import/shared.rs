@@ -3,9 +3,11 @@
 //! In: a value of a foreign file. Out: hactl's setting, or a note with the reason why there is none.
 
 use super::draft::{Draft, Said};
+use super::node::Node;
 use super::notes::{Notes, listed, short};
-use crate::inventory::DEFAULT_KUBERNETES;
-use crate::inventory::check::extra::{owns, take_owned};
+use crate::inventory::defaults::DEFAULT_KUBERNETES;
+use crate::inventory::owned::{owns, take_owned};
+use crate::model::desired::MOST_QUOTA_GIB;
 use crate::model::version::{MINORS, Version};
 use serde_json::{Map, Value};
 
@@ -68,6 +70,30 @@ pub fn arg(draft: &mut Draft, component: &'static str, flag: &str, said: Said, n
     } else {
         draft.args.entry(component).or_default().insert(name.to_owned(), said);
     }
+}
+
+/// The same for a flag whose value may be a list or a mapping; `key` and place are of the flag.
+pub fn arg_of(
+    draft: &mut Draft,
+    component: &'static str,
+    flag: &str,
+    value: &Node,
+    (key, place): (&str, String),
+    notes: &mut Notes,
+) {
+    match value.as_text() {
+        Some(text) => arg(draft, component, flag, Said::new(text, key, place), notes),
+        None => notes.add(
+            place,
+            format!("{} is not a single value: left out", short(flag)),
+            format!("write it under extra.{component}.args"),
+        ),
+    }
+}
+
+/// etcd's quota in GiB.
+pub fn quota_gib(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(MOST_QUOTA_GIB).clamp(1, MOST_QUOTA_GIB)
 }
 
 /// Fields of the kubelet's configuration.
@@ -152,4 +178,36 @@ pub fn proxy_mode(said: &Said, notes: &mut Notes) {
             "nothing, unless you have rules of your own in iptables or ipvsadm",
         );
     }
+}
+
+/// Reports a path whose meaning depends on the inventory's directory.
+pub fn relative(what: &str, said: &Said, notes: &mut Notes) {
+    if !said.value.starts_with(['/', '~']) {
+        notes.add(
+            &said.place,
+            format!("{what} is a relative path: in an inventory of hactl it starts at the inventory's directory"),
+            "put the inventory into the folder for which the path is valid, or write the full path",
+        );
+    }
+}
+
+/// Reports that host keys are verified here.
+pub fn unverified(place: &str, notes: &mut Notes) {
+    notes.add(
+        place,
+        "host keys are not verified there; hactl verifies them",
+        "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use once",
+    );
+}
+
+/// Reports that there is no IPv6.
+pub fn no_ipv6(place: &str, notes: &mut Notes) {
+    let what = "IPv6 and dual-stack are not supported in this version of hactl";
+    notes.add(place, what, "the new cluster is IPv4 only");
+}
+
+/// Reports that nothing implements Services.
+pub fn no_kube_proxy(place: &str, notes: &mut Notes) {
+    let what = "Services do not work until your network plugin implements them";
+    notes.add(place, what, "install such a plugin, or remove kubeProxy: none");
 }

@@ -3,9 +3,12 @@
 //! In: the user's argument. Out: [`Input`], the text and its folder, which may contain related files. The size is
 //! bounded, and the text is valid UTF-8.
 
-use super::{ImportError, Tool};
-use crate::inventory::{Files, Source, yaml};
-use std::io::Read as _;
+use super::error::ImportError;
+use super::notes::listed;
+use super::wishes::Tool;
+use crate::inventory::files::Files;
+use crate::inventory::source::{Source, bounded};
+use crate::inventory::yaml;
 use std::path::{Path, PathBuf};
 
 /// A foreign file.
@@ -39,16 +42,12 @@ pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, Impo
     let unreadable = |source| ImportError::Unreadable { from: name.clone(), source };
     match source {
         Source::Stdin => {
-            let mut bytes = Vec::new();
-            std::io::stdin().lock().take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+            let bytes = bounded(std::io::stdin().lock()).map_err(unreadable)?;
             Ok(Input { text: text(tool, &name, bytes)?, name, folder: None })
         }
-        Source::Vagrant(_) => Err(ImportError::Other {
-            from: name,
-            seen: "Vagrant's".to_owned(),
-            wanted: tool.to_string(),
-            remedy: "use `hactl inventory import vagrant DIR`".to_owned(),
-        }),
+        Source::Vagrant(_) => {
+            Err(ImportError::other(&name, "Vagrant's", tool, "use `hactl inventory import vagrant DIR`"))
+        }
         Source::Path(path) => {
             let found = std::fs::metadata(path).map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => ImportError::Missing(name.clone()),
@@ -57,9 +56,7 @@ pub fn read(tool: Tool, source: &Source, disk: &dyn Files) -> Result<Input, Impo
             let path = if found.is_dir() { inside(tool, path, disk)? } else { path.clone() };
             let path = path.strip_prefix(".").map(Path::to_owned).unwrap_or(path);
             let name = path.display().to_string();
-            let mut bytes = Vec::new();
-            let file = std::fs::File::open(&path).map_err(unreadable)?;
-            file.take(yaml::LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+            let bytes = std::fs::File::open(&path).and_then(bounded).map_err(unreadable)?;
             let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
             // Absolute, because the folder's name is the default name of the cluster.
             let folder = std::path::absolute(&folder).unwrap_or(folder);
@@ -96,22 +93,16 @@ fn inside(tool: Tool, folder: &Path, disk: &dyn Files) -> Result<PathBuf, Import
     let remedy = if candidates.is_empty() {
         "name the file itself".to_owned()
     } else {
-        format!("name the file itself: {}", super::notes::listed(&candidates, 6))
+        format!("name the file itself: {}", listed(&candidates, 6))
     };
-    let from = folder.display().to_string();
-    Err(ImportError::Other { from, seen: seen.to_owned(), wanted: tool.to_string(), remedy })
+    Err(ImportError::other(&folder.display().to_string(), seen, tool, remedy))
 }
 
 /// The bytes as text, within the limit for inventories.
 fn text(tool: Tool, from: &str, bytes: Vec<u8>) -> Result<String, ImportError> {
-    let other = |seen: &str, remedy: &str| ImportError::Other {
-        from: from.to_owned(),
-        seen: seen.to_owned(),
-        wanted: tool.to_string(),
-        remedy: remedy.to_owned(),
-    };
+    let other = |seen: &str| ImportError::other(from, seen, tool, "check the path: this may be another file");
     if bytes.len() > yaml::LARGEST {
-        return Err(other("more than 1024 KiB", "check the path: this may be another file"));
+        return Err(other("more than 1024 KiB"));
     }
-    String::from_utf8(bytes).map_err(|_| other("not text", "check the path: this may be another file"))
+    String::from_utf8(bytes).map_err(|_| other("not text"))
 }

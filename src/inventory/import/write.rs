@@ -113,19 +113,14 @@ pub fn write(draft: &Draft) -> Written {
     out.said(0, "cluster", Some(&draft.cluster));
     out.section(&["", "versions:"], |out| {
         // Versions are always quoted: 1.30 would be the number 1.3.
-        let text = |said: &Option<Said>| said.as_ref().map(|s| Said::new(quoted(&s.value), &s.key, &s.place));
-        out.bare::<String>(2, "kubernetes", text(&draft.kubernetes).as_ref());
-        out.bare::<String>(2, "etcd", text(&draft.etcd_version).as_ref());
-        out.bare::<String>(2, "containerd", text(&draft.containerd_version).as_ref());
+        let text = draft.kubernetes.as_ref().map(|s| Said::new(quoted(&s.value), &s.key, &s.place));
+        out.bare::<String>(2, "kubernetes", text.as_ref());
     });
     out.section(&["", "# Where clients reach the API.", "endpoint:"], |out| endpoint(out, draft));
     out.bare(0, "apiPort", draft.api_port.as_ref());
     let reached =
         "# SSH to the hosts; hactl takes missing settings from ~/.ssh/config. The user is root, or may use sudo.";
-    out.section(&["", reached, "ssh:"], |out| {
-        ssh(out, 2, &draft.ssh);
-        out.section(&["  sudo:"], |out| out.said(4, "passwordFile", draft.sudo_password_file.as_ref()));
-    });
+    out.section(&["", reached, "ssh:"], |out| ssh(out, 2, &draft.ssh));
     out.plain("");
     out.plain("# name: the Node's name. address: components bind it and put it into certificates.");
     out.plain(
@@ -139,10 +134,8 @@ pub fn write(draft: &Draft) -> Written {
         out.said(2, "pods", draft.pods.as_ref());
         out.said(2, "services", draft.services.as_ref());
         out.said(2, "cni", draft.cni.as_ref());
-        out.bare(2, "mtu", draft.mtu.as_ref());
         out.said(2, "kubeProxy", draft.kube_proxy.as_ref());
     });
-    out.section(&["", "controlPlane:"], |out| out.bare(2, "schedulable", draft.schedulable.as_ref()));
     out.section(&["", "etcd:"], |out| {
         out.said(2, "dataDir", draft.etcd_data_dir.as_ref());
         out.bare(2, "quotaGiB", draft.etcd_quota_gib.as_ref());
@@ -157,12 +150,6 @@ pub fn write(draft: &Draft) -> Written {
         out.said(2, "https", draft.https_proxy.as_ref());
         out.list(2, "noProxy", &draft.no_proxy);
     });
-    out.section(&["", "snapshots:"], |out| {
-        out.said(2, "every", draft.snapshots_every.as_ref());
-        out.list(2, "to", &draft.snapshots_to);
-    });
-    out.section(&[""], |out| out.list(0, "manifests", &draft.manifests));
-    out.section(&["", "preflight:"], |out| out.list(2, "ignore", &draft.ignored_checks));
     out.section(&["", "# Passed to the components as it is.", "extra:"], |out| extra(out, draft));
     out
 }
@@ -202,7 +189,6 @@ fn ssh(out: &mut Written, indent: usize, ssh: &Ssh) {
     out.said(indent, "user", ssh.user.as_ref());
     out.said(indent, "identity", ssh.identity.as_ref());
     out.said(indent, "known_hosts", ssh.known_hosts.as_ref());
-    out.said(indent, "fingerprint", ssh.fingerprint.as_ref());
     out.said(indent, "jump", ssh.jump.as_ref());
 }
 

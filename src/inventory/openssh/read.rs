@@ -3,14 +3,13 @@
 //! In: a path and [`Files`]. Out: a [`Config`]. Bounded: nested includes by OpenSSH's own limit, also the size and
 //! number of files.
 
-use super::{Config, Files, Line, Origin, Spot, Trouble};
+use super::{Config, Line, Origin, Spot, Trouble};
 use crate::inventory::at::Place;
+use crate::inventory::files::{Files, LARGEST};
 use crate::model::glob::covers;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Limit for one file, bytes.
-pub const LARGEST: usize = 1 << 20;
 /// Limit for nested includes, as in OpenSSH.
 const DEEPEST: usize = 16;
 /// Limit for files.

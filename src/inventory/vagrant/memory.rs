@@ -2,8 +2,9 @@
 //!
 //! In and out: `hactl-machines.json` in Vagrant's own folder beside the Vagrantfile.
 
-use super::said::{Address, Way};
+use super::said::Way;
 use super::{VagrantError, io_error};
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,9 +31,9 @@ fn usual() -> u8 {
 }
 
 impl Known {
-    /// Its network.
-    pub(super) fn network(&self) -> (Ipv4Addr, u8) {
-        Address { ip: self.address, prefix: self.prefix }.network()
+    /// Its address in its network.
+    pub(super) fn net(&self) -> Ipv4Net {
+        Ipv4Net::new(self.address, self.prefix).unwrap_or(self.address.into())
     }
 }
 
@@ -43,7 +44,7 @@ pub(super) type Memory = BTreeMap<String, Known>;
 pub(super) fn load(data: &Path) -> Result<Memory, VagrantError> {
     let path = data.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => serde_json::from_str(&text).map_err(|source| VagrantError::Memory { path, source }),
+        Ok(text) => serde_json::from_str(&text).map_err(|source| VagrantError::Memory(path, source)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Memory::new()),
         Err(source) => Err(io_error("read", &path)(source)),
     }
@@ -56,8 +57,7 @@ pub(super) fn save(data: &Path, before: &Memory, now: &Memory) -> Result<(), Vag
     }
     let path = data.join(FILE);
     let new = data.join(format!("{FILE}.{}", std::process::id()));
-    let text =
-        serde_json::to_string_pretty(now).map_err(|source| VagrantError::Memory { path: path.clone(), source })?;
+    let text = serde_json::to_string_pretty(now).map_err(|source| VagrantError::Memory(path.clone(), source))?;
     fs::create_dir_all(data).map_err(io_error("make", data))?;
     fs::write(&new, text).map_err(io_error("write", &new))?;
     fs::rename(&new, &path).map_err(io_error("put in place", &path))

@@ -13,9 +13,10 @@ use super::topology::topology;
 use crate::model::desired::Role;
 use crate::model::names::{BadName, HostName};
 use crate::process::{ProcessError, Run};
+use ipnet::Ipv4Net;
 use memory::{Known, Memory};
 use network::Seen;
-use said::{Address, Machine, Way};
+use said::{Machine, Way};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
@@ -30,68 +31,44 @@ const TIMEOUT: Duration = Duration::from_mins(2);
 /// A machine that runs answers within seconds.
 const LOGIN: Duration = Duration::from_secs(20);
 
-/// Why there is no inventory.
+/// Why there is no inventory; the path is the Vagrantfile's folder, unless a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum VagrantError {
     /// No Vagrantfile.
-    #[error("there is no Vagrantfile in {}\n  do: name the folder of one, as in `-i vagrant:DIR`", .dir.display())]
-    NoVagrantfile {
-        /// The folder.
-        dir: PathBuf,
-    },
+    #[error("there is no Vagrantfile in {}\n  do: name the folder of one, as in `-i vagrant:DIR`", .0.display())]
+    NoVagrantfile(PathBuf),
     /// No Vagrant.
     #[error(
         "Vagrant is not installed here; hactl needs it to find the machines of {}\n  \
          do: install it (`apt-get install -y vagrant`, and a provider such as vagrant-lxc), or use an inventory file",
-        .dir.display()
+        .0.display()
     )]
-    NoVagrant {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// Vagrant failed.
+    NoVagrant(PathBuf),
+    /// Vagrant failed, with this message.
     #[error(
-        "Vagrant cannot list its machines in {}:\n{said}\n  \
+        "Vagrant cannot list its machines in {}:\n{}\n  \
          do: make `vagrant status` work in that folder",
-        .dir.display()
+        .0.display(), .1
     )]
-    Failed {
-        /// The folder.
-        dir: PathBuf,
-        /// Vagrant's message.
-        said: String,
-    },
+    Failed(PathBuf, String),
     /// It did not answer, or could not be run.
     #[error(
-        "cannot run Vagrant in {}: {source}\n  \
+        "cannot run Vagrant in {}: {}\n  \
          do: check that `vagrant status` ends in that folder; another running Vagrant blocks it",
-        .dir.display()
+        .0.display(), .1
     )]
-    Process {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        source: ProcessError,
-    },
+    Process(PathBuf, #[source] ProcessError),
     /// No machine exists yet.
-    #[error("no machine of {} has been created yet\n  do: `vagrant up` in that folder", .dir.display())]
-    NothingMade {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// A machine was never seen running.
+    #[error("no machine of {} has been created yet\n  do: `vagrant up` in that folder", .0.display())]
+    NothingMade(PathBuf),
+    /// These machines, each with its state, were never seen running.
     #[error(
         "{} in {}: not running, and the address is unknown because hactl has not seen it running\n  \
          do: `vagrant up` in that folder, or remove the machine from the Vagrantfile",
-        list(.machines), .dir.display()
+        .1.join(", "), .0.display()
     )]
-    NeverSeen {
-        /// The folder.
-        dir: PathBuf,
-        /// The machines, each with its state.
-        machines: Vec<String>,
-    },
-    /// A machine that runs cannot be logged in to.
+    NeverSeen(PathBuf, Vec<String>),
+    /// A machine that runs cannot be logged in to: OpenSSH's message.
     #[error(
         "{machine} in {} is running, but SSH with Vagrant's settings fails: {said}\n  \
          do: make `vagrant ssh {machine}` work",
@@ -105,34 +82,24 @@ pub enum VagrantError {
         /// OpenSSH's message.
         said: String,
     },
-    /// No network in common.
+    /// No network in common: each machine with its addresses.
     #[error(
         "the machines of {} have no network in common: {}\n  \
          do: set an address in one network for each in the Vagrantfile: `machine.vm.network :private_network, ip: \
          \"10.88.200.11\"`",
-        .dir.display(), .found.join("; ")
+        .0.display(), .1.join("; ")
     )]
-    NoNetwork {
-        /// The folder.
-        dir: PathBuf,
-        /// Each machine with its addresses.
-        found: Vec<String>,
-    },
-    /// A machine's name does not determine its role.
+    NoNetwork(PathBuf, Vec<String>),
+    /// The names of these machines do not determine their roles.
     #[error(
         "{} in {}: the name does not determine the role of the machine\n  \
          do: set it with `hactl inventory import vagrant {} --role {}=worker > hactl.yaml` (roles: control-plane, \
          etcd, load-balancer, worker, spare), or name machines cp1, etcd1, lb1, w1",
-        list(.machines), .dir.display(), .dir.display(), .machines.first().map_or("", String::as_str)
+        .1.join(", "), .0.display(), .0.display(), .1.first().map_or("", String::as_str)
     )]
-    NoRole {
-        /// The folder.
-        dir: PathBuf,
-        /// The machines.
-        machines: Vec<String>,
-    },
+    NoRole(PathBuf, Vec<String>),
     /// `--role` names a machine that does not exist.
-    #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), list(.machines))]
+    #[error("--role names {machine}, and {} has no such machine: it has {}", .dir.display(), .machines.join(", "))]
     NoSuchMachine {
         /// The folder.
         dir: PathBuf,
@@ -143,29 +110,18 @@ pub enum VagrantError {
     },
     /// A machine's name cannot be a Node's.
     #[error(
-        "the name of a machine of {} cannot be a Node's: {source}\n  \
+        "the name of a machine of {} cannot be a Node's: {}\n  \
          do: rename it in the Vagrantfile",
-        .dir.display()
+        .0.display(), .1
     )]
-    Name {
-        /// The folder.
-        dir: PathBuf,
-        /// Why.
-        source: BadName,
-    },
-    /// The recorded machines cannot be read.
+    Name(PathBuf, #[source] BadName),
+    /// This file with the recorded machines cannot be read.
     #[error(
-        "{} is not a valid file of hactl: {source}\n  \
+        "{} is not a valid file of hactl: {}\n  \
          do: remove it; hactl finds running machines again",
-        .path.display()
+        .0.display(), .1
     )]
-    Memory {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        #[source]
-        source: serde_json::Error,
-    },
+    Memory(PathBuf, #[source] serde_json::Error),
     /// A file operation failed.
     #[error(
         "could not {action} {}: {source}\n  \
@@ -187,10 +143,6 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Vagr
     move |source| VagrantError::Io { action, path, source }
 }
 
-fn list(words: &[String]) -> String {
-    words.join(", ")
-}
-
 /// The user's flags.
 #[derive(Debug, Clone, Default)]
 pub struct Wishes {
@@ -209,7 +161,7 @@ pub struct Wishes {
 pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
     let dir = &std::path::absolute(dir).map_err(io_error("find", dir))?;
     if !dir.join("Vagrantfile").is_file() {
-        return Err(VagrantError::NoVagrantfile { dir: dir.clone() });
+        return Err(VagrantError::NoVagrantfile(dir.clone()));
     }
     let data = dir.join(std::env::var_os("VAGRANT_DOTFILE_PATH").unwrap_or_else(|| ".vagrant".into()));
     let machines = status(dir)?;
@@ -223,8 +175,7 @@ pub fn inventory(dir: &Path, wishes: &Wishes) -> Result<String, VagrantError> {
         .filter_map(|(machine, roles)| now.get(&machine.name).map(|known| (machine, roles, known)));
     let hosts =
         hosts.map(|(machine, roles, known)| host(dir, &data, machine, roles, known)).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<Address> =
-        now.values().map(|known| Address { ip: known.address, prefix: known.prefix }).collect();
+    let addresses: Vec<Ipv4Net> = now.values().map(Known::net).collect();
     let draft = text::Draft {
         dir,
         cluster: wishes.cluster.as_deref().unwrap_or(CLUSTER),
@@ -244,25 +195,21 @@ fn ask(dir: &Path, words: &[&str]) -> Result<String, VagrantError> {
     let asked = Run::from(command).timeout(TIMEOUT).output();
     let output = asked.map_err(|source| match &source {
         ProcessError::Spawn { source: why, .. } if why.kind() == io::ErrorKind::NotFound => {
-            VagrantError::NoVagrant { dir: dir.to_owned() }
+            VagrantError::NoVagrant(dir.to_owned())
         }
-        _ => VagrantError::Process { dir: dir.to_owned(), source },
+        _ => VagrantError::Process(dir.to_owned(), source),
     })?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let said = said::error(&output.stdout).unwrap_or_else(|| crate::process::tail(&output.stderr));
-    Err(VagrantError::Failed { dir: dir.to_owned(), said })
+    Err(VagrantError::Failed(dir.to_owned(), said))
 }
 
 /// The machines, of which at least one exists.
 fn status(dir: &Path) -> Result<Vec<Machine>, VagrantError> {
     let machines = said::machines(&ask(dir, &["status", "--machine-readable"])?);
-    if machines.iter().any(Machine::is_made) {
-        Ok(machines)
-    } else {
-        Err(VagrantError::NothingMade { dir: dir.to_owned() })
-    }
+    if machines.iter().any(Machine::is_made) { Ok(machines) } else { Err(VagrantError::NothingMade(dir.to_owned())) }
 }
 
 /// The records of all machines: new ones of running machines, the recorded ones of the others and of running machines
@@ -279,13 +226,13 @@ fn look(dir: &Path, machines: &[Machine], before: &Memory) -> Result<Memory, Vag
         now = seen(dir, &asked, before)?;
     }
     // If a lab was created again in another network, the previous records are void.
-    let network = now.values().next().map(Known::network);
-    let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.network() == n));
+    let network = now.values().next().map(|known| known.net().trunc());
+    let known = |name: &String| before.get(name).filter(|k| network.is_none_or(|n| k.net().trunc() == n));
     let unknown = |m: &&Machine| !now.contains_key(&m.name) && known(&m.name).is_none();
     let missing: Vec<String> =
         machines.iter().filter(unknown).map(|m| format!("{} ({})", m.name, m.state.replace('_', " "))).collect();
     if !missing.is_empty() {
-        return Err(VagrantError::NeverSeen { dir: dir.to_owned(), machines: missing });
+        return Err(VagrantError::NeverSeen(dir.to_owned(), missing));
     }
     for machine in machines {
         if let (None, Some(known)) = (now.get(&machine.name), known(&machine.name)) {
@@ -318,8 +265,8 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
     }
     match network::common(&seen) {
         Some(found) => {
-            let known = |((seen, way), at): ((&Seen<'_>, Way), Address)| {
-                (seen.name.to_owned(), Known { address: at.ip, prefix: at.prefix, way })
+            let known = |((seen, way), at): ((&Seen<'_>, Way), Ipv4Net)| {
+                (seen.name.to_owned(), Known { address: at.addr(), prefix: at.prefix_len(), way })
             };
             Ok(seen.iter().zip(ways).zip(found).map(known).collect())
         }
@@ -327,10 +274,10 @@ fn seen(dir: &Path, machines: &[(&str, &Way)], before: &Memory) -> Result<Memory
         None if seen.iter().all(|seen| seen.before.is_some()) => Ok(Memory::new()),
         None => {
             let one = |seen: &Seen<'_>| {
-                let all: Vec<String> = seen.addresses.iter().map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
+                let all: Vec<String> = seen.addresses.iter().map(Ipv4Net::to_string).collect();
                 format!("{} has {}", seen.name, all.join(" and "))
             };
-            Err(VagrantError::NoNetwork { dir: dir.to_owned(), found: seen.iter().map(one).collect() })
+            Err(VagrantError::NoNetwork(dir.to_owned(), seen.iter().map(one).collect()))
         }
     }
 }
@@ -379,7 +326,7 @@ fn roles(dir: &Path, machines: &[Machine], wishes: &Wishes) -> Result<Vec<Vec<Ro
     if silent.is_empty() {
         Ok(roles.into_iter().flatten().collect())
     } else {
-        Err(VagrantError::NoRole { dir: dir.to_owned(), machines: silent })
+        Err(VagrantError::NoRole(dir.to_owned(), silent))
     }
 }
 
@@ -393,7 +340,7 @@ fn host(
     known: &Known,
 ) -> Result<text::Host, VagrantError> {
     let name = machine.name.to_ascii_lowercase().replace(['_', '.'], "-");
-    let name: HostName = name.parse().map_err(|source| VagrantError::Name { dir: dir.to_owned(), source })?;
+    let name: HostName = name.parse().map_err(|source| VagrantError::Name(dir.to_owned(), source))?;
     let folder = data.join("machines").join(&machine.name).join(&machine.provider);
     let known_hosts = folder.join("hactl_known_hosts");
     if !known_hosts.exists() {
@@ -408,15 +355,14 @@ fn host(
 }
 
 /// The topology's API address in the machines' network, or another one that no machine has.
-fn free(taken: &[Address]) -> Ipv4Addr {
-    let (network, prefix) = taken.first().map_or((Ipv4Addr::LOCALHOST, 24), |address| address.network());
-    let base = u32::from(network);
-    let hosts = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+fn free(taken: &[Ipv4Net]) -> Ipv4Addr {
+    let network = taken.first().copied().unwrap_or(Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 24));
+    let (base, hosts) = (u32::from(network.network()), u32::from(network.hostmask()));
     let wanted = u32::from(topology().vip);
     // Neither the network address nor the broadcast address; the first and the last host are often routers.
     let all = std::iter::once(wanted).chain((2..hosts.saturating_sub(1).min(65_534)).rev());
     let mut all = all.filter(|at| *at > 1 && at.saturating_add(1) < hosts).map(|at| Ipv4Addr::from(base | at));
-    let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.ip == *address);
+    let not_free = |address: &Ipv4Addr| *address == VIRTUALBOX_DHCP || taken.iter().any(|t| t.addr() == *address);
     all.find(|address| !not_free(address)).unwrap_or(Ipv4Addr::from(base | wanted))
 }
 
@@ -461,8 +407,8 @@ mod tests {
 
     #[test]
     fn the_virtual_address_is_no_machines() {
-        let of = |text: &str, prefix| Address { ip: text.parse().unwrap(), prefix };
-        let chosen = |all: &[Address]| free(all).to_string();
+        let of = |text: &str, prefix| Ipv4Net::new(text.parse().unwrap(), prefix).unwrap();
+        let chosen = |all: &[Ipv4Net]| free(all).to_string();
         assert_eq!(chosen(&[of("10.88.200.11", 24), of("10.88.200.12", 24)]), "10.88.200.100");
         assert_eq!(chosen(&[of("10.88.200.100", 24), of("10.88.200.12", 24)]), "10.88.200.253");
         assert_eq!(chosen(&[of("192.168.57.18", 28), of("192.168.57.29", 28)]), "192.168.57.28", "within the network");

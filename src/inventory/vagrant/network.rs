@@ -4,7 +4,7 @@
 //! Machines of VirtualBox all have the same address for Vagrant, those of libvirt one from DHCP: neither is suitable
 //! for a cluster.
 
-use super::said::Address;
+use ipnet::Ipv4Net;
 use std::net::Ipv4Addr;
 
 /// A machine that runs.
@@ -15,40 +15,40 @@ pub(super) struct Seen<'a> {
     pub(super) login: Option<Ipv4Addr>,
     /// Its recorded address.
     pub(super) before: Option<Ipv4Addr>,
-    /// All its addresses.
-    pub(super) addresses: Vec<Address>,
+    /// All its addresses, each with its prefix.
+    pub(super) addresses: Vec<Ipv4Net>,
 }
 
 impl Seen<'_> {
-    fn within(&self, network: (Ipv4Addr, u8)) -> Option<Address> {
-        self.addresses.iter().copied().find(|address| address.network() == network)
+    fn within(&self, network: Ipv4Net) -> Option<Ipv4Net> {
+        self.addresses.iter().copied().find(|address| address.trunc() == network)
     }
 }
 
 /// For each machine its address in the network that all have in common; `None` if there is no such network. Of several
 /// networks, one with a recorded address; else the first one that Vagrant does not use for logging in.
-pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Address>> {
+pub(super) fn common(machines: &[Seen<'_>]) -> Option<Vec<Ipv4Net>> {
     let first = machines.first()?;
-    let shared = |network: &(Ipv4Addr, u8)| {
-        let found: Option<Vec<Address>> = machines.iter().map(|m| m.within(*network)).collect();
-        let distinct = |found: &Vec<Address>| found.iter().enumerate().all(|(at, one)| !found[..at].contains(one));
+    let shared = |network: &Ipv4Net| {
+        let found: Option<Vec<Ipv4Net>> = machines.iter().map(|m| m.within(*network)).collect();
+        let distinct = |found: &Vec<Ipv4Net>| found.iter().enumerate().all(|(at, one)| !found[..at].contains(one));
         found.filter(distinct)
     };
     // Addresses of a single host, such as a virtual one, have no network.
-    let networks = first.addresses.iter().filter(|address| address.prefix <= 30).map(|address| address.network());
-    let candidates: Vec<Vec<Address>> =
+    let networks = first.addresses.iter().filter(|address| address.prefix_len() <= 30).map(Ipv4Net::trunc);
+    let candidates: Vec<Vec<Ipv4Net>> =
         networks.filter(|network| !nat(first, *network)).filter_map(|network| shared(&network)).collect();
-    let known = |found: &&Vec<Address>| machines.iter().zip(*found).any(|(m, one)| m.before == Some(one.ip));
-    let apart = |found: &&Vec<Address>| {
-        !machines.iter().any(|m| m.login.is_some_and(|login| found.iter().any(|one| one.ip == login)))
+    let known = |found: &&Vec<Ipv4Net>| machines.iter().zip(*found).any(|(m, one)| m.before == Some(one.addr()));
+    let apart = |found: &&Vec<Ipv4Net>| {
+        !machines.iter().any(|m| m.login.is_some_and(|login| found.iter().any(|one| one.addr() == login)))
     };
     candidates.iter().find(known).or(candidates.iter().find(apart)).or(candidates.first()).cloned()
 }
 
 /// Whether a network is VirtualBox's NAT network, in which all machines have the same address; Vagrant then logs in
 /// through a port of this machine.
-fn nat(machine: &Seen<'_>, network: (Ipv4Addr, u8)) -> bool {
-    machine.login.is_some_and(|login| login.is_loopback()) && network.0 == Ipv4Addr::new(10, 0, 2, 0)
+fn nat(machine: &Seen<'_>, network: Ipv4Net) -> bool {
+    machine.login.is_some_and(|login| login.is_loopback()) && network.addr() == Ipv4Addr::new(10, 0, 2, 0)
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
 
     fn seen(name: &str, login: &str, addresses: &[(&str, u8)]) -> Seen<'static> {
         let name = Box::leak(name.to_owned().into_boxed_str());
-        let address = |(ip, prefix): &(&str, u8)| Address { ip: ip.parse().unwrap(), prefix: *prefix };
+        let address = |(ip, prefix): &(&str, u8)| Ipv4Net::new(ip.parse().unwrap(), *prefix).unwrap();
         Seen { name, login: login.parse().ok(), before: None, addresses: addresses.iter().map(address).collect() }
     }
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     fn chosen(machines: &[Seen<'_>]) -> Option<Vec<String>> {
-        common(machines).map(|found| found.iter().map(|one| one.ip.to_string()).collect())
+        common(machines).map(|found| found.iter().map(|one| one.addr().to_string()).collect())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! In: their output. Out: machines, their SSH settings, addresses. Unknown lines are ignored, because Vagrant and its
 //! plugins add more of them with every version.
 
+use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -41,23 +42,6 @@ pub(super) struct Way {
     pub(super) user: String,
     /// Private key file, the first if there are several.
     pub(super) identity: Option<PathBuf>,
-}
-
-/// An address of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Address {
-    /// The address.
-    pub(super) ip: Ipv4Addr,
-    /// Length of its network prefix.
-    pub(super) prefix: u8,
-}
-
-impl Address {
-    /// Its network.
-    pub(super) fn network(self) -> (Ipv4Addr, u8) {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
-        (Ipv4Addr::from(u32::from(self.ip) & mask), self.prefix)
-    }
 }
 
 /// The machines of `vagrant status --machine-readable`, in the Vagrantfile's order: `TIME,MACHINE,TYPE,DATA...`.
@@ -128,16 +112,15 @@ pub(super) fn ways(text: &str) -> BTreeMap<String, Way> {
 const INSIDE: [&str; 8] = ["cni", "flannel", "docker", "veth", "br-", "virbr", "kube-", "cali"];
 
 /// The addresses of `ip -4 -o addr show scope global`, without secondary ones, such as virtual addresses.
-pub(super) fn addresses(text: &str) -> Vec<Address> {
+pub(super) fn addresses(text: &str) -> Vec<Ipv4Net> {
     let one = |line: &str| {
         let mut words = line.split_whitespace();
         let interface = line.split_whitespace().nth(1)?;
         if INSIDE.iter().any(|name| interface.starts_with(name)) {
             return None;
         }
-        let (ip, prefix) = words.by_ref().skip_while(|word| *word != "inet").nth(1)?.split_once('/')?;
+        let address: Ipv4Net = words.by_ref().skip_while(|word| *word != "inet").nth(1)?.parse().ok()?;
         let secondary = words.any(|word| word == "secondary");
-        let address = Address { ip: ip.parse().ok()?, prefix: prefix.parse().ok().filter(|bits| *bits <= 32)? };
         (!secondary).then_some(address)
     };
     text.lines().filter_map(one).collect()
@@ -179,8 +162,10 @@ mod tests {
                     3: eth1    inet 10.88.200.100/24 scope global secondary eth1\\ x\n\
                     4: flannel.1    inet 10.244.0.0/32 scope global flannel.1\\ x\n\
                     5: cni0    inet 10.244.0.1/24 brd 10.244.0.255 scope global cni0\\ x\n";
-        let found: Vec<_> =
-            addresses(text).into_iter().map(|a| (a.ip.to_string(), a.network().0.to_string(), a.prefix)).collect();
+        let found: Vec<_> = addresses(text)
+            .into_iter()
+            .map(|a| (a.addr().to_string(), a.network().to_string(), a.prefix_len()))
+            .collect();
         let expected = [("10.0.2.15", "10.0.2.0", 24), ("10.88.200.11", "10.88.200.0", 24)];
         assert_eq!(found, expected.map(|(ip, network, prefix)| (ip.to_owned(), network.to_owned(), prefix)));
     }

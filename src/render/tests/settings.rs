@@ -374,14 +374,10 @@ fn every_flag_that_a_template_sets_is_refused_or_a_default_that_may_be_replaced(
         assert!(set.len() >= 2, "{component}: {set:?}");
         for flag in set {
             let owners: Vec<Owner> =
-                flags(component).iter().filter(|(pattern, _)| fits(pattern, flag)).map(|(_, owner)| *owner).collect();
-            assert_eq!(
-                owners.len(),
-                1,
-                "{component} --{flag} is in neither list of inventory/check/owned.rs, or in both"
-            );
+                flags(component).filter(|(pattern, _)| fits(pattern, flag)).map(|(_, owner)| owner).collect();
+            assert_eq!(owners.len(), 1, "{component} --{flag} is in neither list of inventory/owned.rs, or in both");
         }
-        let stale = flags(component).iter().filter(|(_, owner)| *owner == Owner::Default);
+        let stale = flags(component).filter(|(_, owner)| *owner == Owner::Default);
         for (pattern, _) in stale {
             assert!(set.iter().any(|flag| fits(pattern, flag)), "{component} --{pattern} is no default of hactl's");
         }
@@ -391,10 +387,10 @@ fn every_flag_that_a_template_sets_is_refused_or_a_default_that_may_be_replaced(
 #[test]
 fn every_default_can_be_replaced_and_then_stands_once() {
     for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-        let defaults = flags(component).iter().filter(|(_, owner)| *owner == Owner::Default);
+        let defaults = flags(component).filter(|(_, owner)| *owner == Owner::Default);
         for (flag, _) in defaults {
             let mut desired = desired();
-            let own = BTreeMap::from([((*flag).to_owned(), "mine".to_owned())]);
+            let own = BTreeMap::from([(flag.to_owned(), "mine".to_owned())]);
             desired.extra.args.insert(component.to_owned(), own);
             let text = content(&desired, "cp1", &format!("/etc/kubernetes/manifests/{component}.yaml"));
             let pod: Value = serde_saphyr::from_str(&text).unwrap();
@@ -402,7 +398,7 @@ fn every_default_can_be_replaced_and_then_stands_once() {
             let set: Vec<&str> = command
                 .iter()
                 .filter_map(Value::as_str)
-                .filter(|w| w.strip_prefix("--").and_then(|w| w.split('=').next()) == Some(*flag))
+                .filter(|w| w.strip_prefix("--").and_then(|w| w.split('=').next()) == Some(flag))
                 .collect();
             assert_eq!(set, [format!("--{flag}=mine")], "{component}");
         }
@@ -471,10 +467,10 @@ fn every_field_of_a_configuration_that_a_template_sets_is_refused_or_a_default()
             let mut found = Vec::new();
             leaves(&config, &mut Vec::new(), &mut found);
             for path in found {
-                let known = fields(component).iter().any(|(owned, _)| {
+                let known = fields(component).any(|(owned, _)| {
                     owned.len() <= path.len() && owned.iter().zip(&path).all(|(one, other)| one == other)
                 });
-                assert!(known, "{component}: {} is in neither list of inventory/check/owned.rs", path.join("."));
+                assert!(known, "{component}: {} is in neither list of inventory/owned.rs", path.join("."));
             }
         }
     }

@@ -4,9 +4,10 @@
 
 use super::super::node;
 use super::super::notes::{Notes, listed};
-use super::super::{Files, Input};
+use super::super::source::Input;
 use super::groups::{Groups, Vars};
 use super::yaml::variables;
+use crate::inventory::files::Files;
 use std::collections::BTreeSet;
 use std::path::Path;
 

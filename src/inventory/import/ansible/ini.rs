@@ -2,8 +2,9 @@
 //!
 //! In: a text. Out: [`Groups`], or the first invalid line.
 
-use super::super::ImportError;
+use super::super::error::ImportError;
 use super::super::node::{self, Node, Value};
+use super::super::notes::short;
 use super::groups::{Groups, Var};
 
 /// Limit for hosts; a range can describe millions.
@@ -23,12 +24,7 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
         let (number, line) = (index + 1, line.trim());
         let place = format!("{file}:{number}");
-        let bad = |why: String, remedy: &str| ImportError::Syntax {
-            from: file.to_owned(),
-            line: number,
-            why,
-            remedy: remedy.to_owned(),
-        };
+        let bad = |why: String, remedy: &str| ImportError::syntax(file, number, why, remedy);
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
@@ -49,7 +45,7 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 "children" => Section::Children(group.to_owned()),
                 "vars" => Section::Vars(group.to_owned()),
                 _ => {
-                    let why = format!("there is no section [{}]", super::super::notes::short(name));
+                    let why = format!("there is no section [{}]", short(name));
                     return Err(bad(why, "write [group], [group:children] or [group:vars]"));
                 }
             };
@@ -81,14 +77,14 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
                 // The text after the '=' may be a password, and so may the whole line if it is not a name.
                 if let Some((key, _)) = pattern.split_once('=') {
                     let named = key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-                    let what = if named { super::super::notes::short(key) } else { "this".to_owned() };
+                    let what = if named { short(key) } else { "this".to_owned() };
                     return Err(bad(
                         format!("{what} is a variable, and a host is expected here"),
                         "write variables of a group below [group:vars], those of a host after its name",
                     ));
                 }
                 if pattern.ends_with(':') || matches!(pattern.as_str(), "-" | "{" | "}") {
-                    return Err(bad(format!("{:?} is not a host", super::super::notes::short(pattern)), remedy));
+                    return Err(bad(format!("{:?} is not a host", short(pattern)), remedy));
                 }
                 let (hosts, port) = hosts(pattern).map_err(|why| bad(why, remedy))?;
                 if groups.hosts.len() + hosts.len() > MOST {
@@ -220,7 +216,7 @@ pub fn expand(pattern: &str) -> Result<Vec<String>, String> {
 
 /// `01:10`, `01:10:2` and `a:f`.
 fn members(range: &str) -> Result<Vec<String>, String> {
-    let bad = || format!("[{}] is not a range", super::super::notes::short(range));
+    let bad = || format!("[{}] is not a range", short(range));
     let parts: Vec<&str> = range.split(':').collect();
     let (from, to, step) = match parts.as_slice() {
         [from, to] => (*from, *to, 1),

@@ -13,8 +13,12 @@ mod unused;
 mod yaml;
 
 use super::draft::{Draft, Host, Said};
+use super::error::ImportError;
+use super::names;
 use super::notes::{Notes, listed, short};
-use super::{Files, ImportError, Input, Wishes, names};
+use super::source::Input;
+use super::wishes::Wishes;
+use crate::inventory::files::Files;
 use groups::Groups;
 use scope::{Asked, Scope};
 use std::net::Ipv4Addr;

@@ -4,60 +4,30 @@
 //! contains `masters` does not make them workers.
 
 use super::super::draft::Host;
+use super::super::error::ImportError;
 use super::super::notes::{Notes, listed, short};
-use super::super::{ImportError, pairs};
+use super::super::wishes::pairs;
 use super::groups::Groups;
 use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names in lower case, with `_` for `-`.
-const KNOWN: [(&str, &[Role]); 46] = [
-    ("kube_control_plane", &[Role::ControlPlane]),
-    ("kube_controlplane", &[Role::ControlPlane]),
-    ("kube_master", &[Role::ControlPlane]),
-    ("kube_masters", &[Role::ControlPlane]),
-    ("control_plane", &[Role::ControlPlane]),
-    ("control_planes", &[Role::ControlPlane]),
-    ("control_plane_nodes", &[Role::ControlPlane]),
-    ("controlplane", &[Role::ControlPlane]),
-    ("controlplanes", &[Role::ControlPlane]),
-    ("controller", &[Role::ControlPlane]),
-    ("controllers", &[Role::ControlPlane]),
-    ("master", &[Role::ControlPlane]),
-    ("masters", &[Role::ControlPlane]),
-    ("k8s_control_plane", &[Role::ControlPlane]),
-    ("k8s_controlplane", &[Role::ControlPlane]),
-    ("k8s_master", &[Role::ControlPlane]),
-    ("k8s_masters", &[Role::ControlPlane]),
-    ("kubernetes_control_plane", &[Role::ControlPlane]),
-    ("kubernetes_masters", &[Role::ControlPlane]),
-    ("server", &[Role::ControlPlane, Role::Etcd]),
-    ("etcd", &[Role::Etcd]),
-    ("etcds", &[Role::Etcd]),
-    ("etcd_cluster", &[Role::Etcd]),
-    ("kube_node", &[Role::Worker]),
-    ("kube_nodes", &[Role::Worker]),
-    ("kube_worker", &[Role::Worker]),
-    ("kube_workers", &[Role::Worker]),
-    ("worker", &[Role::Worker]),
-    ("workers", &[Role::Worker]),
-    ("worker_nodes", &[Role::Worker]),
-    ("k8s_worker", &[Role::Worker]),
-    ("k8s_workers", &[Role::Worker]),
-    ("k8s_node", &[Role::Worker]),
-    ("k8s_nodes", &[Role::Worker]),
-    ("node", &[Role::Worker]),
-    ("nodes", &[Role::Worker]),
-    ("minions", &[Role::Worker]),
-    ("agent", &[Role::Worker]),
-    ("agents", &[Role::Worker]),
-    ("loadbalancer", &[Role::LoadBalancer]),
-    ("loadbalancers", &[Role::LoadBalancer]),
-    ("load_balancer", &[Role::LoadBalancer]),
-    ("load_balancers", &[Role::LoadBalancer]),
-    ("lb", &[Role::LoadBalancer]),
-    ("haproxy", &[Role::LoadBalancer]),
-    ("balancers", &[Role::LoadBalancer]),
+const KNOWN: [(&[Role], &str); 5] = [
+    (
+        &[Role::ControlPlane],
+        "kube_control_plane kube_controlplane kube_master kube_masters control_plane control_planes \
+         control_plane_nodes controlplane controlplanes controller controllers master masters \
+         k8s_control_plane k8s_controlplane k8s_master k8s_masters kubernetes_control_plane \
+         kubernetes_masters",
+    ),
+    (&[Role::ControlPlane, Role::Etcd], "server"),
+    (&[Role::Etcd], "etcd etcds etcd_cluster"),
+    (
+        &[Role::Worker],
+        "kube_node kube_nodes kube_worker kube_workers worker workers worker_nodes k8s_worker k8s_workers \
+         k8s_node k8s_nodes node nodes minions agent agents",
+    ),
+    (&[Role::LoadBalancer], "loadbalancer loadbalancers load_balancer load_balancers lb haproxy balancers"),
 ];
 
 /// Jump hosts, which are not part of a cluster.
@@ -77,12 +47,8 @@ impl GroupRoles {
     pub fn new(groups: &Groups, flags: &[String]) -> Result<Self, ImportError> {
         let mut given = BTreeMap::new();
         for (group, roles) in pairs("--role", "GROUP=ROLE[,ROLE]", flags)? {
-            let bad = |why: String, remedy: String| ImportError::Flag {
-                flag: "--role",
-                text: format!("{group}={roles}"),
-                why,
-                remedy,
-            };
+            let bad =
+                |why: String, remedy: String| ImportError::flag("--role", &format!("{group}={roles}"), why, remedy);
             if !groups.groups.contains_key(&group) {
                 let names: Vec<&String> = groups.order.iter().collect();
                 return Err(bad(
@@ -110,7 +76,7 @@ impl GroupRoles {
             return Some(roles);
         }
         let plain = plain(name);
-        KNOWN.iter().find(|(known, _)| *known == plain).map(|(_, roles)| *roles)
+        KNOWN.iter().find(|(_, names)| names.split(' ').any(|known| known == plain)).map(|(roles, _)| *roles)
     }
 
     /// The roles of a host.

@@ -5,26 +5,14 @@
 
 use super::super::draft::{Said, Ssh};
 use super::super::node::truth;
-use super::super::notes::{Notes, listed};
+use super::super::notes::{Notes, listed, short};
+use super::super::shared;
 use super::ini::words;
 use super::scope::Scope;
 
 /// Options that change nothing for hactl.
-const NEEDLESS: [&str; 13] = [
-    "controlmaster",
-    "controlpath",
-    "controlpersist",
-    "serveraliveinterval",
-    "serveralivecountmax",
-    "connecttimeout",
-    "connectionattempts",
-    "compression",
-    "forwardagent",
-    "loglevel",
-    "batchmode",
-    "preferredauthentications",
-    "passwordauthentication",
-];
+const NEEDLESS: &str = "controlmaster controlpath controlpersist serveraliveinterval serveralivecountmax connecttimeout connectionattempts \
+    compression forwardagent loglevel batchmode preferredauthentications passwordauthentication";
 
 /// A host's SSH settings; `None`: it is not reached by SSH.
 pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
@@ -36,11 +24,7 @@ pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
     {
         notes.add(
             &said.place,
-            format!(
-                "{} is reached by {}, and hactl reaches hosts by SSH: left out",
-                scope.host,
-                super::super::notes::short(&said.value)
-            ),
+            format!("{} is reached by {}, and hactl reaches hosts by SSH: left out", scope.host, short(&said.value)),
             "install an SSH server on it, and add it under hosts",
         );
         return None;
@@ -59,14 +43,8 @@ pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
     }
     secrets(scope, notes);
     privileges(scope, notes);
-    if let Some(said) = &ssh.identity
-        && !said.value.starts_with(['/', '~'])
-    {
-        notes.add(
-            &said.place,
-            format!("{} is a relative path: in an inventory of hactl it starts at the inventory's directory", said.key),
-            "put the inventory into the folder for which the path is valid, or write the full path",
-        );
+    if let Some(said) = &ssh.identity {
+        shared::relative(&said.key, said, notes);
     }
     Some(ssh)
 }
@@ -99,7 +77,7 @@ fn privileges(scope: &Scope<'_>, notes: &mut Notes) {
     if let Some(said) = method.filter(|said| !matches!(said.value.as_str(), "sudo" | "ansible.builtin.sudo")) {
         notes.add(
             &said.place,
-            format!("users become root by {}, and hactl supports only sudo", super::super::notes::short(&said.value)),
+            format!("users become root by {}, and hactl supports only sudo", short(&said.value)),
             "allow sudo for this user, or log in as root (ssh.user)",
         );
     }
@@ -155,16 +133,11 @@ fn options(said: &Said, ssh: &mut Ssh, notes: &mut Notes) {
             ("userknownhostsfile", path) if !matches!(path, "/dev/null" | "none") => ssh.known_hosts = here(path),
             ("userknownhostsfile" | "stricthostkeychecking" | "checkhostip", _) => {
                 if truth(value) != Some(true) {
-                    notes.add(
-                        &said.place,
-                        "host keys are not verified there; hactl verifies them",
-                        "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use \
-                         once",
-                    );
+                    shared::unverified(&said.place, notes);
                 }
             }
             ("identitiesonly", _) => {}
-            (other, _) if NEEDLESS.contains(&other) => {}
+            (other, _) if NEEDLESS.split(' ').any(|needless| needless == other) => {}
             // A word that is not an option's name may be a secret.
             _ if option.starts_with('-') || option.bytes().all(|b| b.is_ascii_alphanumeric()) => {
                 left.push(option.to_owned());
@@ -221,7 +194,7 @@ fn jump_of(command: &str) -> Option<(String, bool)> {
             "-l" => user = value("-l"),
             "-o" => {
                 let option = value("-o")?.to_ascii_lowercase();
-                plain &= NEEDLESS.iter().any(|needless| option.starts_with(needless));
+                plain &= NEEDLESS.split(' ').any(|needless| option.starts_with(needless));
             }
             "-i" | "-F" | "-J" | "-c" | "-m" => {
                 value(word.get(..2)?)?;

@@ -2,19 +2,15 @@
 //!
 //! In: a text. Out: [`Groups`], as from the INI notation.
 
-use super::super::ImportError;
+use super::super::error::ImportError;
 use super::super::node::{self, Node, Value};
+use super::super::notes::short;
 use super::groups::{Groups, Var};
 use super::ini::{MOST, expand};
 
 /// Reads it.
 pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
-    let documents = node::read(text).map_err(|bad| ImportError::Syntax {
-        from: file.to_owned(),
-        line: bad.line,
-        why: format!("this is not YAML: {}", bad.why),
-        remedy: "check this line and the one above: a missing `:`, quote or bracket, or wrong indentation".to_owned(),
-    })?;
+    let documents = node::read(text).map_err(|bad| ImportError::not_yaml(file, &bad))?;
     let mut groups = Groups::default();
     for (name, node) in documents.iter().flat_map(Node::entries) {
         group(&mut groups, file, name, node)?;
@@ -24,17 +20,12 @@ pub fn parse(file: &str, text: &str) -> Result<Groups, ImportError> {
 
 fn group(groups: &mut Groups, file: &str, name: &str, node: &Node) -> Result<(), ImportError> {
     let place = |line: usize| format!("{file}:{line}");
-    let bad = |line: usize, why: String, remedy: &str| ImportError::Syntax {
-        from: file.to_owned(),
-        line,
-        why,
-        remedy: remedy.to_owned(),
-    };
+    let bad = |line: usize, why: String, remedy: &str| ImportError::syntax(file, line, why, remedy);
     groups.group(name, &place(node.line));
     if !node.is_map() && !node.is_null() {
         return Err(bad(
             node.line,
-            format!("the group {} is not a mapping", super::super::notes::short(name)),
+            format!("the group {} is not a mapping", short(name)),
             "write hosts, children and vars below it",
         ));
     }
@@ -82,11 +73,7 @@ fn group(groups: &mut Groups, file: &str, name: &str, node: &Node) -> Result<(),
                 groups.group(name, &place(node.line)).vars.extend(vars);
             }
             _ => {
-                let why = format!(
-                    "{} is not valid in the group {}",
-                    super::super::notes::short(key),
-                    super::super::notes::short(name)
-                );
+                let why = format!("{} is not valid in the group {}", short(key), short(name));
                 return Err(bad(inside.line, why, "write hosts, children and vars in a group, each a mapping"));
             }
         }

@@ -4,16 +4,30 @@
 
 use super::super::draft::{Draft, Said, Way};
 use super::super::node::Node;
-use super::super::notes::{Notes, short};
+use super::super::notes::{Notes, short, table};
 use super::super::shared;
 use super::hosts::port;
 use super::{leave, network};
-use crate::model::desired::MOST_QUOTA_GIB;
 use std::net::Ipv4Addr;
+
+/// Settings without a key in hactl.
+const LEFT_OUT: &str = "\
+extensions: charts and storage that k0s installs
+  render charts with `helm template` into a folder, and name that under `manifests`
+images: other images for k0s' components
+  set mirrors under registries.mirrors; hactl's own images are pinned
+featureGates: feature gates, which depend on the version
+  write those that you need under extra.COMPONENT.args
+konnectivity: k0s' tunnel to its workers
+  nothing: hactl's API servers reach every kubelet directly
+installConfig: the users that k0s runs its components as
+  nothing: hactl has its own
+podSecurityPolicy: PodSecurityPolicy, which Kubernetes removed
+  label namespaces with pod-security.kubernetes.io/enforce";
 
 /// Reads it.
 pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    leave(config, path, &["apiVersion", "kind", "metadata", "spec", "status"], notes);
+    leave(config, path, "apiVersion kind metadata spec status", notes);
     let Some(spec) = config.get("spec") else { return };
     let path = format!("{path}.spec");
     if let Some(networks) = spec.get("network") {
@@ -28,35 +42,11 @@ pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) 
     for (key, component) in [("controllerManager", "kube-controller-manager"), ("scheduler", "kube-scheduler")] {
         if let Some(node) = spec.get(key) {
             args(node, component, &format!("{path}.{key}"), draft, notes);
-            leave(node, &format!("{path}.{key}"), &["extraArgs"], notes);
+            leave(node, &format!("{path}.{key}"), "extraArgs", notes);
         }
     }
     profiles(spec, &path, draft, notes);
-    let told: [(&str, &str, &str); 6] = [
-        (
-            "extensions",
-            "charts and storage that k0s installs",
-            "render charts with `helm template` into a folder, and name that under `manifests`",
-        ),
-        (
-            "images",
-            "other images for k0s' components",
-            "set mirrors under registries.mirrors; hactl's own images are pinned",
-        ),
-        (
-            "featureGates",
-            "feature gates, which depend on the version",
-            "write those that you need under extra.COMPONENT.args",
-        ),
-        ("konnectivity", "k0s' tunnel to its workers", "nothing: hactl's API servers reach every kubelet directly"),
-        ("installConfig", "the users that k0s runs its components as", "nothing: hactl has its own"),
-        (
-            "podSecurityPolicy",
-            "PodSecurityPolicy, which Kubernetes removed",
-            "label namespaces with pod-security.kubernetes.io/enforce",
-        ),
-    ];
-    for (key, what, remedy) in told {
+    for (key, what, remedy) in table(LEFT_OUT) {
         if spec.get(key).is_some_and(|node| !is_idle(node)) {
             notes.add(format!("{path}.{key}"), format!("not carried over: {what}"), remedy);
         }
@@ -64,22 +54,9 @@ pub fn cluster(config: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) 
     if spec.at(&["telemetry", "enabled"]).and_then(Node::as_bool) == Some(true) {
         notes.add(format!("{path}.telemetry"), "hactl sends no telemetry", "nothing");
     }
-    let known = [
-        "api",
-        "network",
-        "storage",
-        "controllerManager",
-        "scheduler",
-        "workerProfiles",
-        "telemetry",
-        "extensions",
-        "images",
-        "featureGates",
-        "konnectivity",
-        "installConfig",
-        "podSecurityPolicy",
-    ];
-    leave(spec, &path, &known, notes);
+    let known = "api network storage controllerManager scheduler workerProfiles telemetry \
+                 extensions images featureGates konnectivity installConfig podSecurityPolicy";
+    leave(spec, &path, known, notes);
 }
 
 /// Whether a mapping has no settings: empty at all levels, or only numbers for concurrency.
@@ -87,11 +64,6 @@ fn is_idle(node: &Node) -> bool {
     let idle =
         |(key, node): &(String, Node)| node.is_empty() || key == "concurrencyLevel" || node.is_map() && is_idle(node);
     node.is_empty() || node.is_map() && node.entries().iter().all(idle)
-}
-
-/// A text that is not empty.
-pub fn text<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// Reports a balancer on every Node that another endpoint replaces.
@@ -117,14 +89,14 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         draft.api_port = Some(port.clone());
         draft.endpoint_port = Some(port);
     }
-    if let Some(address) = text(api, "address").filter(|address| !is_hosts(draft, address)) {
+    if let Some(address) = api.word("address").filter(|address| !is_hosts(draft, address)) {
         notes.add(
             place("address"),
             format!("the API server's address is {} there, and the address of its host here", short(address)),
             "check that the other hosts reach hosts[].address; names for certificates go under endpoint.sans",
         );
     }
-    if let Some(external) = text(api, "externalAddress") {
+    if let Some(external) = api.word("externalAddress") {
         if matches!(draft.endpoint, Some(Way::Vip(_))) {
             let said = Said::new(external, "api.externalAddress", place("externalAddress"));
             if external.parse::<Ipv4Addr>().is_err() {
@@ -142,35 +114,27 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             draft.endpoint = Some(Way::External(Said::new(external, "api.externalAddress", place("externalAddress"))));
         }
     }
-    let own: Vec<&str> = [text(api, "externalAddress"), text(api, "address")].into_iter().flatten().collect();
-    for san in api.get("sans").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text) {
+    let own: Vec<&str> = [api.word("externalAddress"), api.word("address")].into_iter().flatten().collect();
+    for san in api.items_of("sans").iter().filter_map(Node::as_text) {
         if !own.contains(&san) && !is_hosts(draft, san) {
             draft.sans.push(Said::new(san, "api.sans", place("sans")));
         }
     }
     args(api, "kube-apiserver", path, draft, notes);
-    if text(api, "k0sApiPort").is_some_and(|port| port != "9443") {
+    if api.word("k0sApiPort").is_some_and(|port| port != "9443") {
         notes.add(place("k0sApiPort"), "k0s' own API does not exist here", "nothing; close that port at your balancer");
     }
-    leave(api, path, &["address", "port", "externalAddress", "sans", "extraArgs", "k0sApiPort"], notes);
+    leave(api, path, "address port externalAddress sans extraArgs k0sApiPort", notes);
 }
 
 fn args(node: &Node, component: &'static str, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    for (flag, value) in node.get("extraArgs").map(Node::entries).unwrap_or_default() {
-        let place = format!("{path}.extraArgs.{}", short(flag));
-        match value.as_text() {
-            Some(text) => shared::arg(draft, component, flag, Said::new(text, "", place), notes),
-            None => notes.add(
-                place,
-                format!("{} is not a single value: left out", short(flag)),
-                format!("write it under extra.{component}.args"),
-            ),
-        }
+    for (flag, value) in node.entries_of("extraArgs") {
+        shared::arg_of(draft, component, flag, value, ("", format!("{path}.extraArgs.{}", short(flag))), notes);
     }
 }
 
 fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    let kind = text(storage, "type").unwrap_or("etcd");
+    let kind = storage.word("type").unwrap_or("etcd");
     if kind != "etcd" {
         notes.add(
             format!("{path}.type"),
@@ -186,40 +150,31 @@ fn stored(storage: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
         );
     }
     if let Some(etcd) = storage.get("etcd") {
-        for (flag, value) in etcd.get("extraArgs").map(Node::entries).unwrap_or_default() {
+        for (flag, value) in etcd.entries_of("extraArgs") {
             let place = format!("{path}.etcd.extraArgs.{}", short(flag));
-            let Some(value) = value.as_text() else {
-                notes.add(
-                    place,
-                    format!("{} is not a single value: left out", short(flag)),
-                    "write it under extra.etcd.args",
-                );
-                continue;
-            };
-            match (flag.as_str(), value.parse::<u64>()) {
-                ("quota-backend-bytes", Ok(bytes)) => {
-                    let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(MOST_QUOTA_GIB).clamp(1, MOST_QUOTA_GIB);
-                    draft.etcd_quota_gib = Some(Said::new(gib, "quota-backend-bytes", place));
+            match (flag.as_str(), value.as_text().map(str::parse::<u64>)) {
+                ("quota-backend-bytes", Some(Ok(bytes))) => {
+                    draft.etcd_quota_gib = Some(Said::new(shared::quota_gib(bytes), "quota-backend-bytes", place));
                 }
-                _ => shared::arg(draft, "etcd", flag, Said::new(value, "", place), notes),
+                _ => shared::arg_of(draft, "etcd", flag, value, ("", place), notes),
             }
         }
-        if let Some(peer) = text(etcd, "peerAddress").filter(|peer| !is_hosts(draft, peer)) {
+        if let Some(peer) = etcd.word("peerAddress").filter(|peer| !is_hosts(draft, peer)) {
             notes.add(
                 format!("{path}.etcd.peerAddress"),
                 format!("an etcd member's peer address is {} there, and the address of its host here", short(peer)),
                 "write the address that etcd members use for each other under hosts[].address",
             );
         }
-        leave(etcd, &format!("{path}.etcd"), &["peerAddress", "externalCluster", "extraArgs"], notes);
+        leave(etcd, &format!("{path}.etcd"), "peerAddress externalCluster extraArgs", notes);
     }
-    leave(storage, path, &["type", "etcd", "kine"], notes);
+    leave(storage, path, "type etcd kine", notes);
 }
 
 fn profiles(spec: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    for (index, profile) in spec.get("workerProfiles").map(Node::items).unwrap_or_default().iter().enumerate() {
+    for (index, profile) in spec.items_of("workerProfiles").iter().enumerate() {
         let place = format!("{path}.workerProfiles[{index}]");
-        let name = text(profile, "name").unwrap_or_default();
+        let name = profile.word("name").unwrap_or_default();
         match profile.get("values").map(Node::to_json) {
             Some(serde_json::Value::Object(fields)) if name == "default" => {
                 shared::kubelet(draft, fields, "workerProfiles", &place, notes);

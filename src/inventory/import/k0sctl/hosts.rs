@@ -5,32 +5,42 @@
 
 use super::super::draft::{Draft, Host, Said, Ssh};
 use super::super::node::{Node, truth};
-use super::super::notes::{Notes, listed, short};
+use super::super::notes::{Notes, listed, short, table};
+use super::super::shared;
+use super::leave;
 use crate::model::desired::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-/// Keys that only concern the installation of k0s.
-const INSTALL: [&str; 7] =
-    ["uploadBinary", "useExistingK0s", "k0sBinaryPath", "k0sInstallPath", "k0sDownloadURL", "os", "privateInterface"];
+/// Keys without an equivalent in hactl.
+const LEFT_OUT: &str = "\
+hooks: commands before and after k0sctl's actions: hactl runs none on hosts
+  run them with your own tool, before or after `hactl up`
+files: files that k0sctl copies to the hosts: hactl copies only its own
+  copy them with your own tool; images come from registries.mirrors, or a bundle
+environment: environment variables for k0s; their values are not shown
+  a proxy goes under `proxy`; other variables have no equivalent
+dataDir kubeletRootDir: another directory for k0s or the kubelet: hactl has fixed ones, except etcd.dataDir
+  mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet if you need one
+uploadBinary useExistingK0s k0sBinaryPath k0sInstallPath k0sDownloadURL os privateInterface: \
+a setting for the installation of k0s
+  nothing: hactl copies its own components to the hosts";
 
 /// Reads them.
 pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
     let mut left: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut unnamed = Vec::new();
     let (mut controllers, mut workers) = (0, 0);
-    for (index, node) in spec.get("hosts").map(Node::items).unwrap_or_default().iter().enumerate() {
+    for (index, node) in spec.items_of("hosts").iter().enumerate() {
         let path = format!("spec.hosts[{index}]");
-        let word = |key: &str| node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
-        let is_true = |key: &str| node.get(key).and_then(Node::as_bool) == Some(true);
-        if is_true("reset") {
+        if node.is_true("reset") {
             notes.add(&path, "k0sctl would reset this host: left out", "nothing, or remove `reset` and import again");
             continue;
         }
-        let role = word("role").unwrap_or_default();
+        let role = node.word("role").unwrap_or_default();
         let mut roles: BTreeSet<Role> = match role {
             "controller" => [Role::ControlPlane, Role::Etcd].into(),
-            "controller+worker" if !is_true("noTaints") => [Role::ControlPlane, Role::Etcd].into(),
+            "controller+worker" if !node.is_true("noTaints") => [Role::ControlPlane, Role::Etcd].into(),
             "controller+worker" | "single" => [Role::ControlPlane, Role::Etcd, Role::Worker].into(),
             "worker" => [Role::Worker].into(),
             _ => {
@@ -51,7 +61,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
         let reached = ssh.host.clone();
         let mut host = Host { place: path.clone(), ssh, ..Host::default() };
         let private =
-            word("privateAddress").map(|text| Said::new(text, "privateAddress", format!("{path}.privateAddress")));
+            node.word("privateAddress").map(|text| Said::new(text, "privateAddress", format!("{path}.privateAddress")));
         let numeric = |said: &Said| said.value.parse::<Ipv4Addr>().is_ok();
         host.address =
             private.or_else(|| reached.clone().filter(numeric)).map(|said| Said { key: String::new(), ..said });
@@ -59,7 +69,7 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
             host.ssh.host = None;
         }
         let by_address = reached.filter(|said| !numeric(said)).map(|said| said.value);
-        host.given = match word("hostname").map(ToOwned::to_owned).or(by_address) {
+        host.given = match node.word("hostname").map(ToOwned::to_owned).or(by_address) {
             Some(name) => name,
             None => {
                 let (kind, number) =
@@ -72,19 +82,8 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
         flags(node, &path, &mut host, &mut roles, notes);
         host.roles = roles;
         for (key, value) in node.entries().iter().filter(|(_, value)| !value.is_empty()) {
-            let read = [
-                "role",
-                "ssh",
-                "openSSH",
-                "localhost",
-                "winRM",
-                "privateAddress",
-                "hostname",
-                "noTaints",
-                "installFlags",
-                "reset",
-            ];
-            if !read.contains(&key.as_str()) && value.as_bool() != Some(false) {
+            let read = "role ssh openSSH localhost winRM privateAddress hostname noTaints installFlags reset";
+            if !read.split(' ').any(|known| known == key) && value.as_bool() != Some(false) {
                 left.entry(key).or_default().push(index);
             }
         }
@@ -106,28 +105,12 @@ fn tell(key: &str, indices: &[usize], notes: &mut Notes) {
     let places: Vec<String> = indices.iter().take(12).map(ToString::to_string).collect();
     let more = if indices.len() > 12 { ",..." } else { "" };
     let place = format!("spec.hosts[{}{more}].{}", places.join(","), short(key));
-    let (what, remedy) = match key {
-        "hooks" => (
-            "commands before and after k0sctl's actions: hactl runs none on hosts",
-            "run them with your own tool, before or after `hactl up`",
-        ),
-        "files" => (
-            "files that k0sctl copies to the hosts: hactl copies only its own",
-            "copy them with your own tool; images come from registries.mirrors, or a bundle",
-        ),
-        "environment" => (
-            "environment variables for k0s; their values are not shown",
-            "a proxy goes under `proxy`; other variables have no equivalent",
-        ),
-        "dataDir" | "kubeletRootDir" => (
-            "another directory for k0s or the kubelet: hactl has fixed ones, except etcd.dataDir",
-            "mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet if you need one",
-        ),
-        _ if INSTALL.contains(&key) => {
-            ("a setting for the installation of k0s", "nothing: hactl copies its own components to the hosts")
-        }
-        _ => ("hactl has no key for it", "check whether you need it; settings of Kubernetes go under `extra`"),
-    };
+    let meant = table(LEFT_OUT).find(|(keys, ..)| keys.split(' ').any(|known| known == key));
+    let (_, what, remedy) = meant.unwrap_or((
+        key,
+        "hactl has no key for it",
+        "check whether you need it; settings of Kubernetes go under `extra`",
+    ));
     notes.add(place, format!("not carried over: {what}"), remedy);
 }
 
@@ -147,7 +130,7 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
     };
     let path = format!("{path}.{kind}");
     let said = |key: &str| {
-        let text = given.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())?;
+        let text = given.word(key)?;
         Some(Said::new(text, "", format!("{path}.{key}")))
     };
     let mut ssh = Ssh { host: said("address"), user: said("user"), port: port(given, &path, notes), ..Ssh::default() };
@@ -175,9 +158,8 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
         );
     }
     options(given, &format!("{path}.options"), &mut ssh, notes);
-    let known =
-        ["address", "user", "port", "keyPath", "hostKey", "bastion", "configPath", "options", "disableMultiplexing"];
-    super::leave(given, &path, &known, notes);
+    let known = "address user port keyPath hostKey bastion configPath options disableMultiplexing";
+    leave(given, &path, known, notes);
     Some(ssh)
 }
 
@@ -185,7 +167,7 @@ fn way(node: &Node, path: &str, notes: &mut Notes) -> Option<Ssh> {
 fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
     let mut left: Vec<&str> = Vec::new();
     let mut unchecked = false;
-    for (option, value) in given.get("options").map(Node::entries).unwrap_or_default() {
+    for (option, value) in given.entries_of("options") {
         let text = value.as_text().map(str::trim).unwrap_or_default();
         match option.to_ascii_lowercase().as_str() {
             "stricthostkeychecking" => unchecked |= truth(text) != Some(true),
@@ -193,7 +175,7 @@ fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
             // Only one file without OpenSSH's variables.
             "userknownhostsfile" if !text.is_empty() && !text.contains(['$', '%', ' ', '\t']) => {
                 let said = Said::new(text, "", format!("{path}.{}", short(option)));
-                relative("UserKnownHostsFile", &said, notes);
+                shared::relative("UserKnownHostsFile", &said, notes);
                 ssh.known_hosts = Some(said);
             }
             _ => left.push(option),
@@ -207,11 +189,7 @@ fn options(given: &Node, path: &str, ssh: &mut Ssh, notes: &mut Notes) {
         );
     }
     if unchecked {
-        notes.add(
-            path,
-            "host keys are not verified there; hactl verifies them",
-            "add them to known_hosts (`ssh-keyscan`, compared with the hosts), or use --trust-first-use once",
-        );
+        shared::unverified(path, notes);
     }
 }
 
@@ -248,27 +226,16 @@ fn identity(key: Said, notes: &mut Notes) -> Option<Said> {
         );
         return None;
     }
-    relative("keyPath", &key, notes);
+    shared::relative("keyPath", &key, notes);
     Some(key)
 }
 
-fn relative(what: &str, said: &Said, notes: &mut Notes) {
-    if !said.value.starts_with(['/', '~']) {
-        notes.add(
-            &said.place,
-            format!("{what} is a relative path: in an inventory of hactl it starts at the inventory's directory"),
-            "put the inventory into the folder for which the path is valid, or write the full path",
-        );
-    }
-}
-
 fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) -> Option<Said> {
-    let word = |key: &str| bastion.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty());
-    let address = word("address")?;
+    let address = bastion.word("address")?;
     // k0sctl's default, which differs from that of the host behind it.
-    let user = word("user").unwrap_or("root");
-    let port = word("port").filter(|port| *port != "22").map(|port| format!(":{port}")).unwrap_or_default();
-    if let Some(key) = word("keyPath")
+    let user = bastion.word("user").unwrap_or("root");
+    let port = bastion.word("port").filter(|port| *port != "22").map(|port| format!(":{port}")).unwrap_or_default();
+    if let Some(key) = bastion.word("keyPath")
         && identity.is_none_or(|said| said.value != key)
     {
         notes.add(
@@ -277,14 +244,14 @@ fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) 
             format!("write into ~/.ssh/config: Host {}, below it IdentityFile {}", short(address), short(key)),
         );
     }
-    if word("hostKey").is_some() {
+    if bastion.word("hostKey").is_some() {
         notes.add(
             format!("{path}.hostKey"),
             "the file contains the bastion's host key, and hactl expects it in known_hosts",
             "put the key into known_hosts",
         );
     }
-    super::leave(bastion, path, &["address", "user", "port", "keyPath", "hostKey"], notes);
+    leave(bastion, path, "address user port keyPath hostKey", notes);
     Some(Said::new(format!("{user}@{address}{port}"), "", path))
 }
 
@@ -292,8 +259,7 @@ fn jump(bastion: &Node, path: &str, identity: Option<&Said>, notes: &mut Notes) 
 fn flags(node: &Node, path: &str, host: &mut Host, roles: &mut BTreeSet<Role>, notes: &mut Notes) {
     let place = format!("{path}.installFlags");
     let mut left = Vec::new();
-    let words: Vec<&str> =
-        node.get("installFlags").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text).collect();
+    let words: Vec<&str> = node.items_of("installFlags").iter().filter_map(Node::as_text).collect();
     let mut words = words.iter().flat_map(|words| words.split_whitespace()).peekable();
     while let Some(word) = words.next() {
         let (flag, inline) = word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));

@@ -7,26 +7,18 @@ mod hosts;
 mod network;
 
 use super::draft::{Draft, Said};
+use super::error::ImportError;
 use super::node::{self, Node};
 use super::notes::{Notes, listed, short};
-use super::{ImportError, Input, names, shared};
+use super::source::Input;
+use super::{names, shared};
 
 /// Makes a draft of it.
 pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
-    let documents = node::read(&input.text).map_err(|bad| ImportError::Syntax {
-        from: input.name.clone(),
-        line: bad.line,
-        why: format!("this is not YAML: {}", bad.why),
-        remedy: "check this line and the one above: a missing `:`, quote or bracket, or wrong indentation".to_owned(),
-    })?;
+    let documents = node::read(&input.text).map_err(|bad| ImportError::not_yaml(&input.name, &bad))?;
     let word = |node: &Node, key: &str| node.get(key).and_then(Node::as_text).unwrap_or_default().to_owned();
     let ours = |node: &&Node| word(node, "apiVersion").starts_with("k0sctl.k0sproject.io/");
-    let other = |seen: String, remedy: &str| ImportError::Other {
-        from: input.name.clone(),
-        seen,
-        wanted: "one that can be imported".to_owned(),
-        remedy: remedy.to_owned(),
-    };
+    let other = |seen: String, remedy: &str| ImportError::other(&input.name, seen, "one that can be imported", remedy);
     let Some(top) = documents.iter().find(ours) else {
         return Err(other("a YAML file of another tool".to_owned(), "name k0sctl's own file, often k0sctl.yaml"));
     };
@@ -51,8 +43,8 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
         ..Draft::default()
     };
     draft.cluster = cluster_name(top, notes);
-    leave(top, "", &["apiVersion", "kind", "metadata", "spec"], notes);
-    leave(spec, "spec", &["hosts", "k0s", "options"], notes);
+    leave(top, "", "apiVersion kind metadata spec", notes);
+    leave(spec, "spec", "hosts k0s options", notes);
     if spec.get("options").is_some_and(|options| !options.is_empty()) {
         notes.add(
             "spec.options",
@@ -63,11 +55,11 @@ pub fn draft(input: &Input, notes: &mut Notes) -> Result<Draft, ImportError> {
     hosts::hosts(spec, &mut draft, notes);
     let k0s = spec.get("k0s");
     if let Some(k0s) = k0s {
-        leave(k0s, "spec.k0s", &["version", "versionChannel", "dynamicConfig", "config", "metadata"], notes);
+        leave(k0s, "spec.k0s", "version versionChannel dynamicConfig config metadata", notes);
         if let Some(version) = k0s.get("version").and_then(Node::as_text) {
             draft.kubernetes = shared::kubernetes(&Said::new(version, "spec.k0s.version", "spec.k0s.version"), notes);
         }
-        if k0s.get("dynamicConfig").and_then(Node::as_bool) == Some(true) {
+        if k0s.is_true("dynamicConfig") {
             notes.add(
                 "spec.k0s.dynamicConfig",
                 "with it, the ClusterConfig in the cluster applies, and this file may be out of date",
@@ -111,15 +103,15 @@ fn cluster_name(top: &Node, notes: &mut Notes) -> Said {
         );
     }
     if let Some(metadata) = top.get("metadata") {
-        leave(metadata, "metadata", &["name", "user"], notes);
+        leave(metadata, "metadata", "name user", notes);
     }
     Said::new(name, "", "metadata.name")
 }
 
 /// Reports the keys of a mapping that are not converted.
-pub fn leave(node: &Node, path: &str, known: &[&str], notes: &mut Notes) {
+pub fn leave(node: &Node, path: &str, known: &str, notes: &mut Notes) {
     for (key, inside) in node.entries() {
-        if !known.contains(&key.as_str()) && !inside.is_empty() {
+        if !known.split(' ').any(|known| known == key) && !inside.is_empty() {
             let path = if path.is_empty() { short(key) } else { format!("{path}.{}", short(key)) };
             notes.add(
                 &path,

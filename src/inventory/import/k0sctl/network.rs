@@ -6,13 +6,13 @@ use super::super::draft::{Draft, Said, Way};
 use super::super::node::{Node, truth};
 use super::super::notes::{Notes, listed, short};
 use super::super::shared;
-use super::cluster::{replaced, text};
+use super::cluster::replaced;
 use super::leave;
 
 /// Reads it.
 pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
     let said =
-        |key: &str| text(network, key).map(|text| Said::new(text, format!("network.{key}"), format!("{path}.{key}")));
+        |key: &str| network.word(key).map(|text| Said::new(text, format!("network.{key}"), format!("{path}.{key}")));
     draft.pods = said("podCIDR");
     draft.services = said("serviceCIDR");
     draft.cni = match said("provider").filter(|provider| provider.value != "kuberouter") {
@@ -30,20 +30,16 @@ pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes
         );
     }
     if network.at(&["dualStack", "enabled"]).and_then(Node::as_bool) == Some(true) {
-        notes.add(
-            format!("{path}.dualStack"),
-            "IPv6 and dual-stack are not supported in this version of hactl",
-            "the new cluster is IPv4 only",
-        );
+        shared::no_ipv6(&format!("{path}.dualStack"), notes);
     }
     if let Some(proxy) = network.get("kubeProxy") {
         kube_proxy(proxy, &format!("{path}.kubeProxy"), draft, notes);
     }
     if let Some(balancing) = network.get("nodeLocalLoadBalancing")
-        && balancing.get("enabled").and_then(Node::as_bool) == Some(true)
+        && balancing.is_true("enabled")
     {
         let place = format!("{path}.nodeLocalLoadBalancing");
-        leave(balancing, &place, &["enabled", "type"], notes);
+        leave(balancing, &place, "enabled type", notes);
         draft.endpoint = Some(Way::Local(Said::new((), "network.nodeLocalLoadBalancing", place)));
     }
     if let Some(balancing) = network.get("controlPlaneLoadBalancing").filter(|balancing| !balancing.is_empty())
@@ -60,19 +56,9 @@ pub fn networks(network: &Node, path: &str, draft: &mut Draft, notes: &mut Notes
             );
         }
     }
-    let known = [
-        "podCIDR",
-        "serviceCIDR",
-        "provider",
-        "clusterDomain",
-        "dualStack",
-        "kubeProxy",
-        "nodeLocalLoadBalancing",
-        "controlPlaneLoadBalancing",
-        "calico",
-        "kuberouter",
-    ];
-    leave(network, path, &known, notes);
+    let known = "podCIDR serviceCIDR provider clusterDomain dualStack kubeProxy \
+                 nodeLocalLoadBalancing controlPlaneLoadBalancing calico kuberouter";
+    leave(network, path, known, notes);
 }
 
 /// k0s' default is not flannel: the new cluster lacks some of its features.
@@ -85,22 +71,13 @@ pub fn kube_router(path: &str, notes: &mut Notes) {
 }
 
 fn kube_proxy(proxy: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    leave(
-        proxy,
-        path,
-        &["disabled", "mode", "iptables", "ipvs", "nftables", "metricsBindAddress", "nodePortAddresses"],
-        notes,
-    );
-    if proxy.get("disabled").and_then(Node::as_bool) == Some(true) {
+    leave(proxy, path, "disabled mode iptables ipvs nftables metricsBindAddress nodePortAddresses", notes);
+    if proxy.is_true("disabled") {
         draft.kube_proxy = Some(Said::new("none", "network.kubeProxy.disabled", format!("{path}.disabled")));
-        notes.add(
-            format!("{path}.disabled"),
-            "Services do not work until your network plugin implements them",
-            "install such a plugin, or remove kubeProxy: none",
-        );
+        shared::no_kube_proxy(&format!("{path}.disabled"), notes);
         return;
     }
-    if let Some(mode) = text(proxy, "mode") {
+    if let Some(mode) = proxy.word("mode") {
         shared::proxy_mode(&Said::new(mode, "mode", format!("{path}.mode")), notes);
     }
     for mode in ["iptables", "ipvs"] {
@@ -133,8 +110,8 @@ fn at_rest(node: &Node) -> bool {
 
 /// k0s' keepalived becomes hactl's.
 fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
-    leave(balancing, path, &["enabled", "type", "keepalived"], notes);
-    if let Some(kind) = text(balancing, "type").filter(|kind| !kind.eq_ignore_ascii_case("keepalived")) {
+    leave(balancing, path, "enabled type keepalived", notes);
+    if let Some(kind) = balancing.word("type").filter(|kind| !kind.eq_ignore_ascii_case("keepalived")) {
         notes.add(
             format!("{path}.type"),
             format!("{} manages the virtual address there, and keepalived here", short(kind)),
@@ -144,13 +121,13 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
     let top = path;
     let path = format!("{path}.keepalived");
     if let Some(keepalived) = balancing.get("keepalived") {
-        leave(keepalived, &path, &["vrrpInstances", "virtualServers"], notes);
+        leave(keepalived, &path, "vrrpInstances virtualServers", notes);
     }
     let instances = balancing.at(&["keepalived", "vrrpInstances"]).map(Node::items).unwrap_or_default();
     let mut addresses = Vec::new();
     for (index, given) in instances.iter().enumerate() {
         instance(given, &format!("{path}.vrrpInstances[{index}]"), notes);
-        for address in given.get("virtualIPs").map(Node::items).unwrap_or_default().iter().filter_map(Node::as_text) {
+        for address in given.items_of("virtualIPs").iter().filter_map(Node::as_text) {
             addresses.push((index, address.split('/').next().unwrap_or(address).to_owned()));
         }
     }
@@ -169,8 +146,8 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
     let given = &instances[first];
     replaced(draft, "the virtual address", notes);
     draft.endpoint = Some(Way::Vip(Said::new(address, "controlPlaneLoadBalancing", format!("{place}.virtualIPs"))));
-    draft.interface = text(given, "interface").map(|name| Said::new(name, "", format!("{place}.interface")));
-    draft.vrid = text(given, "virtualRouterID").and_then(|id| {
+    draft.interface = given.word("interface").map(|name| Said::new(name, "", format!("{place}.interface")));
+    draft.vrid = given.word("virtualRouterID").and_then(|id| {
         let place = format!("{place}.virtualRouterID");
         let id = id.parse::<u8>().ok().filter(|id| *id > 0);
         if id.is_none() {
@@ -211,14 +188,7 @@ fn instance(given: &Node, place: &str, notes: &mut Notes) {
             "nothing: hactl's keepalived sends them to the balancers of the inventory only, five times a second",
         );
     }
-    let known = [
-        "virtualIPs",
-        "interface",
-        "virtualRouterID",
-        "authPass",
-        "advertIntervalSeconds",
-        "unicastSourceIP",
-        "unicastPeers",
-    ];
-    leave(given, place, &known, notes);
+    let known = "virtualIPs interface virtualRouterID authPass \
+                 advertIntervalSeconds unicastSourceIP unicastPeers";
+    leave(given, place, known, notes);
 }

@@ -5,11 +5,11 @@
 
 use super::super::ansible::scope::Scope;
 use super::super::draft::{Draft, Said};
+use super::super::node::truth;
 use super::super::notes::{Notes, short};
 use super::super::shared;
 use super::endpoint::{endpoint, place_of};
 use super::mirrors::mirrors;
-use crate::model::desired::MOST_QUOTA_GIB;
 
 /// Reads the settings of the whole cluster.
 pub fn cluster(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
@@ -64,14 +64,8 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
     if let Some(mode) = scope.text("kube_proxy_mode", notes) {
         shared::proxy_mode(&mode, notes);
     }
-    if let Some(said) =
-        scope.text("kube_proxy_remove", notes).filter(|said| super::super::node::truth(&said.value) == Some(true))
-    {
-        notes.add(
-            &said.place,
-            "Services do not work until your network plugin implements them",
-            "install such a plugin, or remove kubeProxy: none",
-        );
+    if let Some(said) = scope.text("kube_proxy_remove", notes).filter(|said| truth(&said.value) == Some(true)) {
+        shared::no_kube_proxy(&said.place, notes);
         draft.kube_proxy = Some(Said::new("none", "kube_proxy_remove", said.place));
     }
     if let Some(prefix) = scope.text("kube_network_node_prefix", notes).filter(|said| said.value != "24") {
@@ -82,12 +76,8 @@ fn networks(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         );
     }
     for key in ["enable_dual_stack_networks", "ipv6_stack"] {
-        if let Some(said) = scope.text(key, notes).filter(|said| super::super::node::truth(&said.value) == Some(true)) {
-            notes.add(
-                &said.place,
-                "IPv6 and dual-stack are not supported in this version of hactl",
-                "the new cluster is IPv4 only",
-            );
+        if let Some(said) = scope.text(key, notes).filter(|said| truth(&said.value) == Some(true)) {
+            shared::no_ipv6(&said.place, notes);
         }
     }
     for key in ["kube_pods_subnet_ipv6", "kube_service_addresses_ipv6", "kube_network_node_prefix_ipv6"] {
@@ -119,14 +109,7 @@ fn components(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
             );
         }
         for (flag, value) in var.node.entries() {
-            match value.as_text() {
-                Some(text) => shared::arg(draft, component, flag, Said::new(text, key, &*var.place), notes),
-                None => notes.add(
-                    &var.place,
-                    format!("{} is not a single value: left out", short(flag)),
-                    format!("write it under extra.{component}.args"),
-                ),
-            }
+            shared::arg_of(draft, component, flag, value, (key, var.place.clone()), notes);
         }
     }
     for (key, component, flag, usual) in [
@@ -183,8 +166,7 @@ pub fn etcd(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         match said.value.trim_end_matches(['G', 'i']).parse::<u64>() {
             Ok(number) => {
                 let bytes = if said.value.ends_with(['G', 'i']) { number.saturating_mul(1 << 30) } else { number };
-                let gib = u32::try_from(bytes.div_ceil(1 << 30)).unwrap_or(MOST_QUOTA_GIB).clamp(1, MOST_QUOTA_GIB);
-                draft.etcd_quota_gib = Some(Said::new(gib, said.key, said.place));
+                draft.etcd_quota_gib = Some(Said::new(shared::quota_gib(bytes), said.key, said.place));
             }
             Err(_) => notes.add(
                 &said.place,

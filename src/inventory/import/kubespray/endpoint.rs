@@ -95,7 +95,7 @@ fn outside(scope: &Scope<'_>, notes: &mut Notes) -> Outside {
     let found = scope.node("loadbalancer_apiserver", notes).filter(|var| !var.node.is_empty());
     let Some(var) = found else { return Outside::default() };
     let inside = |key: &str| {
-        let text = var.node.get(key).and_then(Node::as_text).map(str::trim).filter(|text| !text.is_empty())?;
+        let text = var.node.word(key)?;
         Some(Said::<String>::new(text, format!("loadbalancer_apiserver.{key}"), &*var.place))
     };
     let unread = |(key, node): &&(String, Node)| !matches!(key.as_str(), "address" | "port") && !node.is_empty();

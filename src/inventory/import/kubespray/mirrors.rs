@@ -89,7 +89,7 @@ fn registry(item: &Node, var: &Var, draft: &mut Draft, notes: &mut Notes) {
         );
     }
     left(item, &["prefix", "server", "mirrors"], var, notes);
-    let given = item.get("mirrors").map(Node::items).unwrap_or_default();
+    let given = item.items_of("mirrors");
     if given.is_empty() {
         notes.add(
             &var.place,
@@ -116,7 +116,7 @@ fn registry(item: &Node, var: &Var, draft: &mut Draft, notes: &mut Notes) {
 /// Settings of a mirror besides its URL.
 fn mirror(given: &Node, url: &str, var: &Var, notes: &mut Notes) {
     let host = short(url.trim_start_matches("https://").trim_start_matches("http://"));
-    if given.get("skip_verify").and_then(Node::as_bool) == Some(true) && url.starts_with("https://") {
+    if given.is_true("skip_verify") && url.starts_with("https://") {
         notes.add(
             &var.place,
             format!("the certificate of {host} is not verified there, and always verified here"),

@@ -12,8 +12,11 @@ use super::ansible::groups::Groups;
 use super::ansible::scope::{Asked, Scope};
 use super::ansible::{self, GroupRoles};
 use super::draft::{Draft, Said, Ssh};
+use super::error::ImportError;
 use super::notes::{Notes, listed, short};
-use super::{Files, ImportError, Input, Wishes};
+use super::source::Input;
+use super::wishes::Wishes;
+use crate::inventory::files::Files;
 use crate::model::desired::Role;
 
 /// Groups that Kubespray derives: its samples have `group_vars/k8s_cluster` and no such group, and old names are
@@ -108,23 +111,15 @@ fn per_host(scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
 /// Settings of single hosts in Kubespray and of all hosts in hactl: a value of the control plane also applies to
 /// workers here.
 fn for_all(control: &Scope<'_>, scopes: &[Scope<'_>], draft: &Draft, notes: &mut Notes) {
-    const OF_HOSTS: [&str; 8] = [
-        "kubelet_max_pods",
-        "kubelet_config_extra_args",
-        "containerd_registries_mirrors",
-        "containerd_registries",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "additional_no_proxy",
-    ];
+    const OF_HOSTS: &str = "kubelet_max_pods kubelet_config_extra_args containerd_registries_mirrors \
+                            containerd_registries http_proxy https_proxy no_proxy additional_no_proxy";
     let is_node = |scope: &&Scope<'_>| {
         let host = draft.hosts.iter().find(|host| host.given == scope.host);
         host.is_some_and(|host| host.roles.contains(&Role::ControlPlane) || host.roles.contains(&Role::Worker))
     };
     let usual =
         |key: &str| key == "kubelet_max_pods" && control.raw(key).is_some_and(|var| var.node.as_text() == Some("110"));
-    for key in OF_HOSTS.into_iter().filter(|key| control.has(key) && !usual(key)) {
+    for key in OF_HOSTS.split(' ').filter(|key| control.has(key) && !usual(key)) {
         let without = scopes.iter().filter(is_node).filter(|scope| !scope.has(key));
         let without: Vec<&str> = without.map(|scope| scope.host).collect();
         if let (Some(var), false) = (control.raw(key), without.is_empty()) {
