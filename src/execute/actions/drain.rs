@@ -4,10 +4,9 @@
 //! In: a Node's name. Out: done, or the Pods that block it and why. A Node that could not be drained stays cordoned,
 //! and the same command resumes. A Node that was already cordoned stays so afterwards.
 
-use super::act::{Actuator, failed};
-use super::walk::StepError;
+use crate::execute::act::{Doing, failed};
+use crate::execute::walk::StepError;
 use crate::kube::{Client, KubeError, Leaving, ObjectRef};
-use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::node::CORDONED;
 use serde_json::{Value, json};
@@ -20,10 +19,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// The most pods that are named.
 const MOST_NAMED: usize = 5;
-
-fn said(error: KubeError) -> StepError {
-    failed(error.to_string())
-}
 
 fn node(name: &HostName) -> ObjectRef {
     ObjectRef::new("v1", "Node", None, name.as_str())
@@ -48,12 +43,12 @@ fn in_words(names: &[String]) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-impl Actuator {
+impl Doing<'_> {
     /// Cordons a Node and waits until all pods that can run elsewhere have left it. A Node that does not exist is
     /// empty.
-    pub(super) async fn drain(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+    pub(super) async fn drain(&self, host: &HostName) -> Result<(), StepError> {
         let client = self.client().await?;
-        let until = Instant::now() + timeout.saturating_sub(LAST_WORD);
+        let until = Instant::now() + self.timeout.saturating_sub(LAST_WORD);
         self.alone(client, host, until).await?;
         if !cordon(client, host, until).await? {
             return Ok(());
@@ -78,7 +73,7 @@ impl Actuator {
                     }
                     Err(error) if error.is_transient() => in_the_way.push(format!("{} ({error})", called(pod))),
                     Err(KubeError::TimedOut { .. }) => in_the_way.push(called(pod)),
-                    Err(error) => return Err(said(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             if Instant::now() + LOOK_EVERY >= until {
@@ -86,11 +81,11 @@ impl Actuator {
                     "{} did not leave {host} within {} s: {}; the Node stays cordoned; run the same command again once \
                      they can leave, or give up with `kubectl uncordon {host}`",
                     count(in_the_way.len()),
-                    timeout.as_secs(),
+                    self.timeout.as_secs(),
                     in_words(&in_the_way)
                 )));
             }
-            self.sink.emit(Event::Waiting { step: index, on: format!("{} to leave", in_words(&in_the_way)) });
+            self.waiting(format!("{} to leave", in_words(&in_the_way)));
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
@@ -110,30 +105,31 @@ impl Actuator {
     }
 
     /// Uncordons a Node that hactl cordoned.
-    pub(super) async fn uncordon(&self, host: &HostName, timeout: Duration) -> Result<(), StepError> {
-        let (client, until) = (self.client().await?, Instant::now() + timeout);
-        let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(()) };
+    pub(in crate::execute) async fn uncordon(&self, host: &HostName) -> Result<(), StepError> {
+        let (client, until) = (self.client().await?, self.until());
+        let Some(live) = client.get(&node(host), until).await? else { return Ok(()) };
         if live.pointer(CORDONED).is_none() {
             return Ok(());
         }
         let open = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {"hactl.dev/cordoned": null}}});
-        client.merge(&node(host), &open, until).await.map(drop).map_err(said)
+        client.merge(&node(host), &open, until).await?;
+        Ok(())
     }
 }
 
 /// The pods of a Node to which this happens in a drain.
 async fn pods(client: &Client, host: &HostName, what: Leaving, until: Instant) -> Result<Vec<Value>, StepError> {
     let on = format!("fieldSelector=spec.nodeName%3D{host}");
-    let all = client.list("/api/v1/pods", &on, until).await.map_err(said)?;
+    let all = client.list("/api/v1/pods", &on, until).await?;
     Ok(all.into_iter().filter(|pod| Leaving::of(pod) == what).collect())
 }
 
 /// Cordons a Node, and annotates that hactl did it; returns whether the Node exists.
 async fn cordon(client: &Client, host: &HostName, until: Instant) -> Result<bool, StepError> {
-    let Some(live) = client.get(&node(host), until).await.map_err(said)? else { return Ok(false) };
+    let Some(live) = client.get(&node(host), until).await? else { return Ok(false) };
     if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {
         let shut = json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {"hactl.dev/cordoned": "to drain it"}}});
-        client.merge(&node(host), &shut, until).await.map_err(said)?;
+        client.merge(&node(host), &shut, until).await?;
     }
     Ok(true)
 }
