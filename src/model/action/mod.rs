@@ -1,7 +1,7 @@
 //! What a step does, as data: its target, its timeout, what it disturbs, and its words.
 //!
-//! In: chosen by `plan/`. Out: performed by `execute/`, one exhaustive match; shown by `report/`. The actions themselves
-//! are in `table.rs`; here is what their entries are made of.
+//! In: chosen by `plan/`. Out: performed by `execute/`, one exhaustive match; shown by `report/`. The actions are in
+//! `table.rs`; this file has what their entries are made of.
 
 mod table;
 

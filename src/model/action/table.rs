@@ -1,10 +1,10 @@
 //! The table of all actions: for each, its data, its timeout, what it disturbs, the condition that it provides, and its
 //! words.
 //!
-//! An action is one entry here and one arm of the match in `execute/actions/mod.rs`. An entry reads: the data (`on host`
-//! is the host that it runs on), how many seconds it may take, what it disturbs, the [`Stage`], the condition that it
-//! provides, and its text. Optional are `several` (a phrase for several of the kind), `short` (the text on a line of
-//! progress) and `done` (the same once it is done).
+//! An action is one entry here and one arm of the match in `execute/actions/mod.rs`. An entry reads: the data (`on
+//! host` is the host that it runs on), how many seconds it may take, what it disturbs, the [`Stage`], the condition
+//! that it provides, and its text. Optional are `several` (a phrase for several of the kind), `short` (the text on a
+//! line of progress) and `done` (the same once it is done).
 
 use super::{Disturbs, HowToRun, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, pruned, written};
 use crate::model::condition::Condition;
@@ -134,7 +134,8 @@ actions! {
         gaps: Vec<String>,
     }
     // A firewall manager takes rules one by one, about a second each on a busy host.
-    within 180, Disturbs::NOTHING, Prepare, gives Prepared(host), says ("prepare: {}", gaps.join(", ")), short ("prepare it");
+    within 180, Disturbs::NOTHING, Prepare, gives Prepared(host), says ("prepare: {}", gaps.join(", ")),
+    short ("prepare it");
 
     /// Installs packages with the package manager of the host.
     InstallPackages {
@@ -152,7 +153,8 @@ actions! {
         /// Its digest.
         digest: Digest,
     }
-    within 1800, Disturbs::NOTHING, Deliver, gives Delivered(host, digest), says ("deliver {part} ({})", digest.short()),
+    within 1800, Disturbs::NOTHING, Deliver,
+    gives Delivered(host, digest), says ("deliver {part} ({})", digest.short()),
     several Several::Names { verb: "deliver", noun: "part", name: part.clone() };
 
     /// Imports a delivered image into containerd.
@@ -193,7 +195,8 @@ actions! {
         /// Which.
         leaves: Vec<CertId>,
     }
-    within 60, Disturbs::NOTHING, Configure, gives Certified(host), says ("issue {}", counted(leaves.len(), "certificate")),
+    within 60, Disturbs::NOTHING, Configure, gives Certified(host),
+    says ("issue {}", counted(leaves.len(), "certificate")),
     several Several::Things { verb: "issue", count: leaves.len(), noun: "certificate", of: String::new() };
 
     /// Deletes previous files whose replacements have passed their trial.
@@ -213,7 +216,8 @@ actions! {
         /// How.
         how: HowToRun,
     }
-    within 120, if *how == HowToRun::Restart { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane, gives Running(host, unit),
+    within 120, if *how == HowToRun::Restart { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane,
+    gives Running(host, unit),
     says ("{} {unit}", how.verb()),
     several Several::Names { verb: how.verb(), noun: "", name: short(unit) };
 
@@ -269,7 +273,8 @@ actions! {
 
     /// Stops the member, defragments its database and starts it again.
     Defragment { on host, }
-    within 900, Disturbs::RESTART, Etcd, gives Dense(host), says ("stop etcd, defragment its database and start it again");
+    within 900, Disturbs::RESTART, Etcd,
+    gives Dense(host), says ("stop etcd, defragment its database and start it again");
 
     /// Stops the kubelet, etcd and the static pods, for a recovery.
     Halt {
@@ -359,7 +364,8 @@ actions! {
 
     /// Waits for the first API server.
     AwaitApi
-    within 300, Disturbs::NOTHING, ControlPlane, gives Api, says ("wait for the first API server"), done "an API server ready";
+    within 300, Disturbs::NOTHING, ControlPlane,
+    gives Api, says ("wait for the first API server"), done "an API server ready";
 
     /// Waits for the cluster endpoint.
     AwaitEndpoint
@@ -372,7 +378,8 @@ actions! {
         /// Objects that differ, as keys.
         objects: Vec<String>,
     }
-    within 120, Disturbs::NOTHING, Cluster, gives Applied(addon), says ("apply {addon} ({})", counted(objects.len(), "object")),
+    within 120, Disturbs::NOTHING, Cluster,
+    gives Applied(addon), says ("apply {addon} ({})", counted(objects.len(), "object")),
     several Several::Things { verb: "apply", count: objects.len(), noun: "object", of: addon.clone() };
 
     /// Deletes objects that hactl applied and that are no longer wanted, and what they left on the hosts.
@@ -391,7 +398,8 @@ actions! {
 
     /// Waits for a Node to be Ready.
     AwaitNode { on host, }
-    within 300, Disturbs::NOTHING, Cluster, gives NodeReady(host), says ("wait for the Node to be Ready"), done "Node ready";
+    within 300, Disturbs::NOTHING, Cluster,
+    gives NodeReady(host), says ("wait for the Node to be Ready"), done "Node ready";
 
     /// Cordons a Node and evicts its pods, as far as disruption budgets allow it.
     Drain {
@@ -399,7 +407,8 @@ actions! {
         /// How long it may take, seconds.
         within_s: u32,
     }
-    within u64::from(*within_s), Disturbs::RESTART, Cluster, gives Drained(host), says ("drain the Node within {within_s} s");
+    within u64::from(*within_s), Disturbs::RESTART, Cluster,
+    gives Drained(host), says ("drain the Node within {within_s} s");
 
     /// Makes a drained Node schedulable again.
     Uncordon { on host, }
@@ -408,7 +417,8 @@ actions! {
     /// Deletes flannel's interfaces and stops the pods attached to them. flannel restarts and creates its interfaces in
     /// the Node's Pod CIDR; restarted pods get addresses of that range.
     RecreatePodNetwork { on host, }
-    within 60, Disturbs { words: "pods that do not use the host network are killed on {}", noun: "host", ..Disturbs::RESTART },
+    within 60, Disturbs { words: "pods that do not use the host network are killed on {}", noun: "host",
+    ..Disturbs::RESTART },
     Cluster, gives Wired(host),
     says ("delete flannel's interfaces and stop the pods on them, so that both are created again");
 
@@ -435,7 +445,7 @@ actions! {
     within 180, if *delete { Disturbs::data(1, "host", "the data of {} is DELETED") }
     else { Disturbs::data(1, "host", "{} {is} stopped, data moved aside") },
     Cluster, gives Wiped(host),
-    says ("stop everything and {} its data{}", if *delete { "delete" } else { "move" }, if *delete { "" } else { " aside" });
+    says ("stop everything and {}", if *delete { "delete its data" } else { "move its data aside" });
 
     /// Stops the kubelet, containerd and their pods on a host that is no longer a Node, and moves their data aside.
     ClearNode { on host, }
