@@ -5,7 +5,7 @@
 //! client. So nothing is proposed during the transfer: the load balancers in front of etcd pause on all hosts at once,
 //! and clients wait for some tenths of a second.
 
-use super::act::{Actuator, failed};
+use super::act::{Doing, failed};
 use super::precondition;
 use super::walk::StepError;
 use crate::model::event::Event;
@@ -22,12 +22,12 @@ const RUNS: Duration = Duration::from_secs(1);
 /// How long another step waits for a transfer of leadership.
 const LATE: Duration = Duration::from_secs(15);
 
-impl Actuator {
+impl Doing<'_> {
     /// Transfers leadership away from a member before it is disrupted: it may have become the leader after the plan was
     /// made, when others restarted.
-    pub(super) async fn must_not_lead(&self, index: usize, host: &HostName) -> Result<(), StepError> {
+    pub(super) async fn must_not_lead(&self, host: &HostName) -> Result<(), StepError> {
         let handing = async {
-            if precondition::leads(self, host).await { self.hand_over(index, host, None, LATE).await } else { Ok(()) }
+            if precondition::leads(self, host).await { self.within(LATE).hand_over(host, None).await } else { Ok(()) }
         };
         match tokio::time::timeout(LATE, handing).await {
             Ok(handed) => handed,
@@ -46,13 +46,7 @@ impl Actuator {
     }
 
     /// Transfers leadership from the member on a host, while writes are paused.
-    pub(super) async fn hand_over(
-        &self,
-        index: usize,
-        host: &HostName,
-        to: Option<&PeerUrl>,
-        timeout: Duration,
-    ) -> Result<(), StepError> {
+    pub(super) async fn hand_over(&self, host: &HostName, to: Option<&PeerUrl>) -> Result<(), StepError> {
         let etcd = self.queries.etcd(host).ok_or_else(|| failed(format!("{host} is no etcd host")))?;
         // The planned successor may have failed since.
         let Some(to) = precondition::heir(self, host, to).await else {
@@ -60,9 +54,9 @@ impl Actuator {
             return Ok(());
         };
         // At worst, a balancer that does not pause costs a write, which fails after seven seconds.
-        self.balancers(index, STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
-        let done = self.call(index, host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }, timeout).await;
-        self.balancers(index, RUNS, &Balancing::Resume).await;
+        self.balancers(STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
+        let done = self.call(host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }).await;
+        self.balancers(RUNS, &Balancing::Resume).await;
         match done {
             Err(StepError::Failed { what, .. }) => {
                 self.stays(host, &what);

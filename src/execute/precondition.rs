@@ -112,21 +112,12 @@ pub(super) async fn members_are(
         if let Some(peer) = peers.into_iter().find(|p| list.get(*p) != shape.get(*p)) {
             return Err(Refusal::MembersChanged { peer: peer.clone() });
         }
-        let after = match action {
-            Action::RemoveMember { peer } => now.without(peer),
+        match action {
+            Action::RemoveMember { peer } => now.without(peer).quorate(action),
             // Until its etcd has restarted, no member reaches it at the new URL.
-            Action::MoveMember { from, to } => now.moved(from, to),
-            _ => return Ok(()),
-        };
-        if after.healthy() < after.quorum() {
-            return Err(Refusal::WouldLoseQuorum {
-                what: action.to_string(),
-                healthy: after.healthy(),
-                voters: after.voters(),
-                quorum: after.quorum(),
-            });
+            Action::MoveMember { from, to } => now.moved(from, to).quorate(action),
+            _ => Ok(()),
         }
-        Ok(())
     };
     Ok(until(actuator, Instant::now() + ELECTION, judge).await?)
 }

@@ -41,4 +41,5 @@ pub mod support;
 pub mod survey;
 pub mod target;
 pub mod timestamp;
+pub mod units;
 pub mod version;

@@ -4,10 +4,13 @@
 //! In: built by `plan/`. Out: printed by `report/`, run by `execute/`. A plan holds no content, no secret and no
 //! closure; two plans can be compared.
 
-pub use super::action::{Action, HowToRun, Impact, InitialClusterState, NodeEnd, Profile, Stage, object_in_words};
+pub use super::action::{
+    Action, Disturbs, HowToRun, Impact, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, object_in_words,
+};
 pub use super::condition::Condition;
 use super::facts::{Member, Members};
 use super::names::{HostName, PeerUrl};
+use super::refusal::Refusal;
 use super::target::FileSet;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -97,6 +100,15 @@ impl Members {
     /// The list as a precondition compares it: peer URL and right to vote.
     pub fn shape(&self) -> BTreeMap<PeerUrl, bool> {
         self.0.iter().map(|(url, m)| (url.clone(), !m.learner)).collect()
+    }
+    /// Refuses what would lead to this list, if too few of its members are healthy for a quorum.
+    ///
+    /// # Errors
+    /// [`Refusal::WouldLoseQuorum`].
+    pub fn quorate(&self, what: &Action) -> Result<(), Refusal> {
+        let (healthy, voters, quorum) = (self.healthy(), self.voters(), self.quorum());
+        let refusal = || Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum };
+        if healthy < quorum { Err(refusal()) } else { Ok(()) }
     }
     /// The list with one more learner.
     #[must_use]

@@ -2,6 +2,7 @@
 //!
 //! In: made by `plan/` from facts. Out: shown to a person, stored in the journal once agreed to, and run.
 
+use super::facts::EtcdView;
 use super::names::{BadName, HostName, PeerUrl};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -255,6 +256,13 @@ pub struct Fullness {
     pub db_bytes: u64,
     /// Its quota, bytes; 0: not known.
     pub quota_bytes: u64,
+}
+
+impl Fullness {
+    /// Of the member on this host, as it reports it.
+    pub fn of(host: HostName, view: &EtcdView) -> Self {
+        Self { host, db_bytes: view.db_bytes.unsigned_abs(), quota_bytes: view.quota_bytes.unsigned_abs() }
+    }
 }
 
 /// The diagnosis of etcd, with the least intrusive remedy.

@@ -4,9 +4,9 @@
 //! them. Everything else is left to `up`: a person who renews after a suspected leak must not have to install a new
 //! version as well.
 
-use super::Intent;
 use super::configure::{certify, run_as_it_is};
 use super::draft::Draft;
+use super::intent::Intent;
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::names::UnitName;
@@ -39,7 +39,7 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         let readers: Vec<(FileSet, UnitName)> = sets.filter_map(|(set, of)| Some((*set, of.unit.clone()?))).collect();
         for (set, unit) in readers {
             // A stopped unit reads them when `up` starts it.
-            if draft.look().is_active(name, &unit) {
+            if draft.is_active(name, &unit) {
                 run_as_it_is(&mut draft, name, set, vec![]);
                 last = Some(Condition::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);
             }

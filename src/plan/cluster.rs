@@ -14,16 +14,13 @@ pub(super) fn endpoint(d: &mut Draft) {
     for host in d.reachable_with(Role::ControlPlane) {
         requires.push(Condition::Configured(host.name, FileSet::ControlPlane));
     }
-    d.ensure(Action::AwaitApi, "no API server is ready", requires.clone(), Condition::Api);
+    d.ensure(Action::AwaitApi, "no API server is ready", requires.clone());
     for host in d.reachable() {
-        for set in [FileSet::LoadBalancer, FileSet::Keepalived] {
-            if let Some(unit) = d.host_target(&host.name).sets.get(&set).and_then(|s| s.unit.clone()) {
-                requires.push(Condition::Running(host.name.clone(), unit));
-            }
-        }
+        let sets = [FileSet::LoadBalancer, FileSet::Keepalived];
+        requires.extend(sets.into_iter().filter_map(|set| d.running(&host.name, set)));
     }
     let why = format!("{} is not ready", d.desired.endpoint.url());
-    d.ensure(Action::AwaitEndpoint, why, requires, Condition::Endpoint);
+    d.ensure(Action::AwaitEndpoint, why, requires);
 }
 
 /// The objects that hactl owns. RBAC first: observation and the CSR approver depend on it.
@@ -37,18 +34,16 @@ pub(super) fn objects(d: &mut Draft) {
             }
         }
     }
-    let mut kubelets = Vec::new();
-    for host in d.changing() {
-        if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
-            kubelets.push(Condition::Running(host.name, unit));
-        }
-    }
+    let changing = d.changing();
+    let kubelets: Vec<_> = changing.iter().filter_map(|host| d.running(&host.name, FileSet::Kubelet)).collect();
     for addon in &d.target.addons {
         // Objects are sent to an API server directly, while the endpoint's VIP may not be up yet. Pods that use the
         // endpoint wait for it: a pod that cannot reach it is restarted only after a back-off.
         let asks_endpoint = matches!(addon.name.as_str(), "flannel" | "kube-proxy");
-        let mut requires = vec![if asks_endpoint { Condition::Endpoint } else { Condition::Api }];
-        d.after_turns(&mut requires);
+        let mut requires = d.api();
+        if asks_endpoint {
+            requires[0] = Condition::Endpoint;
+        }
         if addon.name != "rbac" {
             requires.push(Condition::Applied("rbac".to_owned()));
             requires.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
@@ -89,7 +84,7 @@ pub(super) fn objects(d: &mut Draft) {
             }
         }
         let action = Action::Apply { addon: addon.name.clone(), objects };
-        d.ensure(action, why, requires, Condition::Applied(addon.name.clone()));
+        d.ensure(action, why, requires);
     }
 }
 
@@ -117,11 +112,10 @@ pub(super) fn prune(d: &mut Draft) {
         }
         let stays = |s: &&&Stale| s.kept.as_ref().map(|reason| format!("{} stays: {reason}", object_in_words(&s.key)));
         why.extend(keep.iter().take(MOST_TOLD).filter_map(|s| stays(&s)));
-        let mut requires = vec![Condition::Api];
-        d.after_turns(&mut requires);
+        let mut requires = d.api();
         requires.extend(d.target.addons.iter().map(|a| Condition::Applied(a.name.clone())));
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
-        d.ensure(action, why.join("; "), requires, Condition::Pruned(addon.clone()));
+        d.ensure(action, why.join("; "), requires);
     }
 }
 
@@ -143,8 +137,7 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
             seen.insert(name, node);
         }
     }
-    let mut requires = vec![Condition::Api];
-    d.after_turns(&mut requires);
+    let requires = d.api();
     for (name, node) in seen {
         let asked = d.intent.prune.contains(&name);
         // A host that is in the inventory and is no longer a Node may be running.
@@ -174,7 +167,7 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
             (false, _) => NodeEnd::Abandoned,
         };
         let action = Action::DeleteNode { node: name.clone(), end };
-        d.ensure(action, why.to_owned(), requires.clone(), Condition::NodeGone(name));
+        d.ensure(action, why.to_owned(), requires.clone());
     }
 }
 
@@ -186,25 +179,22 @@ pub(super) fn nodes(d: &mut Draft) {
     let addons: Vec<Condition> =
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Condition::Applied(a.name.clone())).collect();
     for host in d.changing().into_iter().filter(crate::model::desired::Host::is_node) {
-        let mut requires = vec![Condition::Api];
-        d.after_turns(&mut requires);
-        if let Some(unit) = d.host_target(&host.name).sets.get(&FileSet::Kubelet).and_then(|s| s.unit.clone()) {
-            requires.push(Condition::Running(host.name.clone(), unit));
-        }
+        let mut requires = d.api();
+        requires.extend(d.running(&host.name, FileSet::Kubelet));
         // A kubelet on a control-plane host uses only the local API server.
         requires.extend(Some(Condition::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
         requires.extend(addons.iter().cloned());
         if d.desired.network.cni == Cni::Flannel
-            && let Some((pod_cidr_mismatch, pods)) = d.look().pod_cidr_mismatch(&host.name)
+            && let Some((pod_cidr_mismatch, pods)) = d.pod_cidr_mismatch(&host.name)
         {
             let why = format!(
                 "{} has {}, but the Pod CIDR of its Node is {pods}: other hosts cannot reach its pods",
                 pod_cidr_mismatch.interface, pod_cidr_mismatch.address
             );
             let action = Action::RecreatePodNetwork { host: host.name.clone() };
-            d.ensure(action, why, requires.clone(), Condition::Wired(host.name.clone()));
+            d.ensure(action, why, requires.clone());
         }
         let action = Action::AwaitNode { host: host.name.clone() };
-        d.ensure(action, "its Node is not Ready", requires, Condition::NodeReady(host.name));
+        d.ensure(action, "its Node is not Ready", requires);
     }
 }

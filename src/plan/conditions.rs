@@ -1,47 +1,25 @@
 //! Whether a condition holds, evaluated from facts alone.
 
-use super::Intent;
-use super::upgrade::API_MANIFEST;
+use super::intent::Intent;
 use crate::model::desired::Cidr;
-use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
+use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
 use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
+use crate::model::units::{etcd_unit, kubelet_unit};
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
 
 /// Where the kubelet finds static pods.
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
+/// The API server's own manifest.
+pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// The static pods of the control plane.
 const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-
-/// The unit that runs etcd.
-///
-/// # Panics
-/// Never: the name is a valid one.
-pub fn etcd_unit() -> UnitName {
-    ETCD_UNIT.parse().expect("a constant that is a valid unit name")
-}
-
-/// The unit of the balancer between an API server and etcd's members.
-///
-/// # Panics
-/// Never: the name is a valid one.
-pub fn etcd_balancer_unit() -> UnitName {
-    "hactl-etcd-balancer.service".parse().expect("a constant that is a valid unit name")
-}
-
-/// The kubelet's unit.
-///
-/// # Panics
-/// Never: the name is a valid one.
-pub fn kubelet_unit() -> UnitName {
-    "kubelet.service".parse().expect("a constant that is a valid unit name")
-}
 
 /// When the files that a unit reads last changed.
 fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {

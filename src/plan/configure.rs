@@ -1,23 +1,15 @@
 //! Files, certificates and units of a host.
 
-use super::conditions::etcd_balancer_unit;
+use super::conditions::API_MANIFEST;
 use super::draft::Draft;
-use super::upgrade::API_MANIFEST;
+use super::rollout::reason;
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
-use crate::model::names::{HostName, UnitName};
+use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::renewal;
 use crate::model::target::{CertId, FileSet, Place};
-
-pub(super) fn unit(name: &'static str) -> UnitName {
-    name.parse().expect("a constant that is a valid unit name")
-}
-
-/// containerd's unit.
-pub(super) fn containerd_unit() -> UnitName {
-    unit("containerd.service")
-}
+use crate::model::units::{containerd_unit, etcd_balancer_unit, kubelet_unit, unit};
 
 fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
     d.host_target(host).sets.contains_key(&set)
@@ -25,13 +17,13 @@ fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
 
 /// Writes a set if any of its files differ. Files in use are kept until the new ones have passed their trial.
 pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, requires: Vec<Condition>) {
-    let keep = d.look().in_use(host, set) || d.look().on_trial(host, set);
+    let keep = d.in_use(host, set) || d.on_trial(host, set);
     write_and(d, host, set, requires, keep);
 }
 
 /// The same, and the caller decides whether the previous files are kept.
 pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>, keep: bool) {
-    let paths = d.look().differing(host, set);
+    let paths = d.differing(host, set);
     requires.push(Condition::Prepared(host.clone()));
     if set != FileSet::State {
         requires.extend(super::prepare::heard(d, host));
@@ -50,7 +42,7 @@ pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requir
         [one, rest @ ..] => format!("{one} and {} more are missing, differ or are no longer wanted", rest.len()),
     };
     let action = Action::Configure { host: host.clone(), set, paths, keep };
-    d.ensure(action, why, requires, Condition::Configured(host.clone(), set));
+    d.ensure(action, why, requires);
 }
 
 /// Makes the unit of a set run with its files. `requires` are added to the files themselves.
@@ -67,16 +59,16 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
     let configured = Condition::Configured(host.clone(), set);
     let certified = Condition::Certified(host.clone());
     let own = |id: &CertId| set == FileSet::Kubelet && *id == CertId::Kubelet;
-    let due = d.look().due(host);
+    let due = d.due(host);
     let renewed = d.plans(&certified) && due.iter().any(|(id, _)| wanted.reads.contains(id) || own(id));
     if renewed {
         requires.push(certified);
     }
     let rewritten = renewed || d.plans(&configured);
-    if d.look().runs(host, wanted) && !rewritten {
+    if d.runs(host, wanted) && !rewritten {
         return;
     }
-    let active = d.look().is_active(host, &unit);
+    let active = d.is_active(host, &unit);
     let how = match (active, wanted.reload) {
         (false, _) => HowToRun::Start,
         (true, true) => HowToRun::Reload,
@@ -88,10 +80,10 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
     };
     let running = Condition::Running(host.clone(), unit.clone());
     // A unit at which an earlier run was interrupted is still on trial: the others wait for it, too.
-    if (how == HowToRun::Restart || d.look().on_trial(host, set)) && set.serves() {
+    if (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves() {
         d.take_turn(&mut requires, &[configured], running.clone());
     }
-    d.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires, running, Precondition::None);
+    d.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
     d.or_back_to(host, &[set]);
 }
 
@@ -108,10 +100,10 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
 
 /// Issues the certificates of a host that are due; returns whether there are any.
 pub(super) fn certify(d: &mut Draft, host: &HostName, requires: Vec<Condition>) -> bool {
-    let due = d.look().due(host);
+    let due = d.due(host);
     let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
     let leaves = due.into_iter().map(|(id, _)| id).collect();
-    d.ensure(Action::Certify { host: host.clone(), leaves }, why, requires, Condition::Certified(host.clone()))
+    d.ensure(Action::Certify { host: host.clone(), leaves }, why, requires)
 }
 
 /// containerd.
@@ -122,9 +114,7 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
     }
     write(d, name, FileSet::Registries, vec![]);
     write(d, name, FileSet::Runtime, vec![]);
-    let needed = ["containerd", "containerd-shim-runc-v2", "runc", "ctr"];
-    let parts = d.host_target(name).parts.iter().filter(|p| needed.contains(&p.name.as_str()));
-    let requires = parts.map(|p| Condition::Delivered(name.clone(), p.digest)).collect();
+    let requires = d.delivered(name, &["containerd", "containerd-shim-runc-v2", "runc", "ctr"]);
     run(d, name, FileSet::Runtime, requires);
 }
 
@@ -151,8 +141,8 @@ pub(super) fn balancers_after(d: &mut Draft, hosts: &[Host]) {
 /// Whether a running load balancer would get other servers while API servers are not ready yet. haproxy takes a new
 /// server for ready until a check fails, and then drops the connections that it has opened to it meanwhile.
 fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
-    d.look().is_active(host, &unit("haproxy.service"))
-        && !d.look().differing(host, FileSet::LoadBalancer).is_empty()
+    d.is_active(host, &unit("haproxy.service"))
+        && !d.differing(host, FileSet::LoadBalancer).is_empty()
         && d.reachable_with(Role::ControlPlane).iter().any(|h| !d.serves_now(&h.name))
 }
 
@@ -160,11 +150,11 @@ fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
 /// the VIP, and then two hosts have it.
 fn known_to(d: &Draft, name: &HostName) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
-    if d.look().is_active(name, &keepalived) {
+    if d.is_active(name, &keepalived) {
         return Vec::new();
     }
     let others = d.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
-    let running = others.filter(|h| h != name && d.look().is_active(h, &keepalived));
+    let running = others.filter(|h| h != name && d.is_active(h, &keepalived));
     running
         .flat_map(|h| {
             [Condition::Configured(h.clone(), FileSet::Keepalived), Condition::Running(h, keepalived.clone())]
@@ -194,13 +184,10 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Condition>)
     if set == FileSet::Keepalived {
         // The VIP must not move to a host whose haproxy does not listen yet.
         let haproxy = unit("haproxy.service");
-        first.extend((!d.look().is_active(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
+        first.extend((!d.is_active(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
         first.extend(known_to(d, name));
         // Nor to a host that accepts VRRP advertisements from any source.
-        first.extend(d.host_target(name).sets.get(&FileSet::VrrpFilter).and_then(|filter| {
-            let running = Condition::Running(name.clone(), filter.unit.clone()?);
-            d.plans(&running).then_some(running)
-        }));
+        first.extend(d.running(name, FileSet::VrrpFilter).filter(|running| d.plans(running)));
     }
     run(d, name, set, first);
 }
@@ -223,7 +210,7 @@ pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
         }
         let own = vec![Condition::Serving(host.name.clone())];
         let all = d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::Serving(h.name));
-        let anew = d.look().kubelet_is_signed_anew(&host.name);
+        let anew = d.kubelet_is_signed_anew(&host.name);
         let before = if anew { all.filter(|serving| d.plans(serving)).collect() } else { own };
         kubelet_by_its_files(d, host, before);
     }
@@ -234,13 +221,13 @@ pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
 /// the API server that it has to start. A kubelet with a new client certificate requests another serving certificate,
 /// which must be signed by the new CA.
 fn comes_after(d: &Draft, host: &HostName) -> bool {
-    if d.look().kubelet_is_signed_anew(host) {
+    if d.kubelet_is_signed_anew(host) {
         return true;
     }
-    let changes = |set, path: &str| d.look().differing(host, set).iter().any(|p| p == path);
-    d.look().is_active(host, &super::conditions::kubelet_unit())
+    let changes = |set, path: &str| d.differing(host, set).iter().any(|p| p == path);
+    d.is_active(host, &kubelet_unit())
         && changes(FileSet::ControlPlane, API_MANIFEST)
-        && !d.look().differing(host, FileSet::Kubelet).is_empty()
+        && !d.differing(host, FileSet::Kubelet).is_empty()
 }
 
 fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Condition>) {
@@ -291,18 +278,11 @@ pub(super) fn accept(d: &mut Draft, host: &Host) {
         // Of a role that the host no longer has.
         set if !wants(d, name, *set) => true,
         FileSet::ControlPlane | FileSet::ControlPlaneConfig => d.holds(&Condition::Serving(name.clone())),
-        set => d.host_target(name).sets.get(set).is_none_or(|wanted| d.look().runs(name, wanted)),
+        set => d.host_target(name).sets.get(set).is_none_or(|wanted| d.runs(name, wanted)),
     };
     let sets: Vec<FileSet> = d.undecided(name).into_iter().filter(well).collect();
     if !sets.is_empty() {
-        let action = Action::Accept { host: host.name.clone(), sets };
-        d.must(
-            action,
-            "their processes are healthy with the new files",
-            vec![],
-            Condition::Accepted(host.name.clone()),
-            Precondition::None,
-        );
+        d.must(Action::Accept { host: name.clone(), sets }, "their processes are healthy with the new files", vec![]);
     }
 }
 
@@ -337,7 +317,7 @@ enum Pods {
 /// Manifests, and the static pods that run with them.
 fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     let serves_now = d.serves_now(name);
-    let mut paths = d.look().differing(name, FileSet::ControlPlane);
+    let mut paths = d.differing(name, FileSet::ControlPlane);
     match pods {
         Pods::All => {}
         Pods::ApiServer => paths.retain(|path| path == API_MANIFEST),
@@ -350,7 +330,7 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
         }
     };
     let restarts = paths.iter().any(|path| path == API_MANIFEST);
-    let on_trial = TRIED_TOGETHER.map(|set| d.look().on_trial(name, set));
+    let on_trial = TRIED_TOGETHER.map(|set| d.on_trial(name, set));
     let others =
         d.reachable_with(Role::ControlPlane).iter().filter(|h| &h.name != name && d.serves_now(&h.name)).count();
     let rising = d.rising();
@@ -416,23 +396,14 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
             if paths.len() == 1 { "manifest is" } else { "manifests are" },
             if paths.len() == 1 { "s" } else { "" }
         );
-        let why = super::upgrade::reason(d, name, &paths).unwrap_or(differ);
-        d.must(
-            Action::Configure {
-                host: name.clone(),
-                set: FileSet::ControlPlane,
-                paths,
-                keep: serves_now || on_trial[0],
-            },
-            why,
-            requires,
-            configured.clone(),
-            precondition,
-        );
+        let why = d.host_facts(name).and_then(|facts| reason(d.desired, facts, &paths)).unwrap_or(differ);
+        let (set, keep) = (FileSet::ControlPlane, serves_now || on_trial[0]);
+        d.guarded(Action::Configure { host: name.clone(), set, paths, keep }, why, requires, precondition);
+        d.providing(&configured);
     }
-    let kubelet = Condition::Running(name.clone(), super::conditions::kubelet_unit());
+    let kubelet = Condition::Running(name.clone(), kubelet_unit());
     // If the API server or the Node is new, the kubelet was refused so often that it backs off.
-    let new = d.plans(&configured) || !d.look().registered(name);
+    let new = d.plans(&configured) || !d.registered(name);
     let restart_kubelet = d.plans(&kubelet) && !serves_now && new;
     let mut await_needs = vec![configured.clone()];
     // A kubelet that waits for its own upgrade keeps its current files.
@@ -440,23 +411,24 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     await_needs.extend(Some(kubelet).filter(|_| !later));
     let action = Action::AwaitServing { host: name.clone(), restart_kubelet };
     if d.plans(&configured) {
-        d.must(action, "its manifests are new", await_needs, serving, Precondition::None);
+        d.must(action, "its manifests are new", await_needs);
+        d.providing(&serving);
         d.or_back_to(name, &TRIED_TOGETHER);
     } else {
         let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
         let why = trouble.map_or("not all static pods run with their current manifests".to_owned(), |t| {
             format!("it is not ready: {t}")
         });
-        let tried = on_trial.contains(&true);
-        if tried && !d.holds(&serving) {
+        let (tried, ready) = (on_trial.contains(&true), d.holds(&serving));
+        if tried && !ready {
             d.take_turn(&mut await_needs, &[], serving.clone());
         }
-        if pods == Pods::ApiServer && tried && d.holds(&serving) {
-            // It has passed its trial: the next files must roll back to these, not to the previous ones.
-            let why = "an interrupted run left it on trial, and it is ready";
-            d.must(action, why, await_needs, serving, Precondition::None);
-            d.or_back_to(name, &TRIED_TOGETHER);
-        } else if d.ensure(action, why, await_needs, serving) {
+        // It has passed its trial: the next files must roll back to these, not to the previous ones.
+        let passed = pods == Pods::ApiServer && tried && ready;
+        let why = if passed { "an interrupted run left it on trial, and it is ready".to_owned() } else { why };
+        if passed || !ready {
+            d.must(action, why, await_needs);
+            d.providing(&serving);
             d.or_back_to(name, &TRIED_TOGETHER);
         }
     }
@@ -497,26 +469,24 @@ fn on_demand(
         run(d, name, set, runs);
         return;
     }
-    if d.look().differing(name, set).is_empty() {
+    if d.differing(name, set).is_empty() {
         return;
     }
-    let timer = unit(timer);
-    let stopped = Condition::Stopped(name.clone(), timer.clone());
-    let action = Action::StopUnit { host: name.clone(), unit: timer };
-    d.ensure(action, "the inventory no longer asks for it", vec![], stopped.clone());
-    files.push(stopped);
+    let action = Action::StopUnit { host: name.clone(), unit: unit(timer) };
+    files.push(action.provides());
+    d.ensure(action, "the inventory no longer asks for it", vec![]);
     write(d, name, set, files);
 }
 
 /// The encrypted state, and the timer of snapshots.
 pub(super) fn snapshots(d: &mut Draft, host: &Host) {
     let name = &host.name;
-    let paths = d.look().differing(name, FileSet::State);
+    let paths = d.differing(name, FileSet::State);
     let there = d.host_facts(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
     // The encrypted state includes the inventory, so every edit would be a step. The stored state can still be
     // decrypted: it is replaced together with something else. Other keys and other recipients always change something
     // else as well.
-    let along = d.has_steps() || !d.look().differing(name, FileSet::Snapshots).is_empty();
+    let along = d.has_steps() || !d.differing(name, FileSet::Snapshots).is_empty();
     let state = Condition::Configured(name.clone(), FileSet::State);
     if wants(d, name, FileSet::State) && (!there || along) {
         write(d, name, FileSet::State, vec![]);
@@ -524,9 +494,7 @@ pub(super) fn snapshots(d: &mut Draft, host: &Host) {
     if wants(d, name, FileSet::Snapshots) {
         let requires = if d.plans(&state) { vec![state] } else { vec![] };
         write(d, name, FileSet::Snapshots, requires);
-        let tools = ["etcd", "etcdutl"];
-        let parts = d.host_target(name).parts.iter().filter(|p| tools.contains(&p.name.as_str()));
-        let mut requires: Vec<Condition> = parts.map(|p| Condition::Delivered(name.clone(), p.digest)).collect();
+        let mut requires = d.delivered(name, &["etcd", "etcdutl"]);
         requires.extend([Condition::Quorum, Condition::Certified(name.clone())]);
         run(d, name, FileSet::Snapshots, requires);
     }

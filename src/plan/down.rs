@@ -1,7 +1,7 @@
 //! The plan of `hactl down`: every reachable host is wiped, and no step depends on another.
 
 use super::draft::Draft;
-use crate::model::plan::{Action, Condition, Plan, Precondition};
+use crate::model::plan::{Action, Plan};
 use crate::model::refusal::Refusal;
 
 /// The plan of `hactl down`. With `delete` the data is deleted, otherwise it is moved aside.
@@ -12,7 +12,7 @@ pub fn down(
     desired: &crate::model::desired::Desired,
     target: &crate::model::target::Target,
     facts: &crate::model::facts::Facts,
-    intent: &super::Intent,
+    intent: &super::intent::Intent,
     delete: bool,
 ) -> Result<Plan, Refusal> {
     let mut draft = Draft::new(desired, target, facts, intent)?;
@@ -22,7 +22,7 @@ pub fn down(
             continue;
         }
         let action = Action::Wipe { host: host.name.clone(), delete };
-        draft.must(action, "you asked for it", vec![], Condition::Wiped(host.name), Precondition::None);
+        draft.must(action, "you asked for it", vec![]);
     }
     Ok(draft.finish())
 }

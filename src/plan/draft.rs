@@ -1,35 +1,42 @@
 //! A plan being written: `ensure` skips a step whose condition holds, `finish` connects what steps require to what
 //! others provide.
 
-use super::Intent;
 use super::conditions::Observed;
-use super::upgrade::Rollout;
+use super::intent::Intent;
+use super::rollout::Rollout;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, Members, disbelief};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, HostTarget, Target};
+use crate::model::units::etcd_unit;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 /// A plan being written.
 pub(super) struct Draft<'a> {
     pub desired: &'a Desired,
-    pub target: &'a Target,
-    pub facts: &'a Facts,
-    pub intent: &'a Intent,
+    observed: Observed<'a>,
     steps: Vec<Step>,
     forecast: Vec<Option<Members>>,
     members: Option<Members>,
     warnings: Vec<String>,
     horizon: Option<String>,
     /// The last condition in the chain of disturbances: one host at a time.
-    turn: Option<Condition>,
+    pub turn: Option<Condition>,
     /// The components that are to be upgraded.
     pub rollout: Rollout,
     /// The host that receives parts for an upgrade, and the conditions that the deliveries to the previous host
     /// provide.
     intake: (Option<HostName>, Vec<Condition>),
+}
+
+impl<'a> Deref for Draft<'a> {
+    type Target = Observed<'a>;
+    fn deref(&self) -> &Observed<'a> {
+        &self.observed
+    }
 }
 
 impl<'a> Draft<'a> {
@@ -57,18 +64,17 @@ impl<'a> Draft<'a> {
             Etcd::HasQuorum(members) => Some(members.clone()),
             _ => None,
         };
+        let observed = Observed { target, facts, intent };
         let mut draft = Self {
             desired,
-            target,
-            facts,
-            intent,
+            observed,
             steps: Vec::new(),
             forecast: Vec::new(),
             members,
             warnings: Vec::new(),
             horizon: None,
             turn: None,
-            rollout: Rollout::of(desired, Observed { target, facts, intent }),
+            rollout: Rollout::of(desired, observed),
             intake: (None, Vec::new()),
         };
         if let Some(limit) = &intent.limit {
@@ -112,18 +118,22 @@ impl<'a> Draft<'a> {
     pub fn reachable_with(&self, role: Role) -> Vec<Host> {
         self.reachable().into_iter().filter(|h| h.is(role)).collect()
     }
-    pub fn look(&self) -> Observed<'a> {
-        Observed { target: self.target, facts: self.facts, intent: self.intent }
-    }
     pub fn host_target(&self, host: &HostName) -> &'a HostTarget {
         static NOTHING: std::sync::LazyLock<HostTarget> = std::sync::LazyLock::new(HostTarget::default);
         self.target.hosts.get(host).unwrap_or(&NOTHING)
     }
+    /// The conditions that these parts are on a host, as far as it should have them.
+    pub fn delivered(&self, host: &HostName, names: &[&str]) -> Vec<Condition> {
+        let parts = self.host_target(host).parts.iter().filter(|part| names.contains(&part.name.as_str()));
+        parts.map(|part| Condition::Delivered(host.clone(), part.digest)).collect()
+    }
+    /// The condition that the unit of a set runs, if the host should have that set and it has a unit.
+    pub fn running(&self, host: &HostName, set: FileSet) -> Option<Condition> {
+        let unit = self.host_target(host).sets.get(&set)?.unit.clone()?;
+        Some(Condition::Running(host.clone(), unit))
+    }
     pub fn host_facts(&self, host: &HostName) -> Option<&'a HostFacts> {
         self.facts.host(host)
-    }
-    pub fn holds(&self, mark: &Condition) -> bool {
-        self.look().holds(mark)
     }
     /// Whether the API server of this host is ready now.
     pub fn serves_now(&self, host: &HostName) -> bool {
@@ -151,37 +161,45 @@ impl<'a> Draft<'a> {
         self.horizon.is_some()
     }
 
-    /// Adds a step unless the condition that it provides holds already.
-    pub fn ensure(
-        &mut self,
-        action: Action,
-        why: impl Into<String>,
-        requires: Vec<Condition>,
-        provides: Condition,
-    ) -> bool {
-        if self.holds(&provides) {
-            return false;
+    /// Adds a step unless the condition that its action provides holds already; returns whether it was added.
+    pub fn ensure(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> bool {
+        let due = !self.holds(&action.provides());
+        if due {
+            self.must(action, why, requires);
         }
-        self.must(action, why, requires, provides, Precondition::None);
-        true
+        due
     }
 
-    /// Adds a step unconditionally.
-    pub fn must(
+    /// Adds a step unconditionally, and returns the condition that it provides.
+    pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Condition {
+        self.guarded(action, why, requires, Precondition::None)
+    }
+
+    /// The same, with what is checked live just before it runs.
+    pub fn guarded(
         &mut self,
         action: Action,
         why: impl Into<String>,
         requires: Vec<Condition>,
-        provides: Condition,
         precondition: Precondition,
-    ) {
-        self.steps.push(Step { action, why: why.into(), requires, provides, precondition, rollback: Vec::new() });
+    ) -> Condition {
+        let provides = action.provides();
+        let (why, rollback, done) = (why.into(), Vec::new(), provides.clone());
+        self.steps.push(Step { action, why, requires, provides, precondition, rollback });
         self.forecast.push(self.members.clone());
+        done
+    }
+
+    /// The last step provides this condition instead: it does only a part of what its action can do.
+    pub fn providing(&mut self, condition: &Condition) {
+        if let Some(step) = self.steps.last_mut() {
+            step.provides.clone_from(condition);
+        }
     }
 
     /// The last step rolls back to the previous files of these sets if it fails, as far as any are kept at that time.
     pub fn or_back_to(&mut self, host: &HostName, sets: &[FileSet]) {
-        let kept = |set: &&FileSet| self.look().on_trial(host, **set) || self.keeps(host, **set);
+        let kept = |set: &&FileSet| self.on_trial(host, **set) || self.keeps(host, **set);
         let rollback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
         if let Some(step) = self.steps.last_mut() {
             step.rollback = rollback;
@@ -275,16 +293,17 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Steps that use the API wait until the last disturbance is over: the only API server may be restarting.
-    pub fn after_turns(&self, requires: &mut Vec<Condition>) {
-        requires.extend(self.turn.clone());
+    /// What steps that use the API require. They wait until the last disturbance is over: the only API server may be
+    /// restarting.
+    pub fn api(&self) -> Vec<Condition> {
+        std::iter::once(Condition::Api).chain(self.turn.clone()).collect()
     }
 
     /// Connects requirements to the steps that provide them. A step with a requirement that neither holds nor is
     /// provided is left out of the plan, with all steps that wait for it: the requirement may come to hold later, such
     /// as when a process has started.
     pub fn finish(self) -> Plan {
-        let look = self.look();
+        let observed = self.observed;
         let mut giver: BTreeMap<&Condition, usize> = BTreeMap::new();
         for (index, step) in self.steps.iter().enumerate() {
             giver.insert(&step.provides, index);
@@ -297,7 +316,7 @@ impl<'a> Draft<'a> {
                 match giver.get(need) {
                     Some(&other) if other != index => waits.push(other),
                     Some(_) => {}
-                    None if look.holds(need) => {}
+                    None if observed.holds(need) => {}
                     None => unmet.push((index, need.clone())),
                 }
             }
@@ -352,7 +371,7 @@ impl<'a> Draft<'a> {
 /// No step may change a member or the member list if the list forecast for that step has no quorum: such a plan is
 /// wrong, whatever led to it. Starting a member is allowed.
 pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
-    let etcd = super::etcd_unit();
+    let etcd = etcd_unit();
     let touches = |step: &Step| match &step.action {
         Action::RunUnit { unit, how, .. } => *unit == etcd && *how == HowToRun::Restart,
         Action::Defragment { .. } | Action::MoveLeader { .. } => true,
@@ -360,14 +379,7 @@ pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     };
     for (step, members) in plan.steps.iter().zip(&plan.forecast) {
         let Some(members) = members.as_ref().filter(|_| touches(step)) else { continue };
-        if members.healthy() < members.quorum() {
-            return Err(Refusal::WouldLoseQuorum {
-                what: step.action.to_string(),
-                healthy: members.healthy(),
-                voters: members.voters(),
-                quorum: members.quorum(),
-            });
-        }
+        members.quorate(&step.action)?;
     }
     Ok(())
 }

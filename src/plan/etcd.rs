@@ -1,17 +1,17 @@
 //! etcd without a quorum: bootstrap a cluster, start stopped members, or refuse to guess. A cluster with a quorum is in
 //! `reconcile_members`.
 
-use super::conditions::etcd_unit;
 use super::draft::Draft;
 use super::reconcile_members::reconcile_members;
 use crate::model::desired::{Host, Role};
-use crate::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Evidence, HostFacts, Member, Members, UnitFact, newest};
+use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, Member, Members, UnitFact, newest};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Condition, InitialClusterState, Precondition};
+use crate::model::plan::{Action, Condition, InitialClusterState};
 use crate::model::positions;
 use crate::model::recovery::{Fullness, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
+use crate::model::units::etcd_unit;
 use std::collections::BTreeSet;
 
 /// The conditions that an etcd host requires before its member can start.
@@ -24,8 +24,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Condition> {
         Condition::Configured(host.clone(), FileSet::Fence),
         Condition::Certified(host.clone()),
     ];
-    let parts = d.host_target(host).parts.iter().filter(|p| p.name == "etcd");
-    requires.extend(parts.map(|p| Condition::Delivered(host.clone(), p.digest)));
+    requires.extend(d.delivered(host, &["etcd"]));
     requires
 }
 
@@ -33,7 +32,7 @@ pub(super) fn ready_to_start(d: &Draft, host: &HostName) -> Vec<Condition> {
 pub(super) fn converge(d: &mut Draft) -> Result<(), Refusal> {
     let hosts = d.reachable_with(Role::Etcd);
     in_place(d, &hosts)?;
-    for host in hosts.iter().filter(|h| d.intent.limit.as_ref().is_none_or(|limit| limit.contains(&h.name))) {
+    for host in d.changing().iter().filter(|h| h.is(Role::Etcd)) {
         super::configure::write(d, &host.name, FileSet::Etcd, vec![]);
         super::configure::write(d, &host.name, FileSet::Fence, vec![]);
     }
@@ -64,12 +63,7 @@ pub(super) fn room(d: &Draft) -> Result<(), Refusal> {
     let view = |h: &Host| Some((h.name.clone(), etcd_fact(d, &h.name)?.view.as_ref()?));
     let views = d.desired.with(Role::Etcd).filter_map(view);
     let lowered = views.filter(|(_, v)| wanted <= v.db_bytes && (v.quota_bytes == 0 || wanted < v.quota_bytes));
-    let one = |(host, v): (HostName, &EtcdView)| Fullness {
-        host,
-        db_bytes: v.db_bytes.unsigned_abs(),
-        quota_bytes: v.quota_bytes.unsigned_abs(),
-    };
-    let members: Vec<Fullness> = lowered.map(one).collect();
+    let members: Vec<Fullness> = lowered.map(|(host, view)| Fullness::of(host, view)).collect();
     let wanted = wanted.unsigned_abs();
     if members.is_empty() { Ok(()) } else { Err(Refusal::QuotaBelowStored { wanted, members }) }
 }
@@ -153,20 +147,14 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
         d.desired.with(Role::Etcd).map(|h| (h.name.clone(), h.peer_url())).collect();
     let mut started = Vec::new();
     for host in hosts {
-        let mark = Condition::Started(host.name.clone());
         let state = InitialClusterState::New { token: token.to_owned(), initial_members: initial_members.clone() };
         let requires = ready_to_start(d, &host.name);
-        d.ensure(
-            Action::StartMember { host: host.name.clone(), state },
-            "no cluster was bootstrapped here",
-            requires,
-            mark.clone(),
-        );
-        started.push(mark);
+        d.ensure(Action::StartMember { host: host.name.clone(), state }, "no cluster was bootstrapped here", requires);
+        started.push(Condition::Started(host.name.clone()));
     }
     let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
     d.forecast(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
-    d.must(Action::ProveQuorum, "API servers need a quorum", started, Condition::Quorum, Precondition::None);
+    d.must(Action::ProveQuorum, "API servers need a quorum", started);
     for host in hosts {
         seal(d, &host.name, vec![Condition::Quorum]);
     }
@@ -176,7 +164,7 @@ fn found(d: &mut Draft, hosts: &[Host], token: &str) -> Result<(), Refusal> {
 /// Writes the bootstrapped marker of a member.
 pub(super) fn seal(d: &mut Draft, host: &HostName, after: Vec<Condition>) {
     let action = Action::Seal { host: host.clone() };
-    d.ensure(action, "a later start must not bootstrap a second cluster", after, Condition::Sealed(host.clone()));
+    d.ensure(action, "a later start must not bootstrap a second cluster", after);
 }
 
 /// Whether the data on a host is older than a completed recovery in the journal, or of an abandoned recovery. While no
@@ -260,13 +248,11 @@ fn start_stopped(d: &mut Draft, hosts: &[Host], evidence: &[Evidence]) -> Result
         return Err(Refusal::NoQuorum { evidence: evidence.iter().map(with_age).collect() });
     }
     for host in still {
-        let mark = Condition::Started(host.clone());
         let requires = ready_to_start(d, &host);
         let action = Action::StartMember { host, state: InitialClusterState::Restart };
-        d.must(action, "it has data and does not run", requires, mark.clone(), Precondition::None);
-        hopes.push(mark);
+        hopes.push(d.must(action, "it has data and does not run", requires));
     }
-    d.must(Action::ProveQuorum, "etcd has no quorum yet", hopes, Condition::Quorum, Precondition::None);
+    d.must(Action::ProveQuorum, "etcd has no quorum yet", hopes);
     d.stop_at("the other steps are planned once etcd has a quorum".to_owned());
     Ok(())
 }

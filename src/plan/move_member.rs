@@ -3,15 +3,15 @@
 //! In: data on a host whose peer URL is not in the member list. Out: the member gets the new peer URL under its own id,
 //! and is started where its data is. No data is copied or lost.
 
-use super::conditions::etcd_unit;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
 use super::reconcile_members::{Chain, Change, balancers_first, change};
 use crate::model::desired::Host;
 use crate::model::facts::{Members, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Precondition};
+use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState};
 use crate::model::refusal::Refusal;
+use crate::model::units::etcd_unit;
 use std::collections::BTreeSet;
 
 /// Where the data on a host comes from whose peer URL is not in the member list.
@@ -68,22 +68,12 @@ pub(super) fn move_member(
         let mut requires = ready_to_start(d, &host.name);
         requires.push(Condition::Listed(to.clone()));
         let started = if unit.is_some_and(UnitFact::runs_or_starts) {
-            let running = Condition::Running(host.name.clone(), etcd_unit());
             requires.extend(balancers_first(d));
             let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
-            d.must(action, "it still uses its previous peer URL", requires, running.clone(), Precondition::None);
-            running
+            d.must(action, "it still uses its previous peer URL", requires)
         } else {
-            let started = Condition::Started(host.name.clone());
             let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-            d.must(
-                action,
-                "its peer URL is current, and it does not run",
-                requires,
-                started.clone(),
-                Precondition::None,
-            );
-            started
+            d.must(action, "its peer URL is current, and it does not run", requires)
         };
         if let Some(member) = chain.list.0.get_mut(&to) {
             member.healthy = true;

@@ -5,6 +5,8 @@ use crate::model::desired::Host;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition};
 use crate::model::target::{FileSet, Place};
+use crate::model::units::containerd_unit;
+use std::collections::BTreeSet;
 
 /// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
 /// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
@@ -19,7 +21,7 @@ pub(super) fn stamp(d: &mut Draft, host: &Host) {
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
     }
-    d.ensure(Action::WriteClusterId { host: name.clone() }, why, requires, Condition::ClusterIdWritten(name));
+    d.ensure(Action::WriteClusterId { host: name }, why, requires);
 }
 
 /// The condition for files of a later stage of a rotation on a host of this cluster: the host knows that stage. A new
@@ -37,26 +39,14 @@ fn is_stamped(d: &Draft, host: &HostName) -> bool {
 /// Users, directories, kernel settings, packages.
 pub(super) fn prepare(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
-    let gaps = d.look().gaps(&name);
+    let gaps = d.gaps(&name);
     let stamped = if is_stamped(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
-    d.ensure(
-        Action::Prepare { host: name.clone(), gaps },
-        "the kubelet and etcd need it",
-        stamped.clone(),
-        Condition::Prepared(name.clone()),
-    );
+    d.ensure(Action::Prepare { host: name.clone(), gaps }, "the kubelet and etcd need it", stamped.clone());
     let wanted = &d.host_target(&name).packages;
-    let missing: std::collections::BTreeSet<String> = wanted
-        .iter()
-        .filter(|(program, _)| d.host_facts(&name).is_some_and(|f| !f.programs.contains(*program)))
-        .map(|(_, package)| package.clone())
-        .collect();
-    d.ensure(
-        Action::InstallPackages { host: name.clone(), packages: missing.into_iter().collect() },
-        "they are not installed",
-        stamped,
-        Condition::Packaged(name),
-    );
+    let lacks = |program: &String| d.host_facts(&name).is_some_and(|f| !f.programs.contains(program));
+    let missing: BTreeSet<&String> = wanted.iter().filter(|(p, _)| lacks(p)).map(|(_, package)| package).collect();
+    let packages = missing.into_iter().cloned().collect();
+    d.ensure(Action::InstallPackages { host: name, packages }, "they are not installed", stamped);
 }
 
 /// Parts that an API server needs to start. On a host that has none yet, everything else comes after it.
@@ -105,15 +95,14 @@ fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Opti
     for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
         let why = format!("{} {} is missing or damaged", part.name, part.version);
-        let delivered = Condition::Delivered(name.clone(), part.digest);
         let requires =
             std::iter::once(Condition::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
-        d.ensure(action, why, requires, delivered.clone());
+        d.ensure(action, why, requires);
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
-            let containerd = super::configure::containerd_unit();
-            let requires = vec![delivered, Condition::Running(name.clone(), containerd)];
-            d.ensure(action, "containerd does not have it", requires, Condition::Imported(name.clone(), part.digest));
+            let delivered = Condition::Delivered(name.clone(), part.digest);
+            let requires = vec![delivered, Condition::Running(name.clone(), containerd_unit())];
+            d.ensure(action, "containerd does not have it", requires);
         }
     }
 }

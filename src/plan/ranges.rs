@@ -5,7 +5,7 @@
 //! as the API servers have them. Out: a refusal before anything is changed. API servers would accept another CIDR and
 //! assign addresses that are not routed.
 
-use super::Intent;
+use super::intent::Intent;
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::refusal::Refusal;

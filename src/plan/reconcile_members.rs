@@ -4,7 +4,6 @@
 //! Every change of the member list follows the previous one and has the list it assumes as its precondition: quorum
 //! after each change needs a total order. Restarts follow the last change.
 
-use super::conditions::{etcd_balancer_unit, etcd_unit};
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::move_member::{Moved, move_member, moved};
@@ -16,6 +15,7 @@ use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Preco
 use crate::model::positions::{self, Unfit};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
+use crate::model::units::{etcd_balancer_unit, etcd_unit};
 
 /// The member list as it will be after the steps planned so far, and the last of them.
 pub(super) struct Chain {
@@ -54,7 +54,7 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
     one_cluster(d, hosts, members)?;
     if !d.intent.bootstrapped {
         let why = "the journal does not record yet that this cluster was bootstrapped";
-        d.must(Action::ProveQuorum, why, vec![], Condition::Quorum, Precondition::None);
+        d.must(Action::ProveQuorum, why, vec![]);
     }
     let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
     let followed = move_member(d, &mut chain, hosts, members)?;
@@ -250,7 +250,7 @@ fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
 fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
     let requires = ready_to_start(d, &host.name);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-    d.must(action, why, requires, Condition::Started(host.name.clone()), Precondition::None);
+    d.must(action, why, requires);
 }
 
 /// The condition that a member with data was started. If systemd is still starting it, as after an interrupted run, it
@@ -318,15 +318,13 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     // Added only once it can start immediately: a learner that does not start blocks all other changes.
     let mut requires = ready_to_start(d, &host.name);
     if etcd_fact(d, &host.name).is_some_and(|e| e.data) {
-        let cleared = Condition::Cleared(host.name.clone());
-        requires.push(cleared.clone());
         let mut first = vec![Condition::ClusterIdWritten(host.name.clone())];
         first.extend(chain.last.clone());
         let precondition = Precondition::Members { list: chain.list.shape() };
         let action = Action::ArchiveData { host: host.name.clone() };
         let why =
             unfit(d, host).map_or("its data belongs to no current member".to_owned(), |unfit| unfit.on(&host.name));
-        d.must(action, why, first, cleared, precondition);
+        requires.push(d.guarded(action, why, first, precondition));
     }
     change(d, chain, &peer, Change::Learn, format!("{} is to become a member", host.name), requires)?;
     start_learner(d, chain, host)
@@ -337,11 +335,10 @@ fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Re
     let peer = host.peer_url();
     let mut requires = ready_to_start(d, &host.name);
     requires.extend(chain.last.clone());
-    let started = Condition::Started(host.name.clone());
     let members = initial_cluster(d, &chain.list);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Existing { members } };
     let precondition = Precondition::Members { list: chain.list.shape() };
-    d.must(action, "new members join as learners", requires, started.clone(), precondition);
+    let started = d.guarded(action, "new members join as learners", requires, precondition);
     change(d, chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
     seal(d, &host.name, vec![Condition::Voter(peer)]);
     Ok(())
@@ -371,9 +368,8 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             continue;
         }
         let Some(set) = d.host_target(&host.name).sets.get(&FileSet::Etcd) else { continue };
-        let older =
-            d.plans(&Condition::Configured(host.name.clone(), FileSet::Etcd)) || d.look().outdated(&host.name, set);
-        let active = d.look().is_active(&host.name, &etcd_unit());
+        let older = d.plans(&Condition::Configured(host.name.clone(), FileSet::Etcd)) || d.outdated(&host.name, set);
+        let active = d.is_active(&host.name, &etcd_unit());
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Condition::Certified(host.name.clone()));
         let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
@@ -421,8 +417,6 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             ));
             continue;
         }
-        let unit = etcd_unit();
-        let running = Condition::Running(host.name.clone(), unit.clone());
         let mut requires = ready_to_start(d, &host.name);
         requires.extend(balancers_first(d));
         requires.extend(chain.last.clone());
@@ -434,21 +428,17 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
             requires.push(Condition::Saved);
         }
         let name = host.name.clone();
-        let (action, brings, by) = if loose {
-            (Action::Defragment { host: name.clone() }, Condition::Dense(name.clone()), None)
+        let (action, by) = if loose {
+            (Action::Defragment { host: name }, None)
         } else {
-            let how = HowToRun::Restart;
-            (
-                Action::RunUnit { host: name.clone(), unit, how },
-                running,
-                Some(Condition::Configured(name, FileSet::Etcd)),
-            )
+            let by = Condition::Configured(name.clone(), FileSet::Etcd);
+            (Action::RunUnit { host: name, unit: etcd_unit(), how: HowToRun::Restart }, Some(by))
         };
-        d.take_turn(&mut requires, by.as_slice(), brings.clone());
+        d.take_turn(&mut requires, by.as_slice(), action.provides());
         if leads {
             hand_over(d, &chain.list, host, &mut requires);
         }
-        d.must(action, why, requires, brings, precondition);
+        d.guarded(action, why, requires, precondition);
         if !loose {
             d.or_back_to(&host.name, &[FileSet::Etcd]);
         }
@@ -459,7 +449,7 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
 /// forgets which member it has taken out of service.
 pub(super) fn balancers_first(d: &Draft) -> Vec<Condition> {
     let unit = etcd_balancer_unit();
-    let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.look().is_active(&host.name, &unit));
+    let there = d.reachable_with(Role::ControlPlane).into_iter().filter(|host| d.is_active(&host.name, &unit));
     there.map(|host| Condition::Running(host.name, unit.clone())).filter(|running| d.plans(running)).collect()
 }
 
@@ -472,11 +462,9 @@ fn leads(d: &Draft, host: &Host) -> bool {
 fn hand_over(d: &mut Draft, list: &Members, host: &Host, requires: &mut Vec<Condition>) {
     let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
     let Some((to, _)) = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
-    let (action, follows) =
-        (Action::MoveLeader { host: host.name.clone(), to: to.clone() }, Condition::Follows(host.name.clone()));
+    let action = Action::MoveLeader { host: host.name.clone(), to: to.clone() };
     let why = "it is the leader, and an election would delay writes";
-    d.must(action, why, requires.clone(), follows.clone(), Precondition::None);
-    requires.push(follows);
+    requires.push(d.must(action, why, requires.clone()));
 }
 
 /// Removes the serving member of a host that is removed or loses the role: leadership is transferred first. Returns the
@@ -532,31 +520,15 @@ pub(super) fn change(
         requires.extend(chain.woken.iter().cloned());
     }
     let precondition = Precondition::Members { list: list.shape() };
-    let (next, action, provides) = match what {
-        Change::Remove => {
-            (list.without(peer), Action::RemoveMember { peer: peer.clone() }, Condition::Gone(peer.clone()))
-        }
-        Change::Move(to) => {
-            (list.moved(peer, &to), Action::MoveMember { from: peer.clone(), to: to.clone() }, Condition::Listed(to))
-        }
-        Change::Learn => {
-            (list.with_learner(peer), Action::AddLearner { peer: peer.clone() }, Condition::Listed(peer.clone()))
-        }
-        Change::Promote => {
-            (list.with_voter(peer), Action::Promote { peer: peer.clone() }, Condition::Voter(peer.clone()))
-        }
+    let (next, action) = match what {
+        Change::Remove => (list.without(peer), Action::RemoveMember { peer: peer.clone() }),
+        Change::Move(to) => (list.moved(peer, &to), Action::MoveMember { from: peer.clone(), to }),
+        Change::Learn => (list.with_learner(peer), Action::AddLearner { peer: peer.clone() }),
+        Change::Promote => (list.with_voter(peer), Action::Promote { peer: peer.clone() }),
     };
-    if next.healthy() < next.quorum() {
-        return Err(Refusal::WouldLoseQuorum {
-            what: action.to_string(),
-            healthy: next.healthy(),
-            voters: next.voters(),
-            quorum: next.quorum(),
-        });
-    }
+    next.quorate(&action)?;
     d.forecast(next.clone());
-    d.must(action, why, requires, provides.clone(), precondition);
+    chain.last = Some(d.guarded(action, why, requires, precondition));
     chain.list = next;
-    chain.last = Some(provides);
     Ok(())
 }

@@ -4,21 +4,23 @@
 //! cluster. The newest source is selected by raft's rule for elections, the (term, index) of the last entry, never by
 //! the revision.
 
-use super::conditions::kubelet_unit;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
+use super::intent::Intent;
 use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
-use super::{Intent, configure, prepare, versions};
+use super::up::up;
+use super::{configure, prepare, versions};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Evidence, Facts, HostFacts, NOSPACE, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Plan, Precondition};
+use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Plan};
 use crate::model::positions::{self, Unfit};
 use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
+use crate::model::units::kubelet_unit;
 use std::collections::BTreeSet;
 
 /// A snapshot in object storage, or a copy in a directory of a host.
@@ -115,12 +117,12 @@ pub fn diagnose(
     // A refusal of `up` because of CIDRs must not prevent the start of members.
     intent.ranges = None;
     let intent = &intent;
-    if !wish.undo && !unborn && super::up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
+    if !wish.undo && !unborn && up(desired, target, facts, intent).is_ok_and(|plan| !plan.is_empty()) {
         // A recovery from the same source may have restored it already: then members only have to be started.
         return match wish.from.clone().filter(|_| begun.is_none()) {
             Some(asked) => {
                 // If it has not restored data on any host yet, resuming it only starts the members as well.
-                let wakes = super::up(desired, target, facts, as_begun).is_ok_and(|plan| !plan.is_empty());
+                let wakes = up(desired, target, facts, as_begun).is_ok_and(|plan| !plan.is_empty());
                 let begun = given_up.filter(|_| !wakes).map(|recovery| recovery.source.clone());
                 Err(Refusal::NeedNot { asked, serves: false, begun })
             }
@@ -284,12 +286,7 @@ pub fn alarmed(mut views: Vec<(&HostName, &EtcdView)>) -> Vec<Fullness> {
     // A learner answers none of these requests, and replicates the data of the voters.
     views.retain(|(_, view)| !view.learner);
     views.sort_by_key(|(_, view)| view.leads());
-    let one = |(host, view): (&HostName, &EtcdView)| Fullness {
-        host: host.clone(),
-        db_bytes: view.db_bytes.unsigned_abs(),
-        quota_bytes: view.quota_bytes.unsigned_abs(),
-    };
-    views.into_iter().map(one).collect()
+    views.into_iter().map(|(host, view)| Fullness::of(host.clone(), view)).collect()
 }
 
 /// An unfinished recovery is resumed exactly as it was agreed to.
@@ -402,17 +399,11 @@ fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> 
 /// Whether a host can become a member immediately: it was one, or has everything that a member requires.
 fn fit(d: &Draft, host: &Host) -> bool {
     let has_data = etcd_fact(d, &host.name).is_some_and(|e| e.data);
-    has_data || tools(d, &host.name).iter().all(|mark| d.holds(mark))
+    has_data || d.delivered(&host.name, &TOOLS).iter().all(|mark| d.holds(mark))
 }
 
 /// The parts that a restore requires on a host.
 const TOOLS: [&str; 2] = ["etcd", "etcdutl"];
-
-/// The conditions that these parts are delivered.
-fn tools(d: &Draft, host: &HostName) -> Vec<Condition> {
-    let parts = d.host_target(host).parts.iter().filter(|p| TOOLS.contains(&p.name.as_str()));
-    parts.map(|p| Condition::Delivered(host.clone(), p.digest)).collect()
-}
 
 /// Starts one kubelet together with etcd: its API server takes the longest to start, and waits for etcd. One API server
 /// is enough to serve, and does not compete with others for CPU and disks; `up` starts the others.
@@ -429,15 +420,8 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
         [] => vec![Condition::Halted(host.name.clone())],
         all => all.to_vec(),
     };
-    let running = Condition::Running(host.name.clone(), unit.clone());
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
-    d.must(
-        action,
-        "its API server takes the longest to start, and waits for etcd",
-        requires,
-        running,
-        Precondition::None,
-    );
+    d.must(action, "its API server takes the longest to start, and waits for etcd", requires);
 }
 
 /// The steps from the data of the source to a cluster with a quorum. Everything else is left to `up`.
@@ -464,25 +448,18 @@ pub fn recover(
     let first = matches!(recovery.source, Origin::Aside(..)) && !taken;
     let mut halted = Vec::new();
     for host in d.reachable().into_iter().filter(|h| h.is(Role::ControlPlane) || h.is(Role::Etcd)) {
-        let mark = Condition::Halted(host.name.clone());
         let why = "its data is about to be replaced, so nothing may read or write it";
         let requires = first.then(|| snapshot.clone()).into_iter().collect();
         let action = Action::Halt { host: host.name, serves: recovery.undo };
-        d.must(action, why, requires, mark.clone(), Precondition::None);
-        halted.push(mark);
+        halted.push(d.must(action, why, requires));
     }
     if let (false, Some((host, aside))) = (taken, lies) {
         let (host, id) = (host.clone(), recovery.id.clone());
         let stays = recovery.members.iter().any(|(name, _)| name == &host);
         let action = Action::TakeSnapshot { host, recovery: id, aside, reach: recovery.reach, stays };
         let (term, index) = recovery.reach;
-        d.must(
-            action,
-            format!("its log ends at raft term {term}, index {index}"),
-            if first { Vec::new() } else { halted.clone() },
-            snapshot.clone(),
-            Precondition::None,
-        );
+        let requires = if first { Vec::new() } else { halted.clone() };
+        d.must(action, format!("its log ends at raft term {term}, index {index}"), requires);
     }
     let members: Vec<Host> = d
         .reachable_with(Role::Etcd)
@@ -499,24 +476,16 @@ pub fn recover(
         // Its data is replaced as well, so there is nothing to roll back to.
         configure::write_and(&mut d, &host.name, FileSet::Etcd, vec![], false);
         configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
-        let restored = Condition::Restored(host.name.clone());
         let done = etcd_fact(&d, &host.name)
             .is_some_and(|e| e.data && e.bootstrapped.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
-        ready.extend(tools(&d, &host.name));
+        ready.extend(d.delivered(&host.name, &TOOLS));
         if !done {
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
             let mut requires = ready.clone();
             requires.extend(halted.iter().cloned());
             requires.extend((!taken).then(|| snapshot.clone()));
-            d.must(
-                action,
-                "its previous data is moved aside, not deleted",
-                requires,
-                restored.clone(),
-                Precondition::None,
-            );
-            restores.push(restored);
+            restores.push(d.must(action, "its previous data is moved aside, not deleted", requires));
         }
         starts.push((host.name.clone(), ready));
     }
@@ -527,17 +496,15 @@ pub fn recover(
         if restores.is_empty() {
             requires.push(Condition::Halted(host.clone()));
         }
-        let mark = Condition::Started(host.clone());
         let action = Action::StartMember { host, state: InitialClusterState::Restart };
-        d.must(action, "its data is restored", requires, mark.clone(), Precondition::None);
-        started.push(mark);
+        started.push(d.must(action, "its data is restored", requires));
     }
     first_kubelet(&mut d, &members, &restores);
-    d.must(Action::ProveQuorum, "API servers need a quorum", started, Condition::Quorum, Precondition::None);
+    d.must(Action::ProveQuorum, "API servers need a quorum", started);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };
         let why = "a later start must not bootstrap a second cluster";
-        d.must(action, why, vec![Condition::Quorum], Condition::Sealed(host.name.clone()), Precondition::None);
+        d.must(action, why, vec![Condition::Quorum]);
     }
     d.stop_at("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
     Ok(d.finish())

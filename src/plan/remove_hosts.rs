@@ -5,16 +5,15 @@
 //! is removed only from the cluster: its member first of all (`reconcile_members`), its Node once its kubelet no longer
 //! reports (`cluster`).
 
-use super::conditions::kubelet_unit;
-use super::configure::unit;
 use super::draft::Draft;
 use super::reconcile_members;
-use super::remove_roles::moves;
+use super::remove_roles::{give_up_address, moves};
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{HostFacts, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
+use crate::model::units::{kubelet_unit, unit};
 
 /// How long a drain of a Node that is removed may take, seconds.
 pub(super) const DRAIN_S: u32 = 300;
@@ -107,7 +106,7 @@ fn stays(d: &Draft, name: &HostName) -> Option<String> {
         }
         Some(_) => None,
         None => {
-            let known = member.is_some() || d.look().registered(name) || d.facts.leaving.contains_key(name);
+            let known = member.is_some() || d.registered(name) || d.facts.leaving.contains_key(name);
             (!known).then(|| "no host, member or Node of this name is part of the cluster".to_owned())
         }
     }
@@ -120,17 +119,10 @@ pub(super) fn addresses(d: &mut Draft) {
         return;
     }
     let keepalived = unit("keepalived.service");
-    let hosts: Vec<HostName> = d.desired.leaving.iter().map(|h| h.name.clone()).collect();
-    for host in hosts {
-        let runs = lives(d, &host).and_then(|f| f.units.get(&keepalived)).is_some_and(UnitFact::runs_or_starts);
-        if !runs {
-            continue;
+    for host in d.desired.leaving.iter().map(|h| &h.name) {
+        if lives(d, host).and_then(|f| f.units.get(&keepalived)).is_some_and(UnitFact::runs_or_starts) {
+            give_up_address(d, host, "the host is to be removed, and the endpoint's VIP has to move first");
         }
-        let others = d.reachable_with(Role::LoadBalancer).into_iter();
-        let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
-        let stopped = Condition::Stopped(host.clone(), keepalived.clone());
-        let action = Action::StopUnit { host, unit: keepalived.clone() };
-        d.ensure(action, "the host is to be removed, and the endpoint's VIP has to move first", requires, stopped);
     }
 }
 
@@ -144,29 +136,25 @@ pub(super) fn remove_hosts(d: &mut Draft) -> Result<(), Refusal> {
     for host in hosts {
         let name = host.name.clone();
         let mut requires = d.given();
-        if host.is_node() && d.look().registered(&name) {
-            let drained = Condition::Drained(name.clone());
+        if host.is_node() && d.registered(&name) {
             let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };
             requires.push(Condition::Api);
             let why = "the host is to be removed, and its pods have to move first";
-            d.must(action, why, requires.clone(), drained.clone(), Precondition::None);
-            requires.push(drained);
+            requires.push(d.must(action, why, requires.clone()));
         }
         if host.is(Role::Etcd) {
             requires.extend(reconcile_members::remove_hosts(d, &host, requires.clone())?);
         }
-        let wiped = Condition::Wiped(name.clone());
         let precondition = if host.is(Role::ControlPlane) {
             Precondition::Tolerates { down: name.clone() }
         } else {
             Precondition::None
         };
         let action = Action::Wipe { host: name.clone(), delete: false };
-        d.must(action, "the host is removed from the cluster", requires, wiped.clone(), precondition);
-        if d.look().registered(&name) {
-            let action = Action::DeleteNode { node: name.clone(), end: NodeEnd::Stopped };
-            let why = "its host was removed";
-            d.must(action, why, vec![wiped, Condition::Api], Condition::NodeGone(name), Precondition::None);
+        let wiped = d.guarded(action, "the host is removed from the cluster", requires, precondition);
+        if d.registered(&name) {
+            let action = Action::DeleteNode { node: name, end: NodeEnd::Stopped };
+            d.must(action, "its host was removed", vec![wiped, Condition::Api]);
         }
     }
     Ok(())

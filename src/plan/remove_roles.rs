@@ -5,8 +5,6 @@
 //! observed files count, not a record of earlier roles: the same command completes an interrupted run. Out: steps for
 //! one host after the other, within quorum.
 
-use super::conditions::{etcd_unit, kubelet_unit};
-use super::configure::unit;
 use super::draft::Draft;
 use super::reconcile_members;
 use super::remove_hosts::DRAIN_S;
@@ -17,6 +15,7 @@ use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
 use crate::model::renewal::{SERVICE, TIMER};
 use crate::model::target::FileSet;
+use crate::model::units::{etcd_unit, kubelet_unit, unit};
 
 /// Services that are started by timers and not at boot.
 const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
@@ -30,7 +29,7 @@ pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> Option<HostName> {
 
 /// Whether a host has an unwanted Node that hactl's kubelet registered.
 fn has_node(d: &Draft, host: &Host) -> bool {
-    !host.is_node() && (d.look().has_left(&host.name, FileSet::FormerNode) || d.look().registered_ours(&host.name))
+    !host.is_node() && (d.has_left(&host.name, FileSet::FormerNode) || d.registered_ours(&host.name))
 }
 
 fn is_member(d: &Draft, host: &Host) -> bool {
@@ -39,7 +38,7 @@ fn is_member(d: &Draft, host: &Host) -> bool {
 
 /// Hosts that answered and have something left of a role that they no longer have.
 fn former(d: &Draft) -> Vec<Host> {
-    let left = |h: &Host| FileSet::FORMER.iter().any(|set| d.look().has_left(&h.name, *set));
+    let left = |h: &Host| FileSet::FORMER.iter().any(|set| d.has_left(&h.name, *set));
     d.reachable().into_iter().filter(|h| left(h) || is_member(d, h) || has_node(d, h)).collect()
 }
 
@@ -47,7 +46,7 @@ fn former(d: &Draft) -> Vec<Host> {
 pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
     let roles = [(Role::LoadBalancer, FileSet::FormerBalancer), (Role::ControlPlane, FileSet::FormerControlPlane)];
     for host in former(d).into_iter().filter(|h| d.may_change(&h.name)) {
-        for (role, _) in roles.iter().filter(|(_, set)| d.look().has_left(&host.name, *set)) {
+        for (role, _) in roles.iter().filter(|(_, set)| d.has_left(&host.name, *set)) {
             let (others, answer) = (d.desired.with(*role).count(), d.reachable_with(*role).len());
             if answer == 0 {
                 return Err(Refusal::LastOfRole { host: host.name, role: *role, others, answer });
@@ -70,9 +69,7 @@ fn is_on(d: &Draft, host: &HostName, unit: &UnitName) -> bool {
 }
 
 fn stop(d: &mut Draft, host: &HostName, unit: UnitName, requires: Vec<Condition>) -> Condition {
-    let stopped = Condition::Stopped(host.clone(), unit.clone());
-    d.must(Action::StopUnit { host: host.clone(), unit }, WHY, requires, stopped.clone(), Precondition::None);
-    stopped
+    d.must(Action::StopUnit { host: host.clone(), unit }, WHY, requires)
 }
 
 /// keepalived stops on a host before the remaining ones drop it as a peer, and only if one of them can take the VIP.
@@ -82,13 +79,17 @@ pub(super) fn addresses(d: &mut Draft) {
         return;
     }
     for host in former(d) {
-        if !d.look().has_left(&host.name, FileSet::FormerBalancer) || !is_on(d, &host.name, &keepalived) {
-            continue;
+        if d.has_left(&host.name, FileSet::FormerBalancer) && is_on(d, &host.name, &keepalived) {
+            give_up_address(d, &host.name, WHY);
         }
-        let others = d.reachable_with(Role::LoadBalancer).into_iter();
-        let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
-        stop(d, &host.name, keepalived.clone(), requires);
     }
+}
+
+/// Stops keepalived on a host, once the remaining load balancers can take the VIP.
+pub(super) fn give_up_address(d: &mut Draft, host: &HostName, why: &str) {
+    let others = d.reachable_with(Role::LoadBalancer).into_iter();
+    let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
+    d.must(Action::StopUnit { host: host.clone(), unit: unit("keepalived.service") }, why, requires);
 }
 
 /// The conditions that must hold before the remaining load balancers drop a former one as a peer. An unreachable former
@@ -97,7 +98,7 @@ pub(super) fn still_balance(d: &Draft) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
     let others = d.desired.hosts.iter().filter(|h| moves(d) && !h.is(Role::LoadBalancer));
     let may_have_it = |h: &&Host| match d.host_facts(&h.name) {
-        Some(_) => d.look().has_left(&h.name, FileSet::FormerBalancer) && is_on(d, &h.name, &keepalived),
+        Some(_) => d.has_left(&h.name, FileSet::FormerBalancer) && is_on(d, &h.name, &keepalived),
         None => d.intent.balanced.contains(&h.name),
     };
     others.filter(may_have_it).map(|h| Condition::Stopped(h.name.clone(), keepalived.clone())).collect()
@@ -119,19 +120,11 @@ pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
         let mut requires = d.given();
         balancer(d, &host, &mut requires);
         let node = has_node(d, &host);
-        if node && d.look().registered(&host.name) && d.look().has_left(&host.name, FileSet::FormerNode) {
-            let drained = Condition::Drained(host.name.clone());
-            let mut before = requires.clone();
-            before.push(Condition::Api);
+        if node && d.registered(&host.name) && d.has_left(&host.name, FileSet::FormerNode) {
+            let before = [requires.clone(), vec![Condition::Api]].concat();
             let action = Action::Drain { host: host.name.clone(), within_s: DRAIN_S };
-            d.must(
-                action,
-                "the host is no longer a node in the inventory, and its pods have to move first",
-                before,
-                drained.clone(),
-                Precondition::None,
-            );
-            requires.push(drained);
+            let why = "the host is no longer a node in the inventory, and its pods have to move first";
+            requires.push(d.must(action, why, before));
         }
         control_plane(d, &host, &mut requires);
         member(d, &host, &mut requires)?;
@@ -144,20 +137,18 @@ pub(super) fn remove_roles(d: &mut Draft) -> Result<(), Refusal> {
 
 /// Removes the files of a former role, if there are any.
 fn remove(d: &mut Draft, host: &HostName, set: FileSet, requires: &mut Vec<Condition>) {
-    let paths = d.look().differing(host, set);
-    if !d.look().has_left(host, set) {
+    let paths = d.differing(host, set);
+    if !d.has_left(host, set) {
         return;
     }
-    let gone = Condition::Configured(host.clone(), set);
     let action = Action::Configure { host: host.clone(), set, paths, keep: false };
-    d.must(action, WHY, requires.clone(), gone.clone(), Precondition::None);
-    requires.push(gone);
+    requires.push(d.must(action, WHY, requires.clone()));
 }
 
 /// haproxy, after the VIP has moved, and the files.
 fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     let name = &host.name;
-    if !moves(d) || !d.look().has_left(name, FileSet::FormerBalancer) {
+    if !moves(d) || !d.has_left(name, FileSet::FormerBalancer) {
         return;
     }
     requires.push(Condition::Stopped(name.clone(), unit("keepalived.service")));
@@ -172,15 +163,13 @@ fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
 /// The static pods, while another API server is ready; the units beside them; the keys.
 fn control_plane(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     let name = &host.name;
-    if !d.look().has_left(name, FileSet::FormerControlPlane) {
+    if !d.has_left(name, FileSet::FormerControlPlane) {
         return;
     }
-    let ended = Condition::PodsEnded(name.clone());
-    if !d.holds(&ended) {
+    if !d.holds(&Condition::PodsEnded(name.clone())) {
         requires.push(Condition::Api);
         let precondition = Precondition::Tolerates { down: name.clone() };
-        d.must(Action::EndPods { host: name.clone() }, WHY, requires.clone(), ended.clone(), precondition);
-        requires.push(ended);
+        requires.push(d.guarded(Action::EndPods { host: name.clone() }, WHY, requires.clone(), precondition));
     }
     units(d, name, &["hactl-approver.service", "hactl-etcd-balancer.service"], requires);
     if !host.is(Role::Etcd) {
@@ -203,7 +192,7 @@ fn units(d: &mut Draft, host: &HostName, names: &[&'static str], requires: &mut 
 /// Leadership and the vote; then the process, the data (moved aside) and the files.
 fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(), Refusal> {
     let name = &host.name;
-    let left = d.look().has_left(name, FileSet::FormerEtcd);
+    let left = d.has_left(name, FileSet::FormerEtcd);
     if host.is(Role::Etcd) || (!left && !is_member(d, host)) {
         return Ok(());
     }
@@ -220,16 +209,9 @@ fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(
         requires.push(stop(d, name, etcd, requires.clone()));
     }
     if d.host_facts(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
-        let cleared = Condition::Cleared(name.clone());
-        let action = Action::ArchiveData { host: name.clone() };
-        d.must(
-            action,
-            "its data no longer belongs to a member",
-            requires.clone(),
-            cleared.clone(),
-            Precondition::Members { list },
-        );
-        requires.push(cleared);
+        let (action, precondition) = (Action::ArchiveData { host: name.clone() }, Precondition::Members { list });
+        let why = "its data no longer belongs to a member";
+        requires.push(d.guarded(action, why, requires.clone(), precondition));
     }
     remove(d, name, FileSet::FormerEtcd, requires);
     Ok(())
@@ -238,25 +220,16 @@ fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(
 /// The kubelet and containerd, the data of pods, the files, and the Node.
 fn clear(d: &mut Draft, host: &Host, mut requires: Vec<Condition>) {
     let name = &host.name;
-    let kubelet = kubelet_unit();
-    if d.look().has_left(name, FileSet::FormerNode) {
-        let stopped = Condition::Stopped(name.clone(), kubelet);
-        d.must(Action::ClearNode { host: name.clone() }, WHY, requires.clone(), stopped.clone(), Precondition::None);
-        requires.push(stopped);
+    if d.has_left(name, FileSet::FormerNode) {
+        requires.push(d.must(Action::ClearNode { host: name.clone() }, WHY, requires.clone()));
         remove(d, name, FileSet::FormerNode, &mut requires);
-    } else if is_on(d, name, &kubelet) {
+    } else if is_on(d, name, &kubelet_unit()) {
         // Not hactl's kubelet: a running kubelet would not register a deleted Node again.
         return;
     }
-    if d.look().registered(name) {
+    if d.registered(name) {
         requires.push(Condition::Api);
         let action = Action::DeleteNode { node: name.clone(), end: NodeEnd::Stopped };
-        d.must(
-            action,
-            "its host is no longer a node in the inventory",
-            requires,
-            Condition::NodeGone(name.clone()),
-            Precondition::None,
-        );
+        d.must(action, "its host is no longer a node in the inventory", requires);
     }
 }

@@ -3,7 +3,7 @@
 //! In: facts and a [`RecoveryRequest`]. Out: all readable sources, in raft's order. Data older than the last recovery
 //! is listed only if a person asks for it.
 
-use super::Intent;
+use super::intent::Intent;
 use super::recover::RecoveryRequest;
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};

@@ -6,85 +6,20 @@
 //! than an API server that it uses, and no two API servers are more than one minor version apart. Components with the
 //! new version are left as they are, so the same command resumes an interrupted upgrade.
 
-use super::conditions::{Observed, kubelet_unit};
+use super::conditions::API_MANIFEST;
 use super::configure;
 use super::draft::Draft;
+use super::rollout::{API_SERVER, BESIDE, kubelets, said, version_of};
 use super::versions;
 use crate::model::desired::{Cni, Desired, Host, Role};
-use crate::model::facts::{Facts, HostFacts};
+use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
+use crate::model::units::{containerd_unit, kubelet_unit};
 use crate::model::version::{KUBELET_MAY_LAG, MINORS, Version};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The API server's own manifest.
-pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-const API_SERVER: &str = "kube-apiserver";
-const BESIDE: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
-
-/// The components with another version than the wanted one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Rollout {
-    /// Whether API servers change first: one still has to change, and some component changes its version.
-    pub api_first: bool,
-    /// API servers with another version, and that version.
-    pub api: BTreeMap<HostName, Version>,
-    /// Whether an API server of the new version is ready already, and may have written data.
-    pub begun: bool,
-    /// Hosts whose kubelet waits until all control planes are upgraded, with its version if it is known.
-    pub kubelets: BTreeMap<HostName, Option<Version>>,
-}
-
-/// The version that the API server of a host reports, if it is ready.
-fn said(facts: &HostFacts) -> Option<&str> {
-    facts.api.as_ref().filter(|api| api.own_trouble.is_none()).map(|api| api.version.as_str())
-}
-
-/// The version of a component of the control plane: an API server reports it, for others it is in their manifests.
-fn version_of(facts: &HostFacts, program: &str) -> Option<Version> {
-    let said = said(facts).filter(|_| program == API_SERVER);
-    said.and_then(Version::parse).or_else(|| Version::parse(facts.versions.get(program)?))
-}
-
-/// The versions of kubelets, as their Nodes report them.
-fn kubelets(desired: &Desired, facts: &Facts) -> BTreeMap<HostName, Version> {
-    let apis = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref());
-    let nodes = apis.flat_map(|api| &api.nodes);
-    let known = nodes.filter_map(|node| Some((node.name.parse::<HostName>().ok()?, Version::parse(&node.version)?)));
-    known.filter(|(name, _)| desired.host(name).is_some_and(Host::is_node)).collect()
-}
-
-impl Rollout {
-    pub fn of(desired: &Desired, look: Observed<'_>) -> Self {
-        let Some(wanted) = Version::parse(&desired.versions.kubernetes) else { return Self::default() };
-        let planes = || desired.with(Role::ControlPlane).filter_map(|h| Some((&h.name, look.facts.host(&h.name)?)));
-        let mut rollout = Self::default();
-        let mut others = false;
-        for (name, facts) in planes() {
-            if let Some(runs) = version_of(facts, API_SERVER).filter(|runs| *runs != wanted) {
-                rollout.api.insert(name.clone(), runs);
-            }
-            rollout.begun |= said(facts).and_then(Version::parse) == Some(wanted);
-            others |= BESIDE.into_iter().filter_map(|program| version_of(facts, program)).any(|runs| runs != wanted);
-        }
-        let moves = others || !rollout.api.is_empty();
-        rollout.api_first = moves && planes().any(|(name, _)| !look.holds(&Condition::ApiServer(name.clone())));
-        let known = kubelets(desired, look.facts);
-        for host in desired.hosts.iter().filter(|h| h.is_node() && look.facts.host(&h.name).is_some()) {
-            let name = &host.name;
-            let runs = known.get(name).copied();
-            let other = moves || runs.is_some_and(|runs| runs != wanted);
-            // A new control-plane host needs its kubelet, of the new version, to start its control plane.
-            let new = host.is(Role::ControlPlane) && !look.has_kubelet(name);
-            if other && !new && look.kubelet_changes(name) {
-                rollout.kubelets.insert(name.clone(), runs);
-            }
-        }
-        rollout
-    }
-}
+use std::collections::BTreeSet;
 
 /// Refuses unsupported changes: older minor versions, and skipped ones.
 pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
@@ -112,19 +47,6 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
         }
     }
     kubelets(desired, facts).iter().try_for_each(|(host, runs)| refuse(host, "kubelet", *runs, KUBELET_MAY_LAG))
-}
-
-/// Why manifests change, if they get another version.
-pub(super) fn reason(d: &Draft, host: &HostName, paths: &[String]) -> Option<String> {
-    let (facts, wanted) = (d.host_facts(host)?, Version::parse(&d.desired.versions.kubernetes)?);
-    let program = |path: &String| Some(path.rsplit('/').next()?.strip_suffix(".yaml")?.to_owned());
-    let changes = |program: String| Some((version_of(facts, &program).filter(|runs| *runs != wanted)?, program));
-    let mut changes: Vec<(Version, String)> = paths.iter().filter_map(program).filter_map(changes).collect();
-    changes.sort_by(|a, b| a.1.cmp(&b.1));
-    let (runs, _) = changes.first()?;
-    let names: Vec<&str> = changes.iter().map(|(_, name)| name.as_str()).collect();
-    let verb = if names.len() == 1 { "changes" } else { "change" };
-    Some(format!("{} {verb} from {runs} to {wanted}", names.join(" and ")))
 }
 
 /// The change of version in words.
@@ -158,10 +80,9 @@ pub(super) fn save(d: &mut Draft) {
         Condition::Configured(host.clone(), FileSet::State),
         Condition::Configured(host.clone(), FileSet::Snapshots),
     ];
-    let tools = d.host_target(&host).parts.iter().filter(|p| matches!(p.name.as_str(), "etcd" | "etcdutl"));
-    requires.extend(tools.map(|p| Condition::Delivered(host.clone(), p.digest)));
+    requires.extend(d.delivered(&host, &["etcd", "etcdutl"]));
     let why = format!("{changes}, and there is no snapshot of the last few minutes");
-    d.ensure(Action::SaveBundle { host }, why, requires, Condition::Saved);
+    d.ensure(Action::SaveBundle { host }, why, requires);
 }
 
 /// A stopped kubelet cannot run a new manifest: it is started first, with its current files. Returns whether any has to
@@ -170,12 +91,9 @@ pub(super) fn start_stopped(d: &mut Draft) -> bool {
     let (mut woken, hosts) = (Vec::new(), d.changing());
     for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
         let name = &host.name;
-        let waits = d.rollout.kubelets.contains_key(name) && !d.look().is_active(name, &kubelet_unit());
-        if waits
-            && d.look().has_kubelet(name)
-            && d.look().differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST)
-        {
-            let requires = vec![Condition::Running(name.clone(), configure::containerd_unit())];
+        let waits = d.rollout.kubelets.contains_key(name) && !d.is_active(name, &kubelet_unit());
+        if waits && d.has_kubelet(name) && d.differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST) {
+            let requires = vec![Condition::Running(name.clone(), containerd_unit())];
             configure::run_as_it_is(d, name, FileSet::Kubelet, requires);
             woken.push(name.as_str());
         }
@@ -205,8 +123,7 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
     }
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let settings = d.desired.upgrade;
-    let mut before = Vec::new();
-    d.after_turns(&mut before);
+    let mut before: Vec<Condition> = d.turn.clone().into_iter().collect();
     for batch in batches(d, workers) {
         let mut healed = Vec::new();
         for host in &batch {
@@ -215,19 +132,17 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
             let mut requires = served(d, host, runs);
             requires.extend(before.iter().cloned());
             let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
-            let drained = minor && d.look().registered(name) && d.look().is_active(name, &kubelet_unit());
+            let drained = minor && d.registered(name) && d.is_active(name, &kubelet_unit());
             let running = Condition::Running(name.clone(), kubelet_unit());
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
                 let why = "its kubelet gets another minor version, which may restart its pods";
-                d.must(action, why, requires, Condition::Drained(name.clone()), Precondition::None);
-                requires = vec![Condition::Drained(name.clone())];
+                requires = vec![d.must(action, why, requires)];
             }
             roll(d, host, runs, requires, Condition::Configured(name.clone(), FileSet::Kubelet));
             if drained {
-                let (action, open) = (Action::Uncordon { host: name.clone() }, Condition::Schedulable(name.clone()));
-                d.must(action, "it was drained for the upgrade", vec![running], open.clone(), Precondition::None);
-                healed.push(open);
+                let action = Action::Uncordon { host: name.clone() };
+                healed.push(d.must(action, "it was drained for the upgrade", vec![running]));
             } else {
                 healed.push(running);
             }
@@ -244,9 +159,8 @@ fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
     let ready = |d: &Draft, host: &Host| {
         d.desired.network.cni == Cni::None || d.holds(&Condition::NodeReady(host.name.clone()))
     };
-    let away = |host: &&Host| {
-        host.is_node() && !host.is(Role::ControlPlane) && d.look().registered(&host.name) && !ready(d, host)
-    };
+    let away =
+        |host: &&Host| host.is_node() && !host.is(Role::ControlPlane) && d.registered(&host.name) && !ready(d, host);
     let waits = |host: &Host| workers.iter().any(|other| other.name == host.name);
     let away: Vec<String> =
         d.desired.hosts.iter().filter(away).filter(|host| !waits(host)).map(|host| host.name.to_string()).collect();
@@ -299,7 +213,7 @@ fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
 fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) {
     let name = &host.name;
     configure::write(d, name, FileSet::Kubelet, requires.clone());
-    let active = d.look().is_active(name, &kubelet_unit());
+    let active = d.is_active(name, &kubelet_unit());
     let ready = d.desired.network.cni != Cni::None || d.holds(&Condition::NodeReady(name.clone()));
     let action = Action::UpgradeKubelet {
         host: name.clone(),
@@ -313,7 +227,7 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Conditi
     // Another kubelet may restart the API server.
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
-    d.must(action, why, requires, Condition::Running(name.clone(), kubelet_unit()), precondition);
+    d.guarded(action, why, requires, precondition);
     d.or_back_to(name, &[FileSet::Kubelet]);
 }
 
@@ -321,14 +235,12 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Conditi
 pub(super) fn open(d: &mut Draft) {
     let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
     for name in hosts {
-        let open = Condition::Schedulable(name.clone());
-        if d.plans(&open) {
+        if d.plans(&Condition::Schedulable(name.clone())) {
             continue;
         }
-        let mut requires = vec![Condition::Api];
-        d.after_turns(&mut requires);
+        let mut requires = d.api();
         requires.extend(Some(Condition::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
         requires.extend(Some(Condition::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
-        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and the reason for that is gone", requires, open);
+        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and the reason for that is gone", requires);
     }
 }

@@ -4,7 +4,7 @@
 
 use super::words::{count, list};
 use crate::model::facts::Members;
-use crate::model::plan::{Action, HowToRun, Impact, InitialClusterState, Precondition, Step};
+use crate::model::plan::{Action, Impact, Precondition, Several, Step};
 use crate::model::target::FileSet;
 
 /// How many names a phrase lists before it counts the rest.
@@ -73,62 +73,34 @@ fn plural(why: &str, things: usize) -> String {
 
 /// Whether two actions belong in one phrase.
 fn alike(a: &Action, b: &Action) -> bool {
-    match (a, b) {
-        (Action::RunUnit { how: a, .. }, Action::RunUnit { how: b, .. }) => a == b,
-        (Action::Configure { set: a, .. }, Action::Configure { set: b, .. }) => {
-            (*a == FileSet::ControlPlane) == (*b == FileSet::ControlPlane) && a.is_former() == b.is_former()
-        }
-        _ => std::mem::discriminant(a) == std::mem::discriminant(b),
-    }
+    let of_control_plane = |action: &Action| matches!(action, Action::Configure { set: FileSet::ControlPlane, .. });
+    alike_in_brief(a, b) && of_control_plane(a) == of_control_plane(b)
+}
+
+/// For brief phrases, all written files are one kind, and all removed files are another.
+fn alike_in_brief(a: &Action, b: &Action) -> bool {
+    let verb = |action: &Action| action.several().map(|several| several.verb());
+    a.kind() == b.kind() && verb(a) == verb(b)
 }
 
 /// One phrase for similar actions. A single action keeps its own text.
 pub fn phrase(actions: &[&Action]) -> String {
     let Some(first) = actions.first() else { return String::new() };
-    let names = |name: fn(&Action) -> Option<String>| actions.iter().filter_map(|a| name(a)).collect::<Vec<_>>();
-    match first {
-        Action::Deliver { part, .. } if actions.len() == 1 => format!("deliver {part}"),
-        Action::Deliver { .. } => {
-            let parts = names(|a| if let Action::Deliver { part, .. } = a { Some(part.clone()) } else { None });
-            format!("deliver {}: {}", count(parts.len(), "part"), list(&parts, MOST))
+    let several: Vec<Several> = actions.iter().filter_map(|action| action.several()).collect();
+    match several.as_slice() {
+        [Several::Names { verb, name, .. }] => format!("{verb} {name}"),
+        [Several::Things { verb: "apply", count: ..=1, .. }] => first.to_string(),
+        [Several::Names { verb, noun, .. }, ..] => {
+            let names: Vec<&str> = several.iter().map(Several::name).collect();
+            let what = if noun.is_empty() { String::new() } else { format!("{}: ", count(names.len(), noun)) };
+            format!("{verb} {what}{}", list(&names, MOST))
         }
-        Action::Import { reference, .. } if actions.len() == 1 => format!("import {}", image(reference)),
-        Action::Import { .. } => {
-            let images =
-                names(|a| if let Action::Import { reference, .. } = a { Some(image(reference)) } else { None });
-            format!("import {}: {}", count(images.len(), "image"), list(&images, MOST))
+        [Several::Things { verb, noun, .. }, ..] => {
+            let names: Vec<&str> = several.iter().map(Several::name).filter(|name| !name.is_empty()).collect();
+            let of = if names.is_empty() { String::new() } else { format!(": {}", list(&names, MOST + 4)) };
+            format!("{verb} {}{of}", count(several.iter().map(Several::count).sum(), noun))
         }
-        Action::Configure { .. } => {
-            let sets = names(|a| if let Action::Configure { set, .. } = a { Some(set.to_string()) } else { None });
-            let files =
-                actions.iter().map(|a| if let Action::Configure { paths, .. } = a { paths.len() } else { 0 }).sum();
-            format!("{} {}: {}", written(first), count(files, "file"), list(&sets, MOST + 4))
-        }
-        Action::Certify { .. } => {
-            let leaves = actions.iter().map(|a| if let Action::Certify { leaves, .. } = a { leaves.len() } else { 0 });
-            format!("issue {}", count(leaves.sum(), "certificate"))
-        }
-        Action::RunUnit { how, .. } => {
-            let units = names(|a| if let Action::RunUnit { unit, .. } = a { Some(short(unit.as_str())) } else { None });
-            let verb = match how {
-                HowToRun::Start => "start",
-                HowToRun::Restart => "restart",
-                HowToRun::Reload => "reload",
-            };
-            format!("{verb} {}", list(&units, MOST))
-        }
-        Action::StartMember { state: InitialClusterState::New { initial_members, .. }, .. } => {
-            format!("start etcd as one of {} initial members", initial_members.len())
-        }
-        Action::Seal { .. } => "mark etcd as bootstrapped, so that a later start can only join".to_owned(),
-        Action::Apply { objects, .. } if actions.len() == 1 && objects.len() <= 1 => first.to_string(),
-        Action::Apply { .. } => {
-            let addons = names(|a| if let Action::Apply { addon, .. } = a { Some(addon.clone()) } else { None });
-            let objects =
-                actions.iter().map(|a| if let Action::Apply { objects, .. } = a { objects.len() } else { 0 }).sum();
-            format!("apply {}: {}", count(objects, "object"), list(&addons, MOST + 4))
-        }
-        one => {
+        [] => {
             let mut words: Vec<String> = Vec::new();
             for action in actions {
                 let text = action.to_string();
@@ -136,7 +108,7 @@ pub fn phrase(actions: &[&Action]) -> String {
                     words.push(text);
                 }
             }
-            if words.len() > MOST { format!("{one} and {} more", words.len() - 1) } else { words.join("; ") }
+            if words.len() > MOST { format!("{first} and {} more", words.len() - 1) } else { words.join("; ") }
         }
     }
 }
@@ -152,51 +124,14 @@ pub fn brief(actions: &[&Action], done: bool) -> String {
         }
     }
     let phrases = kinds.iter().filter_map(|same| {
-        let head = || phrase(same).split_once(':').map_or_else(|| phrase(same), |(head, _)| head.to_owned());
-        let said = match same.first()? {
-            Action::WriteClusterId { .. } => "write the cluster's identity".to_owned(),
-            Action::Prepare { .. } => "prepare it".to_owned(),
-            Action::Deliver { .. } | Action::Import { .. } | Action::Configure { .. } | Action::Apply { .. }
-                if same.len() > 1 =>
-            {
-                head()
-            }
-            Action::Configure { set, .. } => format!("{} {set}", written(same.first()?)),
-            Action::StartMember { .. } => "start etcd".to_owned(),
-            Action::Seal { .. } => "mark etcd as bootstrapped".to_owned(),
-            Action::ProveQuorum if done => "a quorum answers".to_owned(),
-            Action::AwaitServing { .. } if done => "API server ready".to_owned(),
-            Action::AwaitApi if done => "an API server ready".to_owned(),
-            Action::AwaitEndpoint if done => "endpoint ready".to_owned(),
-            Action::AwaitNode { .. } if done => "Node ready".to_owned(),
-            _ => phrase(same),
-        };
-        Some(said)
+        let first = same.first()?;
+        let whole = || phrase(same);
+        Some(match first.several().filter(|_| same.len() > 1) {
+            Some(_) => whole().split(':').next().unwrap_or_default().to_owned(),
+            None => first.in_short(done).unwrap_or_else(whole),
+        })
     });
     phrases.collect::<Vec<_>>().join(", ")
-}
-
-/// The verb for a set of files: the files of a role that the host lost are removed.
-fn written(action: &Action) -> &'static str {
-    if matches!(action, Action::Configure { set, .. } if set.is_former()) { "remove" } else { "write" }
-}
-
-/// For brief phrases, all written files are one kind, and all removed files are another.
-fn alike_in_brief(a: &Action, b: &Action) -> bool {
-    match (a, b) {
-        (Action::Configure { .. }, Action::Configure { .. }) => written(a) == written(b),
-        _ => alike(a, b),
-    }
-}
-
-/// Shortens `registry.k8s.io/coredns/coredns:v1.14.6` to `coredns:v1.14.6`.
-fn image(reference: &str) -> String {
-    reference.rsplit('/').next().unwrap_or(reference).to_owned()
-}
-
-/// Shortens `kubelet.service` to `kubelet`; other kinds of units keep their suffix.
-fn short(unit: &str) -> String {
-    unit.strip_suffix(".service").unwrap_or(unit).to_owned()
 }
 
 /// The etcd members in one phrase: `3 voters, quorum 2, 3 healthy, tolerates 1 failure`.

@@ -7,10 +7,12 @@ use super::flow::Flow;
 use super::group::{Row, quorum, rows, stands_out};
 use super::style::{Paint, Style};
 use super::words::{columns, count, hosts, one_line};
+use crate::model::action::Kind;
 use crate::model::facts::Members;
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, Impact, InitialClusterState, Plan, Precondition, STAND_IN, Stage, Step};
+use crate::model::plan::{Action, Disturbs, Impact, InitialClusterState, Plan, Precondition, STAND_IN, Stage, Step};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 const STAGES: [Stage; 6] =
@@ -23,10 +25,8 @@ pub fn plan_text(plan: &Plan, style: &Style) -> String {
         let lead = format!("{} ", style.warn());
         text.push_str(&Flow::of(warning, Paint::Plain).lines(&lead, 2, style));
     }
-    if style.verbosity > 0 {
-        text.push_str(&every_step(plan, style));
-    } else {
-        text.push_str(&disturbing(plan, style));
+    text.push_str(&in_full(plan, style));
+    if style.verbosity == 0 {
         text.push_str(&calm(plan, style));
     }
     if let Some(horizon) = &plan.horizon {
@@ -57,62 +57,23 @@ fn headline(plan: &Plan) -> String {
 
 /// What a plan disturbs, in one sentence.
 pub fn disturbance(plan: &Plan) -> String {
-    let of = |impact: Impact| plan.steps.iter().filter(move |s| s.impact() == impact).count();
-    let wiped = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: true, .. })).count();
-    let emptied = plan.steps.iter().filter(|s| matches!(s.action, Action::Wipe { delete: false, .. })).count();
-    let pruned = plan.steps.iter().filter_map(|s| match &s.action {
-        Action::Prune { delete, .. } => Some(delete.len()).filter(|n| *n > 0),
-        _ => None,
-    });
-    let nodes = plan.steps.iter().filter(|s| matches!(s.action, Action::DeleteNode { .. })).count();
-    let halted = plan.steps.iter().filter(|s| matches!(s.action, Action::Halt { .. })).count();
-    let restored = plan.steps.iter().filter(|s| matches!(s.action, Action::Restore { .. })).count();
-    let rewired = plan.steps.iter().filter(|s| matches!(s.action, Action::RecreatePodNetwork { .. })).count();
-    let cleared = plan.steps.iter().filter(|s| matches!(s.action, Action::ClearNode { .. })).count();
-    let aside =
-        of(Impact::Destructive) - wiped - emptied - halted - restored - nodes - cleared - pruned.clone().count();
-    let mut parts = Vec::new();
-    if halted > 0 {
-        parts.push(format!("the control plane of {} is stopped", count(halted, "host")));
+    let mut sums: Vec<(Disturbs, Kind)> = Vec::new();
+    for step in &plan.steps {
+        let own = step.action.disturbs();
+        let disturbs = if step.impact() > own.impact { Disturbs::RESTART } else { own };
+        match sums.iter_mut().find(|(sum, _)| sum.words == disturbs.words) {
+            Some((sum, _)) => sum.count += disturbs.count,
+            None => sums.push((disturbs, step.action.kind())),
+        }
     }
-    if restored > 0 {
-        parts.push(format!("the data of {} is restored, and the current data moved aside", count(restored, "member")));
-    }
-    match pruned.sum::<usize>() {
-        0 => {}
-        1 => parts.push("1 object is deleted".to_owned()),
-        n => parts.push(format!("{n} objects are deleted")),
-    }
-    if nodes > 0 {
-        let is = if nodes == 1 { "is" } else { "are" };
-        parts.push(format!("{} not in the inventory {is} deleted", count(nodes, "Node")));
-    }
-    if wiped > 0 {
-        parts.push(format!("the data of {} is DELETED", count(wiped, "host")));
-    }
-    if emptied > 0 {
-        parts.push(format!(
-            "{} stopped, data moved aside",
-            if emptied == 1 { "1 host is".to_owned() } else { format!("{emptied} hosts are") }
-        ));
-    }
-    if cleared > 0 {
-        let is = if cleared == 1 { "is" } else { "are" };
-        parts
-            .push(format!("{} {is} no longer a Node, and the data of its pods is moved aside", count(cleared, "host")));
-    }
-    if aside > 0 {
-        parts.push(format!("stale data of {} is moved aside", count(aside, "member")));
-    }
-    if of(Impact::Membership) > 0 {
-        parts.push(format!("{} of etcd's members", count(of(Impact::Membership), "change")));
-    }
-    if rewired > 0 {
-        parts.push(format!("pods that do not use the host network are killed on {}", count(rewired, "host")));
-    }
-    if of(Impact::Restart) > rewired {
-        parts.push(format!("{}, one host at a time", count(of(Impact::Restart) - rewired, "restart")));
-    }
+    sums.retain(|(sum, _)| sum.impact > Impact::None);
+    // The worst first; of the same impact in the order of the table, and restarts last.
+    sums.sort_by_key(|(sum, kind)| (Reverse(sum.impact), sum.words == Disturbs::RESTART.words, *kind));
+    let words = |(sum, _): &(Disturbs, Kind)| {
+        let is = if sum.count == 1 { "is" } else { "are" };
+        sum.words.replace("{}", &count(sum.count, sum.noun)).replace("{is}", is)
+    };
+    let parts: Vec<String> = sums.iter().map(words).collect();
     if parts.is_empty() {
         return "Nothing that serves is disturbed.".to_owned();
     }
@@ -128,31 +89,42 @@ fn members(plan: &Plan, index: usize) -> Option<&Members> {
     plan.forecast.get(index).and_then(Option::as_ref)
 }
 
-/// The disruptive steps, one by one, in their order.
-fn disturbing(plan: &Plan, style: &Style) -> String {
-    let steps: Vec<usize> = (0..plan.steps.len()).filter(|&i| stands_out(&plan.steps[i], members(plan, i))).collect();
+/// The disruptive steps, one by one, in their order; with `-v` every step, numbered as `-o json` and the run log number
+/// them.
+fn in_full(plan: &Plan, style: &Style) -> String {
+    let all = style.verbosity > 0;
+    let shown = |at: &usize| all || stands_out(&plan.steps[*at], members(plan, *at));
+    let steps: Vec<usize> = (0..plan.steps.len()).filter(shown).collect();
     if steps.is_empty() {
         return String::new();
     }
     let names = peer_names(plan);
     let place = |step: &Step| place(step, &names);
-    let widest = steps.iter().map(|&i| columns(&place(&plan.steps[i]))).max().unwrap_or(0);
-    let mut text = format!("\n{}\n", style.paint(Paint::Bold, "one by one, in this order"));
+    let widest = steps.iter().map(|&at| columns(&place(&plan.steps[at]))).max().unwrap_or(0);
+    let title = style.paint(Paint::Bold, "one by one, in this order");
+    let mut text = if all { "\n".to_owned() } else { format!("\n{title}\n") };
     for (position, &index) in steps.iter().enumerate() {
         let step = &plan.steps[index];
-        let number = format!("{:>3}. ", position + 1);
+        let number = if all { format!("{index:>4}  ") } else { format!("{:>3}. ", position + 1) };
         let place = format!("{:<widest$}  ", place(step));
         let indent = columns(&number) + columns(&place);
+        let number = style.paint(if all { Paint::Dim } else { Paint::Plain }, &number);
         let lead = format!("{number}{}", style.paint(Paint::Bold, &place));
+        let more = |flow: Flow| flow.lines(&" ".repeat(indent), indent, style);
         text.push_str(&deed(&step.action.to_string(), &step.why, style).lines(&lead, indent, style));
-        if let Precondition::Tolerates { down } = &step.precondition {
-            let only = format!("only while the cluster can do without {down}");
-            text.push_str(&Flow::of(&only, Paint::Dim).lines(&" ".repeat(indent), indent, style));
+        if let Precondition::Tolerates { down } = &step.precondition
+            && !all
+        {
+            text.push_str(&more(Flow::of(&format!("only while the cluster can do without {down}"), Paint::Dim)));
         }
         if let Some(members) = members(plan, index).filter(|_| about_etcd(step)) {
-            let paint = if members.spare().is_none() { Paint::Bad } else { Paint::Plain };
-            let flow = Flow::of("after:", Paint::Dim).and(&quorum(members), paint);
-            text.push_str(&flow.lines(&" ".repeat(indent), indent, style));
+            let paint = if members.spare().is_none() && !all { Paint::Bad } else { Paint::Plain };
+            text.push_str(&more(Flow::of("after:", Paint::Dim).and(&quorum(members), paint)));
+        }
+        if let Action::Configure { paths, .. } = &step.action
+            && style.verbosity > 1
+        {
+            text.extend(paths.iter().map(|path| more(Flow::of(path, Paint::Dim))));
         }
     }
     text
@@ -246,33 +218,6 @@ fn merged(plan: &Plan, stage: Stage) -> Vec<(Vec<&HostName>, Row)> {
     }
     merged.sort_by_key(|(first, _, _)| *first);
     merged.into_iter().map(|(_, places, row)| (places, row)).collect()
-}
-
-/// Every step, numbered as `-o json` and the run log number them.
-fn every_step(plan: &Plan, style: &Style) -> String {
-    let mut text = String::new();
-    let names = peer_names(plan);
-    let place_of = |step: &Step| place(step, &names);
-    let widest = plan.steps.iter().map(|s| columns(&place_of(s))).max().unwrap_or(0);
-    for (index, step) in plan.steps.iter().enumerate() {
-        let number = format!("{index:>4}  ");
-        let place = format!("{:<widest$}  ", place_of(step));
-        let indent = columns(&number) + columns(&place);
-        let lead = format!("{}{}", style.paint(Paint::Dim, &number), style.paint(Paint::Bold, &place));
-        text.push_str(&deed(&step.action.to_string(), &step.why, style).lines(&lead, indent, style));
-        if let Some(members) = members(plan, index).filter(|_| about_etcd(step)) {
-            let flow = Flow::of("after:", Paint::Dim).and(&quorum(members), Paint::Plain);
-            text.push_str(&flow.lines(&" ".repeat(indent), indent, style));
-        }
-        if let Action::Configure { paths, .. } = &step.action
-            && style.verbosity > 1
-        {
-            for path in paths {
-                text.push_str(&Flow::of(path, Paint::Dim).lines(&" ".repeat(indent), indent, style));
-            }
-        }
-    }
-    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 /// The plan as JSON: `{"schema":"hactl.plan/1","steps":[...],"horizon":...,"warnings":[...]}`; `hactl plan` adds

@@ -1,6 +1,7 @@
 //! Formats sizes, durations, counts, lists and errors, and sanitizes text from hosts.
 
 use super::harmless::unseen;
+pub use crate::model::plan::counted as count;
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
@@ -56,29 +57,27 @@ pub fn chain(error: Option<&dyn Error>) -> Vec<String> {
     sentences
 }
 
-/// `1 step`, `3 steps`.
-pub fn count(n: usize, thing: &str) -> String {
-    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
-}
-
 /// `a, b, c`, or `a, b and 7 more` when there are more than `most`.
 pub fn list<T: Display>(items: &[T], most: usize) -> String {
-    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
-    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if items.len() > shown {
-        text.push_str(&format!(" and {} more", items.len() - shown));
+    match first(items, most, ", ") {
+        (text, 0) => text,
+        (text, more) => format!("{text} and {more} more"),
     }
-    text
 }
 
 /// Hosts in one cell: `cp1 cp2 cp3`, or the first few and how many more.
 pub fn hosts<T: Display>(items: &[T], most: usize) -> String {
-    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
-    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(" ");
-    if items.len() > shown {
-        text.push_str(&format!(" +{} more", items.len() - shown));
+    match first(items, most, " ") {
+        (text, 0) => text,
+        (text, more) => format!("{text} +{more} more"),
     }
-    text
+}
+
+/// As many items as are shown, and how many are left out.
+fn first<T: Display>(items: &[T], most: usize, between: &str) -> (String, usize) {
+    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
+    let text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(between);
+    (text, items.len() - shown)
 }
 
 /// The columns of a text.

@@ -1,19 +1,24 @@
 //! Each precondition switched off in turn: without it, an event between the plan and a step breaks some law; with it,
 //! the same event at the same moment breaks none.
 
-use crate::sim::{Broken, Chaos, Script, Without, World, make};
+use crate::sim::law::GUARDED;
+use crate::sim::{Broken, Chaos, Ended, Script, World, make};
 use crate::{Shape, converged};
+use hactl::model::action::Kind;
+use hactl::model::desired::Role;
+use hactl::model::plan::{Precondition, Step};
+use std::collections::BTreeSet;
 
-/// A precondition, a world whose next plan has steps that it protects, and the events that may happen meanwhile.
+/// The action of a precondition, a world whose next plan has such steps, and the events that may happen meanwhile.
 struct Mutant {
-    without: Without,
+    without: Kind,
     start: fn() -> World,
     meanwhile: &'static [Chaos],
 }
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
-        without: Without::MembersBeforeRemoval,
+        without: Kind::RemoveMember,
         start: || {
             let mut world = converged(Shape::Stacked(5));
             world.leave(&make::host_name("cp1"));
@@ -22,17 +27,12 @@ const MUTANTS: &[Mutant] = &[
         // Of the hosts that stay, not the first, through which the API is used.
         meanwhile: &[Chaos::PowerOff(2), Chaos::PowerOff(3)],
     },
+    Mutant { without: Kind::MoveMember, start: readdressed, meanwhile: &[Chaos::PowerOff(1)] },
+    Mutant { without: Kind::AddLearner, start: grown, meanwhile: &[Chaos::ForeignLearner] },
+    Mutant { without: Kind::Promote, start: grown, meanwhile: &[Chaos::ForeignRemoval(1)] },
+    Mutant { without: Kind::ArchiveData, start: replaced, meanwhile: &[Chaos::ForeignLearner] },
     Mutant {
-        without: Without::MembersBeforeAddition,
-        start: || {
-            let mut world = converged(Shape::Stacked(3));
-            world.grow();
-            world
-        },
-        meanwhile: &[Chaos::ForeignLearner],
-    },
-    Mutant {
-        without: Without::ToleratesMember,
+        without: Kind::RunUnit,
         start: || {
             let mut world = converged(Shape::Stacked(3));
             world.release(|r| r.etcd += 1);
@@ -41,7 +41,16 @@ const MUTANTS: &[Mutant] = &[
         meanwhile: &[Chaos::PowerOff(1)],
     },
     Mutant {
-        without: Without::ToleratesApiServer,
+        without: Kind::Defragment,
+        start: || {
+            let mut world = converged(Shape::Stacked(3));
+            world.hosts.values_mut().for_each(|host| host.loose = true);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(1)],
+    },
+    Mutant {
+        without: Kind::Configure,
         start: || {
             let mut world = converged(Shape::Apart);
             world.release(|r| r.manifests += 1);
@@ -50,26 +59,122 @@ const MUTANTS: &[Mutant] = &[
         // The other control-plane host.
         meanwhile: &[Chaos::PowerOff(4)],
     },
+    Mutant {
+        without: Kind::UpgradeKubelet,
+        start: || {
+            let mut world = converged(Shape::Apart);
+            world.kubernetes("1.36.4");
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::EndPods,
+        start: || {
+            let mut world = converged(Shape::Apart);
+            world.reassign(&make::host_name("cp1"), &[Role::Worker]);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::Wipe,
+        start: || {
+            let mut world = converged(Shape::Apart);
+            world.leave(&make::host_name("cp1"));
+            world
+        },
+        // The other control-plane host, now that the first has left the inventory.
+        meanwhile: &[Chaos::PowerOff(3)],
+    },
 ];
 
+/// All members get another address.
+fn readdressed() -> World {
+    let mut world = converged(Shape::Stacked(3));
+    world.rehost(|d| {
+        for host in &mut d.hosts {
+            if let std::net::IpAddr::V4(address) = host.address {
+                let [a, b, _, d] = address.octets();
+                host.address = [a, b, 9, d].into();
+            }
+        }
+    });
+    world
+}
+
+/// A fourth member is to be added.
+fn grown() -> World {
+    let mut world = converged(Shape::Stacked(3));
+    world.grow();
+    world
+}
+
+/// A running member is to be removed and added again.
+fn replaced() -> World {
+    let mut world = converged(Shape::Stacked(3));
+    let host = make::host_name("cp2");
+    let member = world.host(&host).disk.as_ref().expect("its data").member;
+    world.intent.replace.insert(host, member);
+    world
+}
+
 /// What the next round ends with when this happens meanwhile, after so many effects.
-fn round(start: &World, mutant: &Mutant, (order, at): (u64, u16), without: Option<Without>) -> Result<(), Broken> {
-    let meanwhile = mutant.meanwhile.iter().map(|chaos| (at, *chaos)).collect();
-    start.clone().round(&Script { order, meanwhile, without, ..Script::default() }).map(drop)
+fn round(start: &World, meanwhile: &[Chaos], (order, at): (u64, u16), without: Option<Kind>) -> Result<Ended, Broken> {
+    let meanwhile = meanwhile.iter().map(|chaos| (at, *chaos)).collect();
+    start.clone().round(&Script { order, meanwhile, without, ..Script::default() })
+}
+
+/// When something may happen: in some orders of the steps, after each of the first effects.
+fn moments() -> impl Iterator<Item = (u64, u16)> {
+    (0..3).flat_map(|order| (1..100).map(move |at| (order, at)))
 }
 
 #[test]
 #[allow(clippy::print_stdout, reason = "the list of what each is for")]
 fn each_precondition_switched_off_breaks_a_law_that_it_keeps() {
     for mutant in MUTANTS {
-        let start = (mutant.start)();
-        let mut moments = (0..3).flat_map(|order| (1..100).map(move |at| (order, at)));
-        let broken = moments.find_map(|when| {
+        let mut start = (mutant.start)();
+        let plan = start.plan().expect("no law is broken").0.expect("a plan");
+        let guarded = |step: &Step| step.action.kind() == mutant.without && step.precondition != Precondition::None;
+        assert!(plan.steps.iter().any(guarded), "{:?}: no such step has a precondition", mutant.without);
+        let broken = moments().find_map(|when| {
             // What another tool breaks after our step is not ours to keep.
-            round(&start, mutant, when, None).ok()?;
-            round(&start, mutant, when, Some(mutant.without)).err()
+            round(&start, mutant.meanwhile, when, None).ok()?;
+            round(&start, mutant.meanwhile, when, Some(mutant.without)).err()
         });
-        println!("without {:?}: {broken:?}", mutant.without);
-        assert!(broken.is_some(), "without {:?} no law is broken: what is it for?", mutant.without);
+        println!("without the precondition of {:?}: {broken:?}", mutant.without);
+        assert!(broken.is_some(), "without the precondition of {:?} no law is broken", mutant.without);
     }
+}
+
+/// Etcd itself keeps what this precondition keeps: a new member that is told another list than the cluster's, or finds
+/// no quorum, does not start. The precondition stays: it names the change, where etcd's journal would have to be read,
+/// and leaves no failed unit behind.
+#[test]
+#[allow(clippy::print_stdout, reason = "the list of what each is for")]
+fn without_the_precondition_of_a_new_members_start_etcd_refuses_the_start() {
+    let start = grown();
+    let mut refused = 0;
+    for event in [Chaos::ForeignLearner, Chaos::ForeignRemoval(1), Chaos::PowerOff(1), Chaos::PowerOff(2)] {
+        for when in moments() {
+            let Ok(Ended::Failed(with)) = round(&start, &[event], when, None) else { continue };
+            let guarded = |why: &String| why.starts_with("start etcd as a learner:");
+            if !with.iter().any(guarded) {
+                continue;
+            }
+            match round(&start, &[event], when, Some(Kind::StartMember)) {
+                Ok(Ended::Failed(why)) if why.iter().any(guarded) => refused += 1,
+                other => panic!("{event:?} at {when:?} without the precondition: {other:?}"),
+            }
+        }
+    }
+    println!("without the precondition of StartMember: etcd refuses the start, {refused} times");
+    assert!(refused > 0, "no event fell between the plan and the start");
+}
+
+#[test]
+fn every_action_whose_steps_may_have_a_precondition_has_a_mutant() {
+    let mutants = MUTANTS.iter().map(|mutant| mutant.without).chain([Kind::StartMember]);
+    assert_eq!(mutants.collect::<BTreeSet<_>>(), GUARDED.into_iter().collect());
 }

@@ -430,7 +430,13 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         _ => false,
     };
     need(can, || format!("{unit} cannot start on {host} yet"))?;
+    let ran = |world: &World| world.host(host).ran.get("kubelet").cloned();
+    let before = ran(world);
     world.unit_started(host, unit);
+    // A kubelet of another version starts its static pods again, and does so only once it has read the manifests.
+    if before.is_some() && before != ran(world) {
+        world.host_mut(host).processes.clear();
+    }
     world.settle();
     Ok(())
 }

@@ -4,6 +4,7 @@
 use super::effect::Effect;
 use super::make::MANIFESTS;
 use super::world::World;
+use hactl::model::action::Kind;
 use hactl::model::desired::Role;
 use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
@@ -40,6 +41,8 @@ pub enum Broken {
     NotSaved { host: HostName },
     /// A step ran although a condition that it requires did not hold.
     NeedUnmet { step: String, need: Condition },
+    /// A step that relies on the member list succeeded, and the list is not the one that the plan announces after it.
+    NotAsAnnounced { step: String },
     /// A step succeeded, but the condition that it provides does not hold.
     GivesNothing { step: String, provides: Condition },
     /// The plan itself is invalid.
@@ -54,12 +57,29 @@ pub enum Broken {
     Endless(String),
 }
 
+/// The actions whose steps may have a precondition. Each has a mutant in `tests/preconditions`.
+pub const GUARDED: [Kind; 12] = [
+    Kind::RemoveMember,
+    Kind::MoveMember,
+    Kind::AddLearner,
+    Kind::StartMember,
+    Kind::Promote,
+    Kind::ArchiveData,
+    Kind::RunUnit,
+    Kind::Defragment,
+    Kind::Configure,
+    Kind::UpgradeKubelet,
+    Kind::EndPods,
+    Kind::Wipe,
+];
+
 /// The state that the laws compare.
 #[derive(Debug, Clone)]
 pub struct Scene {
     quorum: BTreeMap<String, (bool, usize)>,
     data: BTreeSet<(HostName, String, u64)>,
-    api: bool,
+    /// Hosts whose API server serves, whatever roles they have by now.
+    serving: BTreeSet<HostName>,
     skewed: Option<String>,
     minors: BTreeSet<Minor>,
 }
@@ -109,8 +129,9 @@ pub fn scene(world: &World) -> Scene {
         let all = host.disk.iter().chain(&host.aside);
         all.map(|d| (name.clone(), d.cluster.clone(), d.member)).collect::<Vec<_>>()
     });
+    let serving = world.hosts.keys().filter(|name| world.api_serves(name)).cloned().collect();
     let (skewed, minors) = (skewed(world), minors(world));
-    Scene { quorum: quorum.collect(), data: disks.collect(), api: world.any_api(), skewed, minors }
+    Scene { quorum: quorum.collect(), data: disks.collect(), serving, skewed, minors }
 }
 
 /// Whether an effect that has just happened broke a law.
@@ -176,9 +197,11 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
     if world.disturbed.len() > 1 && !world.standstill {
         return Err(Broken::TwoDisturbed { hosts: world.disturbed.iter().cloned().collect() });
     }
-    let control = world.with(hactl::model::desired::Role::ControlPlane).len();
+    let control: BTreeSet<HostName> =
+        world.with(Role::ControlPlane).into_iter().chain(before.serving.iter().cloned()).collect();
     let alone = after.quorum.values().any(|(has, voters)| !has && *voters <= 1);
-    if before.api && !after.api && control > 1 && !wiping && !alone && !world.standstill {
+    let lost = !before.serving.is_empty() && after.serving.is_empty();
+    if lost && control.len() > 1 && !wiping && !alone && !world.standstill {
         return Err(Broken::ApiLost);
     }
     Ok(())
@@ -235,6 +258,9 @@ pub fn lint(world: &World, plan: &Plan) -> Result<(), Broken> {
         });
         if let Some(need) = unmet {
             return bad(format!("step {index} ({}) needs {need:?}, which neither holds nor is provided", step.action));
+        }
+        if step.precondition != Precondition::None && !GUARDED.contains(&step.action.kind()) {
+            return bad(format!("step {index} ({}) has a precondition without a mutant", step.action));
         }
         let membership = matches!(
             step.action,

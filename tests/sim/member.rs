@@ -116,6 +116,12 @@ impl World {
         bootstrapped.filter(|m| !wanted.contains(&m.peer)).filter_map(|m| m.name.parse().ok()).collect()
     }
 
+    /// The member list of the cluster that has a quorum: peer URL and right to vote.
+    pub fn member_list(&self) -> Option<BTreeMap<PeerUrl, bool>> {
+        let cluster = &self.clusters[&self.living()?];
+        Some(cluster.members.values().map(|m| (m.peer.clone(), !m.learner)).collect())
+    }
+
     pub fn acknowledged(&self) -> bool {
         self.clusters.values().any(|c| c.acknowledged)
     }

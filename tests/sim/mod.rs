@@ -21,7 +21,7 @@ pub mod world;
 pub use dice::Dice;
 pub use law::Broken;
 pub use make::Release;
-pub use run::{Chaos, Ended, Script, Without};
+pub use run::{Chaos, Ended, Script};
 pub use world::World;
 
 /// The same cases on every run. `PROPTEST_CASES` asks for another number, `HACTL_ALL_CASES` for three times as many.

@@ -9,10 +9,11 @@ use super::live::{Halt, Live, Shared};
 use super::make;
 use super::world::World;
 use hactl::execute::{Actuator, Outcome, Perform, Recoveries, StepError, walk};
+use hactl::model::action::Kind;
 use hactl::model::desired::{Desired, Host, Role};
 use hactl::model::event::{Event, Sink};
-use hactl::model::facts::Facts;
-use hactl::model::names::HostName;
+use hactl::model::facts::{Facts, Members};
+use hactl::model::names::{HostName, PeerUrl};
 use hactl::model::plan::{Action, Condition, Plan, Precondition, Step};
 use hactl::model::refusal::Refusal;
 use hactl::model::target::{FileSet, FileTarget, HostTarget, Target};
@@ -36,6 +37,8 @@ pub enum Chaos {
     StopEtcd(u8),
     /// Another tool adds a learner to the member list.
     ForeignLearner,
+    /// Another tool removes the member of a host from the member list.
+    ForeignRemoval(u8),
 }
 
 /// One run of `hactl up`'s round.
@@ -47,38 +50,8 @@ pub struct Script {
     pub crash_after: Option<u16>,
     /// Events after so many effects.
     pub meanwhile: Vec<(u16, Chaos)>,
-    /// The precondition that is not checked, to see which law it protects.
-    pub without: Option<Without>,
-}
-
-/// A precondition, by what it protects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Without {
-    MembersBeforeRemoval,
-    MembersBeforeAddition,
-    ToleratesMember,
-    ToleratesApiServer,
-}
-
-impl Without {
-    fn is_of(self, step: &Step) -> bool {
-        let restarts_member = match &step.action {
-            Action::RunUnit { unit, .. } => unit.as_str() == "etcd.service",
-            Action::Defragment { .. } => true,
-            _ => false,
-        };
-        match (self, &step.precondition) {
-            (Self::MembersBeforeRemoval, Precondition::Members { .. }) => {
-                matches!(step.action, Action::RemoveMember { .. })
-            }
-            (Self::MembersBeforeAddition, Precondition::Members { .. }) => {
-                matches!(step.action, Action::AddLearner { .. })
-            }
-            (Self::ToleratesMember, Precondition::Tolerates { .. }) => restarts_member,
-            (Self::ToleratesApiServer, Precondition::Tolerates { .. }) => !restarts_member,
-            _ => false,
-        }
-    }
+    /// The actions whose precondition is not checked, to see which law it protects.
+    pub without: Option<Kind>,
 }
 
 /// How a round ended.
@@ -235,6 +208,9 @@ impl World {
                 // It cannot do so without a quorum.
                 let _ = self.change_members(&super::member::Change::AddLearner(peer));
             }
+            Chaos::ForeignRemoval(n) => {
+                let _ = self.change_members(&super::member::Change::Remove(self.peer(&pick(n))));
+            }
             Chaos::StopEtcd(n) => {
                 self.unit_stopped(&pick(n), &make::unit("etcd.service"), false);
                 self.settle();
@@ -307,7 +283,9 @@ struct Watched {
     actuator: Actuator,
     live: Shared,
     checked: bool,
-    without: Option<Without>,
+    without: Option<Kind>,
+    /// The member list as the plan announces it after each step: peer URL and right to vote.
+    announced: Vec<Option<BTreeMap<PeerUrl, bool>>>,
 }
 
 impl Watched {
@@ -318,9 +296,12 @@ impl Watched {
 
 impl Perform for Watched {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
-        let unchecked = self.without.filter(|without| without.is_of(step));
-        let step =
-            &Step { precondition: unchecked.map_or(step.precondition.clone(), |_| Precondition::None), ..step.clone() };
+        let on_the_list = matches!(step.precondition, Precondition::Members { .. });
+        let mut step = step.clone();
+        if self.without == Some(step.action.kind()) {
+            step.precondition = Precondition::None;
+        }
+        let step = &step;
         {
             let mut live = self.live();
             let need = step.requires.iter().find(|need| self.checked && !live.world.holds(need)).cloned();
@@ -335,6 +316,10 @@ impl Perform for Watched {
         let mut live = self.live();
         if step.precondition != Precondition::None {
             live.unprotect();
+        }
+        let announced = self.announced[index].as_ref().filter(|_| on_the_list && done.is_ok());
+        if announced.is_some_and(|list| live.world.member_list().as_ref() != Some(list)) {
+            live.stop(Halt::Broken(Broken::NotAsAnnounced { step: step.action.to_string() }));
         }
         let left = match &step.action {
             Action::Accept { host, sets } => sets.iter().any(|set| live.world.host(host).previous.contains_key(set)),
@@ -353,13 +338,14 @@ impl Perform for Watched {
 }
 
 /// Walks a plan until it ends or is killed.
-async fn walked(live: &Shared, plan: &Plan, checked: bool, without: Option<Without>) -> Option<Outcome> {
+async fn walked(live: &Shared, plan: &Plan, checked: bool, without: Option<Kind>) -> Option<Outcome> {
     let (actuator, ended) = {
         let mut live_now = live.lock().expect("no panic holds it");
         let ended = Arc::clone(&live_now.ended);
         (live_now.world.actuator(live), ended)
     };
-    let watched = Arc::new(Watched { actuator, live: Arc::clone(live), checked, without });
+    let announced = plan.forecast.iter().map(|list| list.as_ref().map(Members::shape)).collect();
+    let watched = Arc::new(Watched { actuator, live: Arc::clone(live), checked, without, announced });
     let (sink, stop): (Arc<dyn Sink>, _) = (Arc::new(Nobody), CancellationToken::new());
     tokio::select! {
         biased;

@@ -4,10 +4,9 @@
 //! In: a Node's name. Out: done, or the Pods that block it and why. A Node that could not be drained stays cordoned,
 //! and the same command resumes. A Node that was already cordoned stays so afterwards.
 
-use super::act::{Actuator, failed};
-use super::walk::StepError;
+use crate::execute::act::{Doing, failed};
+use crate::execute::walk::StepError;
 use crate::kube::{Client, KubeError, Leaving, ObjectRef};
-use crate::model::event::Event;
 use crate::model::names::HostName;
 use serde_json::Value;
 use std::time::Duration;
@@ -19,10 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_secs(2);
 /// The most pods that are named.
 const MOST_NAMED: usize = 5;
-
-fn said(error: KubeError) -> StepError {
-    failed(error.to_string())
-}
 
 fn text<'a>(object: &'a Value, at: &str) -> &'a str {
     object.pointer(at).and_then(Value::as_str).unwrap_or_default()
@@ -43,18 +38,18 @@ fn in_words(names: &[String]) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-impl Actuator {
+impl Doing<'_> {
     /// Cordons a Node and waits until all pods that can run elsewhere have left it. A Node that does not exist is
     /// empty.
-    pub(super) async fn drain(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+    pub(super) async fn drain(&self, host: &HostName) -> Result<(), StepError> {
         let client = self.client().await?;
-        let until = Instant::now() + timeout.saturating_sub(LAST_WORD);
+        let until = Instant::now() + self.timeout.saturating_sub(LAST_WORD);
         self.alone(client, host, until).await?;
-        if !client.cordon(host, until).await.map_err(said)? {
+        if !client.cordon(host, until).await? {
             return Ok(());
         }
         loop {
-            let leaving = client.pods(host, Leaving::Leaves, until).await.map_err(said)?;
+            let leaving = client.pods(host, Leaving::Leaves, until).await?;
             if leaving.is_empty() {
                 // One may have been scheduled between the first check and the cordon.
                 return self.alone(client, host, until).await;
@@ -73,7 +68,7 @@ impl Actuator {
                     }
                     Err(error) if error.is_transient() => in_the_way.push(format!("{} ({error})", called(pod))),
                     Err(KubeError::TimedOut { .. }) => in_the_way.push(called(pod)),
-                    Err(error) => return Err(said(error)),
+                    Err(error) => return Err(error.into()),
                 }
             }
             if Instant::now() + LOOK_EVERY >= until {
@@ -81,19 +76,18 @@ impl Actuator {
                     "{} did not leave {host} within {} s: {}; the Node stays cordoned; run the same command again once \
                      they can leave, or give up with `kubectl uncordon {host}`",
                     count(in_the_way.len()),
-                    timeout.as_secs(),
+                    self.timeout.as_secs(),
                     in_words(&in_the_way)
                 )));
             }
-            self.sink.emit(Event::Waiting { step: index, on: format!("{} to leave", in_words(&in_the_way)) });
+            self.waiting(format!("{} to leave", in_words(&in_the_way)));
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
     /// Fails if a pod on the Node would be lost with it.
     async fn alone(&self, client: &Client, host: &HostName, until: Instant) -> Result<(), StepError> {
-        let lost = client.pods(host, Leaving::Lost, until).await.map_err(said)?;
-        let lost: Vec<String> = lost.iter().map(called).collect();
+        let lost: Vec<String> = client.pods(host, Leaving::Lost, until).await?.iter().map(called).collect();
         if lost.is_empty() {
             return Ok(());
         }
@@ -106,7 +100,7 @@ impl Actuator {
     }
 
     /// Uncordons a Node that hactl cordoned.
-    pub(super) async fn uncordon(&self, host: &HostName, timeout: Duration) -> Result<(), StepError> {
-        self.client().await?.uncordon(host, Instant::now() + timeout).await.map_err(said)
+    pub(in crate::execute) async fn uncordon(&self, host: &HostName) -> Result<(), StepError> {
+        Ok(self.client().await?.uncordon(host, self.until()).await?)
     }
 }

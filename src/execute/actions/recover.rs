@@ -1,11 +1,11 @@
 //! The steps of a recovery that transfer data: fetches the snapshot from the host that took it, and sends it to all
 //! hosts that are restored from it.
 //!
-//! In: the recovery. Out: a verified, encrypted snapshot among the [`Recoveries`](super::recoveries::Recoveries), and
+//! In: the recovery. Out: a verified, encrypted snapshot among the [`Recoveries`](crate::execute::Recoveries), and
 //! restored hosts.
 
-use super::act::{Actuator, failed, unexpected};
-use super::walk::StepError;
+use crate::execute::act::{Doing, failed, unexpected};
+use crate::execute::walk::StepError;
 use crate::model::digester::Digester;
 use crate::model::event::Event;
 use crate::model::names::HostName;
@@ -18,7 +18,6 @@ use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Pieces of a snapshot in transit at once: one is read on the host while the other is written here.
@@ -30,19 +29,13 @@ fn explain<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
     move |error| failed(format!("could not {doing} {}: {error}", path.display()))
 }
 
-impl Actuator {
-    /// Takes the snapshot on the host and fetches it. Its note is written last; [`Actuator::restore`] syncs both to the
+impl Doing<'_> {
+    /// Takes the snapshot on the host and fetches it. Its note is written last; [`Doing::restore`] syncs both to the
     /// disk.
-    pub(super) async fn take_snapshot(
-        &self,
-        index: usize,
-        host: &HostName,
-        ask: SnapshotAsk,
-        timeout: Duration,
-    ) -> Result<(), StepError> {
+    pub(super) async fn take_snapshot(&self, host: &HostName, ask: SnapshotAsk) -> Result<(), StepError> {
         let folder = self.recoveries.path();
         let recovery = ask.recovery.clone();
-        let reply = self.call(index, host, Op::TakeSnapshot(ask), timeout).await?;
+        let reply = self.call(host, Op::TakeSnapshot(ask)).await?;
         let Reply::Taken(taken) = reply else { return Err(unexpected(&reply)) };
         check_room(folder, taken.sent_size).map_err(explain("write into", folder))?;
         let mut file = Digester::new(self.recoveries.begin(&recovery).map_err(explain("write into", folder))?);
@@ -52,7 +45,7 @@ impl Actuator {
         let read = |from| async move {
             let op = Op::ReadSnapshot { recovery: id.to_owned(), from };
             let slow = |_| failed(format!("{host} has not sent the snapshot within {} min", within.as_secs() / 60));
-            match timeout_at(until, self.call(index, host, op, timeout)).await.map_err(slow)?? {
+            match timeout_at(until, self.call(host, op)).await.map_err(slow)?? {
                 Reply::Bytes(text) => Ok((from, text)),
                 other => Err(unexpected(&other)),
             }
@@ -69,7 +62,7 @@ impl Actuator {
                 return Err(failed(what));
             }
             file.write_all(&piece).map_err(explain("write into", folder))?;
-            self.sink.emit(Event::Moved { step: index, done: file.count(), total: taken.sent_size });
+            self.sink.emit(Event::Moved { step: self.index, done: file.count(), total: taken.sent_size });
         }
         // A read at the end confirms that all of it has arrived: the host deletes its file.
         read(taken.sent_size).await?;
@@ -84,11 +77,9 @@ impl Actuator {
     /// Delivers the snapshot and replaces the member's data with it.
     pub(super) async fn restore(
         &self,
-        index: usize,
         host: &HostName,
         recovery: &Recovery,
         data_dir: String,
-        timeout: Duration,
     ) -> Result<(), StepError> {
         let (folder, id) = (self.recoveries.path(), recovery.id.as_str());
         let missing = || failed(format!("the snapshot of recovery {id} is not in {}", folder.display()));
@@ -106,7 +97,7 @@ impl Actuator {
             self.synced.get_or_try_init(sync).await
         };
         let deliver = Op::DeliverSnapshot { snapshot: taken, to: SnapshotUse::Recovery };
-        let delivering = self.call_with(index, host, deliver, payload, timeout);
+        let delivering = self.call_with(host, deliver, payload);
         tokio::try_join!(delivering, syncing)?;
         let ask = RestoreAsk {
             data_dir,
@@ -116,6 +107,6 @@ impl Actuator {
             members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),
             base: recovery.base,
         };
-        self.call(index, host, Op::Restore(Box::new(ask)), timeout).await.map(drop)
+        self.call(host, Op::Restore(Box::new(ask))).await.map(drop)
     }
 }

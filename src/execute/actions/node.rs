@@ -3,8 +3,8 @@
 //! In: a Node's name. Out: done, or its last status. A Node whose kubelet runs is never deleted: the kubelet would not
 //! register it again, and the pods on its host would run on unseen.
 
-use super::act::{Actuator, failed};
-use super::walk::StepError;
+use crate::execute::act::{Doing, failed};
+use crate::execute::walk::StepError;
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::desired::Cni;
 use crate::model::event::Event;
@@ -28,32 +28,28 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// kubelet corrects it within ten seconds, and needs up to ten more to reconnect.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
-fn said(error: KubeError) -> StepError {
-    failed(error.to_string())
-}
-
 fn reference(name: &HostName) -> ObjectRef {
     ObjectRef::new("v1", "Node", None, name.as_str())
 }
 
-impl Actuator {
+impl Doing<'_> {
     /// Waits until a Node is Ready according to the kubelet that runs on its host now.
-    pub(super) async fn await_node(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
+    pub(super) async fn await_node(&self, host: &HostName) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(host), Instant::now() + timeout);
+        let (node, until) = (reference(host), self.until());
         loop {
-            let kubelet = self.unit(index, host, crate::plan::kubelet_unit(), timeout).await?;
-            let ready = |live: Option<&Value>| self.node_ready(index, live, &kubelet);
+            let kubelet = self.unit(host, crate::plan::kubelet_unit()).await?;
+            let ready = |live: Option<&Value>| self.node_ready(live, &kubelet);
             let turn = until.min(Instant::now() + ASK_AGAIN);
             match client.wait(&node, &format!("Node {host} being Ready"), turn, ready).await {
                 Err(KubeError::TimedOut { .. }) if turn < until => {}
-                waited => return waited.map(drop).map_err(said),
+                waited => return waited.map(drop).map_err(StepError::from),
             }
         }
     }
 
     /// Whether a Node is Ready according to the kubelet that runs on its host now; otherwise its status.
-    fn node_ready(&self, index: usize, live: Option<&Value>, kubelet: &(UnitFact, i64)) -> Result<(), String> {
+    fn node_ready(&self, live: Option<&Value>, kubelet: &(UnitFact, i64)) -> Result<(), String> {
         let on = match live.and_then(NodeFact::of).map(|node| node.by(&kubelet.0, kubelet.1)) {
             Some(node) if node.ready && self.desired.network.cni == Cni::Flannel && node.pods.is_none() => {
                 "the controller manager has not assigned its pod CIDR yet".to_owned()
@@ -62,21 +58,15 @@ impl Actuator {
             Some(node) => node.message,
             None => "its kubelet has not registered it yet".to_owned(),
         };
-        self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+        self.waiting(on.clone());
         Err(on)
     }
 
     /// Deletes a Node and its pods. Unless its kubelet was stopped, the controller manager must report it as
     /// unreachable: an unknown Node whose kubelet runs stays, with a warning.
-    pub(super) async fn delete_node(
-        &self,
-        index: usize,
-        name: &HostName,
-        end: NodeEnd,
-        timeout: Duration,
-    ) -> Result<(), StepError> {
+    pub(super) async fn delete_node(&self, name: &HostName, end: NodeEnd) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(name), Instant::now() + timeout);
+        let (node, until) = (reference(name), self.until());
         let since = Mutex::new(None);
         let unreachable = |live: Option<&Value>| {
             let Some(live) = live.and_then(NodeFact::of) else { return Ok(()) };
@@ -89,7 +79,7 @@ impl Actuator {
                 return Ok(());
             }
             let on = format!("the controller manager to report {name} as unreachable for {} s", SILENT_FOR.as_secs());
-            self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+            self.waiting(on.clone());
             Err(on)
         };
         let live = match client.wait(&node, &format!("Node {name} being unreachable"), until, unreachable).await {
@@ -110,30 +100,30 @@ impl Actuator {
                      again"
                 )));
             }
-            Err(error) => return Err(said(error)),
+            Err(error) => return Err(error.into()),
         };
         let uid = live.pointer("/metadata/uid").and_then(Value::as_str);
         // The Node comes first, or a DaemonSet would recreate its pods on it. If this is interrupted, the controllers
         // delete the rest.
-        client.delete_if(&node, uid, None, until).await.map_err(said)?;
+        client.delete_if(&node, uid, None, until).await?;
         let on = format!("fieldSelector=spec.nodeName%3D{name}");
-        for pod in client.list("/api/v1/pods", &on, until).await.map_err(said)? {
+        for pod in client.list("/api/v1/pods", &on, until).await? {
             let text = |at: &str| pod.pointer(at).and_then(Value::as_str);
             let (Some(namespace), Some(of)) = (text("/metadata/namespace"), text("/metadata/name")) else { continue };
             let pod = ObjectRef::new("v1", "Pod", Some(namespace), of);
-            client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await.map_err(said)?;
+            client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await?;
         }
         forget_api_server(client, name, until).await
     }
 
     /// Lets the kubelet stop the pods of a former control plane on this host, the API server last.
-    pub(super) async fn end_pods(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
-        let until = Instant::now() + timeout;
+    pub(super) async fn end_pods(&self, host: &HostName) -> Result<(), StepError> {
+        let until = self.until();
         let former = self.target.hosts.get(host).and_then(|target| target.sets.get(&FileSet::FormerControlPlane));
         let paths = former.map(|set| set.own.as_slice()).unwrap_or_default();
         let mut manifests: Vec<String> = paths.iter().filter(|path| path.starts_with(MANIFESTS)).cloned().collect();
         manifests.sort_by_key(|path| path.as_str() == API_MANIFEST);
-        self.call(index, host, Op::EndPods { manifests }, timeout).await?;
+        self.call(host, Op::EndPods { manifests }).await?;
         forget_api_server(self.client().await?, host, until).await
     }
 }
@@ -144,10 +134,10 @@ async fn forget_api_server(client: &Client, host: &HostName, until: Instant) -> 
         "labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver%2Ckubernetes.io%2Fhostname%3D{host}"
     );
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-    for lease in client.list(leases, &of_it, until).await.map_err(said)? {
+    for lease in client.list(leases, &of_it, until).await? {
         let Some(of) = lease.pointer("/metadata/name").and_then(Value::as_str) else { continue };
         let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some("kube-system"), of);
-        client.delete(&lease, None, until).await.map_err(said)?;
+        client.delete(&lease, None, until).await?;
     }
     Ok(())
 }

@@ -2,11 +2,10 @@
 //!
 //! In: the host, and the new version of its kubelet. Out: done, or the last status of the Node.
 
-use super::act::{Actuator, failed, unexpected, within_ms};
-use super::walk::StepError;
+use crate::execute::act::{Doing, failed, unexpected, within_ms};
+use crate::execute::walk::StepError;
 use crate::kube::{KubeError, ObjectRef};
 use crate::model::desired::Role;
-use crate::model::event::Event;
 use crate::model::facts::UnitFact;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
@@ -20,10 +19,10 @@ use tokio::time::Instant;
 /// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-impl Actuator {
+impl Doing<'_> {
     /// Takes a snapshot on a host, including the test restore.
-    pub(super) async fn save_bundle(&self, index: usize, host: &HostName, timeout: Duration) -> Result<(), StepError> {
-        match self.call(index, host, Op::SaveBundle, timeout).await? {
+    pub(super) async fn save_bundle(&self, host: &HostName) -> Result<(), StepError> {
+        match self.call(host, Op::SaveBundle).await? {
             Reply::Saved(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -32,28 +31,25 @@ impl Actuator {
     /// Starts the kubelet with its new files, and waits until its Node shows the version and, if `ready`, is Ready.
     pub(super) async fn upgrade_kubelet(
         &self,
-        index: usize,
         host: &HostName,
         (version, how, ready): (&str, HowToRun, bool),
-        timeout: Duration,
     ) -> Result<(), StepError> {
-        let until = Instant::now() + timeout;
+        let until = self.until();
         let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how, no_wait: false };
-        self.call(index, host, op, timeout).await?;
-        self.shows(index, host, (Some(version), ready), until).await?;
+        self.call(host, op).await?;
+        self.shows(host, (Some(version), ready), until).await?;
         // A new kubelet may restart static pods: the next host waits until these serve again.
         if self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
             let condition = self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?;
             let left = until.saturating_duration_since(Instant::now());
-            self.call(index, host, Op::Await { condition, within_ms: within_ms(left) }, left).await?;
+            self.within(left).call(host, Op::Await { condition, within_ms: within_ms(left) }).await?;
         }
         Ok(())
     }
 
     /// Waits until the kubelet that runs now has updated its Node: with this version, if given, and Ready, if `ready`.
-    pub(super) async fn shows(
+    pub(in crate::execute) async fn shows(
         &self,
-        index: usize,
         host: &HostName,
         (version, ready): (Option<&str>, bool),
         until: Instant,
@@ -61,19 +57,19 @@ impl Actuator {
         let client = self.client().await?;
         let node = ObjectRef::new("v1", "Node", None, host.as_str());
         loop {
-            let timeout = until.saturating_duration_since(Instant::now());
-            let (kubelet, now_ms) = self.unit(index, host, crate::plan::kubelet_unit(), timeout).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            let (kubelet, now_ms) = self.within(left).unit(host, crate::plan::kubelet_unit()).await?;
             let seen = |live: Option<&Value>| {
                 let seen = shown(live.and_then(NodeFact::of), &kubelet, now_ms, version, ready);
                 if let Err(on) = &seen {
-                    self.sink.emit(Event::Waiting { step: index, on: on.clone() });
+                    self.waiting(on.clone());
                 }
                 seen
             };
             let turn = until.min(Instant::now() + ASK_AGAIN);
             match client.wait(&node, &format!("Node {host}"), turn, seen).await {
                 Err(KubeError::TimedOut { .. }) if turn < until => {}
-                Err(error) => return Err(failed(error.to_string())),
+                Err(error) => return Err(error.into()),
                 Ok(_) => return Ok(()),
             }
         }

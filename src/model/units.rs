@@ -1,0 +1,32 @@
+//! The names of the units that more than one folder needs.
+
+use super::facts::ETCD_UNIT;
+use super::names::UnitName;
+
+/// A unit by a constant name.
+///
+/// # Panics
+/// If the name is not a valid one.
+pub fn unit(name: &'static str) -> UnitName {
+    name.parse().expect("a constant that is a valid unit name")
+}
+
+/// The unit that runs etcd.
+pub fn etcd_unit() -> UnitName {
+    unit(ETCD_UNIT)
+}
+
+/// The unit of the balancer between an API server and etcd's members.
+pub fn etcd_balancer_unit() -> UnitName {
+    unit("hactl-etcd-balancer.service")
+}
+
+/// containerd's unit.
+pub fn containerd_unit() -> UnitName {
+    unit("containerd.service")
+}
+
+/// The kubelet's unit.
+pub fn kubelet_unit() -> UnitName {
+    unit("kubelet.service")
+}
