@@ -63,22 +63,35 @@ pub fn count(n: usize, thing: &str) -> String {
 
 /// `a, b, c`, or `a, b and 7 more` when there are more than `most`.
 pub fn list<T: Display>(items: &[T], most: usize) -> String {
-    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
-    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if items.len() > shown {
-        text.push_str(&format!(" and {} more", items.len() - shown));
-    }
-    text
+    shortened(items, most, ", ", " and ")
 }
 
 /// Hosts in one cell: `cp1 cp2 cp3`, or the first few and how many more.
 pub fn hosts<T: Display>(items: &[T], most: usize) -> String {
+    shortened(items, most, " ", " +")
+}
+
+fn shortened<T: Display>(items: &[T], most: usize, between: &str, more: &str) -> String {
     let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
-    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(between);
     if items.len() > shown {
-        text.push_str(&format!(" +{} more", items.len() - shown));
+        text.push_str(&format!("{more}{} more", items.len() - shown));
     }
     text
+}
+
+/// Several texts, owned.
+pub fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+/// A text as one word of a shell command: quoted, unless it has only letters, digits and characters of `plain`.
+pub fn shell(word: &str, plain: &str) -> String {
+    if !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || plain.contains(c)) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The columns of a text.
