@@ -1,16 +1,14 @@
 //! `hactl certs`.
 
-use super::common::{Common, Needs, Output, Quiet, failure_verdict, known};
-use super::verbs::{Terminal, ended};
+use super::common::{Common, Needs, Said, ended, failure_verdict, known};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
 use crate::model::rotation::Rotatable;
 use crate::pki::list::ADMIN;
 use crate::pki::{Chosen, NotRenewable, choose, renewable};
-use crate::report::harmless::{print, print_json};
-use crate::report::{self, Exit, FailureKind, Reader, Style, Verdict, certs as words};
-use crate::workflow::{self, Choices, Failure, Rotating};
+use crate::report::{Exit, FailureKind, Reader, Style, Verdict, certs as words};
+use crate::workflow::{self, Failure, Rotating};
 use clap::{Args, Subcommand};
 use std::sync::Arc;
 
@@ -106,33 +104,20 @@ pub fn run(common: &Common, args: &CertsArgs) -> Exit {
 }
 
 fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> Exit {
-    let json = common.output == Output::Json;
-    let sink = sink(json, reader);
     let check = |desired: &Desired| known("HOST", hosts, desired);
-    let listed = common.run_checked(check, sink, Needs::Nothing, async |session| {
-        Ok((session.desired.cluster.clone(), workflow::certificates(session, hosts).await?))
-    });
-    let result = listed.map(|(cluster, listing)| {
-        reader.pause();
-        if json {
-            print_json(&words::json(&cluster, &listing));
+    let listed = common.run_checked(check, common.sink(reader), Needs::Nothing, async |session| {
+        let listing = workflow::certificates(session, hosts).await?;
+        let text = words::text(&listing, &Style::stdout(common.verbose));
+        let nobody = !listing.hosts.is_empty() && listing.hosts.iter().all(|(_, of)| of.is_err());
+        let last = if nobody {
+            let headline = "no host answers: only the certificates on this machine are listed".to_owned();
+            Verdict { headline, ..Verdict::of(&FailureKind::Other, None) }
         } else {
-            print(&words::text(&listing, &Style::stdout(common.verbose)));
-        }
-        if !listing.hosts.is_empty() && listing.hosts.iter().all(|(_, of)| of.is_err()) {
-            let mut verdict = Verdict::of(&FailureKind::Other, None);
-            "no host answers: only the certificates on this machine are listed".clone_into(&mut verdict.headline);
-            if !json {
-                reader.end(&verdict);
-            }
-            return verdict.exit;
-        }
-        if !json {
-            reader.end(&Verdict::ok(words::summary(&listing)));
-        }
-        Exit::Done
+            Verdict::ok(words::summary(&listing))
+        };
+        Ok(Said { object: words::json(&session.desired.cluster, &listing), text, last: Some(last) })
     });
-    ended(reader, result)
+    common.said(reader, listed)
 }
 
 /// The selection on the command line.
@@ -155,41 +140,25 @@ impl Asked<'_> {
     }
 }
 
-fn sink(quiet: bool, reader: &Arc<dyn Reader>) -> Arc<dyn Sink> {
-    // A program reads the one result object, not the events.
-    if quiet { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> }
-}
-
 fn plan(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> Exit {
-    let json = common.output == Output::Json;
     if asked.only_admin() {
-        reader.end(&Verdict::ok("the administrator's kubeconfig would be renewed; no host is involved"));
-        return Exit::Done;
+        return ended(reader, Ok(Verdict::ok("the administrator's kubeconfig would be renewed; no host is involved")));
     }
     let check = |desired: &Desired| asked.check(desired);
-    let planned = common.run_checked(check, sink(json, reader), Needs::Bundle, async |session| {
-        workflow::would_renew(session, &asked.chosen(&session.desired)?).await
-    });
-    let result = planned.map(|plan| {
-        reader.pause();
-        if json {
-            print_json(&report::plan_json(&plan));
-        } else {
-            print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
-            if asked.names.iter().any(|name| name == ADMIN) {
-                print("The administrator's kubeconfig is renewed as well.\n");
-            }
+    let planned = common.run_checked(check, common.sink(reader), Needs::Bundle, async |session| {
+        let mut said = common.plan(&workflow::would_renew(session, &asked.chosen(&session.desired)?).await?);
+        if asked.names.iter().any(|name| name == ADMIN) {
+            said.text += "The administrator's kubeconfig is renewed as well.\n";
         }
-        Exit::Done
+        Ok(said)
     });
-    ended(reader, result)
+    common.said(reader, planned)
 }
 
 fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> Exit {
-    let choices = Choices { yes: common.yes, ..Choices::default() };
-    let terminal = Terminal(Arc::clone(reader));
+    let choices = common.choices();
     let check = |desired: &Desired| asked.check(desired);
-    let sink = sink(false, reader);
+    let sink: Arc<dyn Sink> = reader.clone();
     let renewed = if asked.only_admin() {
         common.load(&*sink).and_then(|loaded| {
             check(&loaded.desired)?;
@@ -199,71 +168,48 @@ fn renew(common: &Common, asked: &Asked<'_>, reader: &Arc<dyn Reader>) -> Exit {
     } else {
         common.run_checked(check, sink, Needs::Bundle, async |session| {
             let chosen = asked.chosen(&session.desired)?;
-            workflow::renew(session, &chosen, &choices, &terminal).await
+            workflow::renew(session, &chosen, &choices, reader).await
         })
     };
-    let result = renewed.map(|renewed| {
-        reader.end(&Verdict::ok(words::renewed(&renewed.issued, renewed.kubeconfig.as_deref())));
-        Exit::Done
-    });
-    ended(reader, result)
+    ended(reader, renewed.map(|done| Verdict::ok(words::renewed(&done.issued, done.kubeconfig.as_deref()))))
 }
 
 fn would_rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> Exit {
-    let json = common.output == Output::Json;
-    let planned = common.run_checked(
-        |_| Ok(()),
-        sink(json, reader),
-        Needs::Bundle,
-        async |session| workflow::would_rotate(session, asked).await,
-    );
-    let result = planned.map(|(stage, plan)| {
-        reader.pause();
-        if json {
-            print_json(&report::plan_json(&plan));
-        } else {
-            print(&words::rotation(asked.what, stage, asked.finish));
-            print(&report::plan_text(&plan, &Style::stdout(common.verbose)));
-        }
-        Exit::Done
+    let planned = common.run(common.sink(reader), Needs::Bundle, async |session| {
+        let (stage, plan) = workflow::would_rotate(session, asked).await?;
+        let mut said = common.plan(&plan);
+        said.text.insert_str(0, &words::rotation(asked.what, stage, asked.finish));
+        Ok(said)
     });
-    ended(reader, result)
+    common.said(reader, planned)
 }
 
 fn rotate(common: &Common, asked: Rotating, reader: &Arc<dyn Reader>) -> Exit {
-    let choices = Choices { yes: common.yes, ..Choices::default() };
-    let terminal = Terminal(Arc::clone(reader));
-    let rotated = common.run_checked(
-        |_| Ok(()),
-        sink(false, reader),
-        Needs::Bundle,
-        async |session| workflow::rotate(session, asked, &choices, &terminal).await,
-    );
+    let choices = common.choices();
+    let rotated = common
+        .run(reader.clone(), Needs::Bundle, async |session| workflow::rotate(session, asked, &choices, reader).await);
     let result = rotated.map(|rotated| {
         for text in words::after_rotation(rotated.what, rotated.old_is_trusted, &rotated.kubeconfig) {
             reader.emit(Event::Note { text });
         }
-        reader.end(&Verdict::ok(words::rotated(rotated.what, rotated.old_is_trusted, rotated.rewritten)));
-        Exit::Done
+        Verdict::ok(words::rotated(rotated.what, rotated.old_is_trusted, rotated.rewritten))
     });
     ended(reader, result)
 }
 
 /// The hints for a certificate that `certs renew` does not renew.
-pub(super) fn verdict(why: &NotRenewable, mut verdict: Verdict) -> Verdict {
-    let names = || format!("these can be renewed: {}", renewable().join(", "));
-    verdict.hints = match why {
-        NotRenewable::Unknown { .. } => vec![names()],
-        NotRenewable::SelfRenewing { .. } => vec![
+pub(super) fn verdict(why: &NotRenewable, verdict: Verdict) -> Verdict {
+    let names = &format!("these can be renewed: {}", renewable().join(", "));
+    match why {
+        NotRenewable::Unknown { .. } => verdict.with_hints([names]),
+        NotRenewable::SelfRenewing { .. } => verdict.with_hints([
             "if it does not: journalctl -u kubelet -u hactl-approver on the host; `hactl up` replaces an expired or \
-             missing one"
-                .to_owned(),
-            names(),
-        ],
-        NotRenewable::Authority { name } => vec![format!("hactl certs rotate {name}"), names()],
+             missing one",
+            names,
+        ]),
+        NotRenewable::Authority { name } => verdict.with_hints([&format!("hactl certs rotate {name}"), names]),
         NotRenewable::NotThere { .. } => {
-            vec!["`hactl certs list` shows which certificates are on which host".to_owned()]
+            verdict.with_hints(["`hactl certs list` shows which certificates are on which host"])
         }
-    };
-    verdict
+    }
 }

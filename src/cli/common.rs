@@ -5,14 +5,15 @@ use crate::inventory::{Loaded, Source};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
 use crate::model::names::HostName;
+use crate::model::plan::Plan;
 use crate::model::secret::Secret;
 use crate::observe::Wait;
 use crate::reconcile::Failure as Stop;
-use crate::report::harmless::{print_json, tell};
+use crate::report::harmless::{print, print_json, tell};
 use crate::report::{self, ConnectKind, Exit, FailureKind, NoPassword, OutputKind, Reader, Style, Verdict};
 use crate::statedir::StateDir;
 use crate::transport::{AT_ONCE, Access, HostError};
-use crate::workflow::{Failure, Places, Session};
+use crate::workflow::{Choices, Failure, Places, Session};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -153,12 +154,12 @@ impl Common {
     pub fn load(&self, sink: &dyn Sink) -> Result<Loaded, Verdict> {
         let source = Source::from(self.inventory.as_os_str());
         if let Source::Vagrant(dir) = &source {
-            sink.emit(Event::Note { text: format!("asking Vagrant about its machines in {}", dir.display()) });
+            sink.note(format!("asking Vagrant about its machines in {}", dir.display()));
         }
         let loaded =
             crate::inventory::load(&source).map_err(|error| Verdict::of(&FailureKind::Inventory, Some(&error)))?;
         for warning in &loaded.warnings {
-            sink.emit(Event::Warning { text: warning.to_string() });
+            sink.warn(warning.to_string());
         }
         Ok(loaded)
     }
@@ -186,33 +187,59 @@ impl Common {
         verdict.exit
     }
 
+    /// Whether results are for programs.
+    pub fn json(&self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// The sink of a verb with one result: a program reads its object, not the events.
+    pub fn sink(&self, reader: &Arc<dyn Reader>) -> Arc<dyn Sink> {
+        if self.json() { Arc::new(Quiet) } else { reader.clone() }
+    }
+
+    /// The choices of a verb that is not limited to some hosts.
+    pub fn choices(&self) -> Choices {
+        Choices { yes: self.yes, ..Choices::default() }
+    }
+
+    /// A plan as a result.
+    pub fn plan(&self, plan: &Plan) -> Said {
+        let text = report::plan_text(plan, &Style::stdout(self.verbose));
+        Said { object: report::plan_json(plan), text, last: None }
+    }
+
+    /// Shows the result of a verb and returns the exit code.
+    pub fn said(&self, reader: &Arc<dyn Reader>, result: Result<Said, Verdict>) -> Exit {
+        let Said { object, text, last } = match result {
+            Ok(said) => said,
+            Err(verdict) => return ended(reader, Err(verdict)),
+        };
+        reader.pause();
+        if self.json() {
+            print_json(&object);
+        } else {
+            print(&text);
+            last.iter().for_each(|verdict| reader.end(verdict));
+        }
+        last.map_or(Exit::Done, |verdict| verdict.exit)
+    }
+
     /// Connects, runs a workflow and closes. After the first interrupt nothing new starts; the second aborts.
     pub fn run<T, W>(&self, sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
     where
         W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
     {
-        self.run_on(&[], sink, needs, work)
+        self.run_checked(|_| Ok(()), sink, needs, work)
     }
 
-    /// [`Common::run`] limited to some hosts, which must be in the inventory.
-    pub fn run_on<T, W>(&self, limit: &[HostName], sink: Arc<dyn Sink>, needs: Needs, work: W) -> Result<T, Verdict>
-    where
-        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
-    {
-        self.run_checked(|desired| known("--limit", limit, desired), sink, needs, work)
-    }
-
-    /// [`Common::run_on`] that also connects to the hosts of `--prune`.
-    pub fn run_leaving<T, W>(
+    /// [`Common::run`] limited to some hosts, which must be in the inventory; also connects to the hosts of `--prune`.
+    pub fn run_leaving<T>(
         &self,
         (limit, prune): (&[HostName], &[HostName]),
         sink: Arc<dyn Sink>,
         needs: Needs,
-        work: W,
-    ) -> Result<T, Verdict>
-    where
-        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
-    {
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T, Verdict> {
         let prepare = |desired: &mut Desired, places: &Places| {
             known("--limit", limit, desired)?;
             let leaving = crate::workflow::leaving(places, desired, prune);
@@ -223,29 +250,23 @@ impl Common {
     }
 
     /// [`Common::run`] after a check of the inventory, before any host is contacted.
-    pub fn run_checked<T, W>(
+    pub fn run_checked<T>(
         &self,
         check: impl FnOnce(&Desired) -> Result<(), Verdict>,
         sink: Arc<dyn Sink>,
         needs: Needs,
-        work: W,
-    ) -> Result<T, Verdict>
-    where
-        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
-    {
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T, Verdict> {
         self.run_prepared(|desired, _| check(desired), sink, needs, work)
     }
 
-    fn run_prepared<T, W>(
+    fn run_prepared<T>(
         &self,
         prepare: impl FnOnce(&mut Desired, &Places) -> Result<(), Verdict>,
         sink: Arc<dyn Sink>,
         needs: Needs,
-        work: W,
-    ) -> Result<T, Verdict>
-    where
-        W: AsyncFnOnce(&mut Session) -> Result<T, Failure>,
-    {
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, Failure>,
+    ) -> Result<T, Verdict> {
         let mut loaded = self.load(&*sink)?;
         let places = self.places(&loaded);
         prepare(&mut loaded.desired, &places)?;
@@ -255,9 +276,8 @@ impl Common {
             opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
         }
         let event_log = Arc::new(EventLog::new(sink, places.state.clone()));
-        let sink: Arc<dyn Sink> = Arc::clone(&event_log) as Arc<dyn Sink>;
-        let (desired, attached, inventory) = (Arc::new(loaded.desired), loaded.attached, loaded.text);
-        let sudo_password = self.sudo_password(&desired)?;
+        let sink: Arc<dyn Sink> = event_log.clone();
+        let sudo_password = self.sudo_password(&loaded.desired)?;
         let access = Access::this_binary().map(|mut access| {
             access.trust_first_use = self.trust_first_use;
             access.connect_timeout = self.timeout;
@@ -270,9 +290,8 @@ impl Common {
         block_on(async {
             let access = access.map_err(|error| failure_verdict(&Failure::Access(Box::new(error))))?;
             let worked = async {
-                let mut session =
-                    Session::open((desired, attached, inventory), places, &access, Arc::clone(&sink), stop.clone())
-                        .await?;
+                let inventory = (Arc::new(loaded.desired), loaded.attached, loaded.text);
+                let mut session = Session::open(inventory, places, &access, sink.clone(), stop.clone()).await?;
                 if needs != Needs::Most {
                     session.admit(Wait::ForAll).await?;
                 }
@@ -294,9 +313,7 @@ impl Common {
             })
         })
     }
-}
 
-impl Common {
     /// Asks for the sudo password, if requested and if a host uses sudo.
     fn sudo_password(&self, desired: &Desired) -> Result<Option<Arc<Secret<String>>>, Verdict> {
         let mut users: Vec<&str> = desired.hosts.iter().map(|h| h.ssh.user.as_str()).filter(|u| *u != "root").collect();
@@ -307,17 +324,12 @@ impl Common {
         }
         match report::ask_password(&format!("Password of {} for sudo on the hosts:", users.join(", "))) {
             Ok(password) => Ok(Some(Arc::new(password))),
-            Err(error) => {
-                let mut verdict = Verdict::of(&FailureKind::Usage, Some(&error));
-                verdict.hints = vec![match error {
-                    NoPassword::NoTerminal => {
-                        "for scripts, name a file with the password in the inventory: ssh: {sudo: {passwordFile: PATH}}"
-                    }
-                    _ => "run the same command again; no host was contacted",
+            Err(error) => Err(Verdict::of(&FailureKind::Usage, Some(&error)).with_hints([match error {
+                NoPassword::NoTerminal => {
+                    "for scripts, name a file with the password in the inventory: ssh: {sudo: {passwordFile: PATH}}"
                 }
-                .to_owned()];
-                Err(verdict)
-            }
+                _ => "run the same command again; no host was contacted",
+            }])),
         }
     }
 }
@@ -328,44 +340,52 @@ pub fn known(by: &str, names: &[HostName], desired: &Desired) -> Result<(), Verd
     if unknown.is_empty() {
         return Ok(());
     }
-    let mut verdict = Verdict::of(&FailureKind::Usage, None);
-    verdict.headline = format!("{by}: {} not in the inventory", unknown.join(", "));
     let hosts: Vec<&str> = desired.hosts.iter().map(|h| h.name.as_str()).collect();
-    verdict.hints = vec![format!("its hosts are {}", hosts.join(", "))];
-    Err(verdict)
+    let hint = format!("its hosts are {}", hosts.join(", "));
+    Err(misused(format!("{by}: {} not in the inventory", unknown.join(", ")), &hint))
 }
 
 /// Refuses an unreadable file that a flag names, before any host is contacted.
 pub fn there(by: &str, path: Option<&Path>) -> Result<(), Verdict> {
     let Some(path) = path else { return Ok(()) };
     let Err(error) = std::fs::metadata(path) else { return Ok(()) };
-    let mut verdict = Verdict::of(&FailureKind::Usage, None);
-    verdict.headline = format!("{by}: cannot read {}: {error}", path.display());
-    verdict.hints = vec!["name an existing file; a relative path starts in the current directory".to_owned()];
-    Err(verdict)
+    let hint = "name an existing file; a relative path starts in the current directory";
+    Err(misused(format!("{by}: cannot read {}: {error}", path.display()), hint))
+}
+
+fn misused(headline: String, hint: &str) -> Verdict {
+    Verdict { headline, ..Verdict::of(&FailureKind::Usage, None).with_hints([hint]) }
+}
+
+/// The result of a verb: an object for programs; for people a text and its last line, if it has one.
+pub struct Said {
+    pub object: serde_json::Value,
+    pub text: String,
+    pub last: Option<Verdict>,
+}
+
+/// Shows how a run ended, and returns the exit code.
+pub fn ended(reader: &Arc<dyn Reader>, result: Result<Verdict, Verdict>) -> Exit {
+    let (Ok(verdict) | Err(verdict)) = result;
+    reader.end(&verdict);
+    verdict.exit
 }
 
 /// Runs async work on its own runtime.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Verdict>>) -> Result<T, Verdict> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    match runtime {
-        Ok(runtime) => {
-            let result = runtime.block_on(work);
-            // Tasks that still wait for a lost host must not delay the end.
-            runtime.shutdown_timeout(Duration::from_millis(200));
-            result
-        }
-        Err(error) => Err(Verdict::of(&FailureKind::Other, Some(&error))),
-    }
+    let runtime = runtime.map_err(|error| Verdict::of(&FailureKind::Other, Some(&error)))?;
+    let result = runtime.block_on(work);
+    // Tasks that still wait for a lost host must not delay the end.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
 }
 
 /// Returns at the second interrupt; after the first one nothing new is started.
 async fn second_interrupt(stop: &CancellationToken, sink: &Arc<dyn Sink>) {
     if tokio::signal::ctrl_c().await.is_ok() {
         stop.cancel();
-        let text =
-            "interrupted: starting nothing new and finishing the running steps (interrupt again to abort)".to_owned();
-        sink.emit(Event::Warning { text });
+        sink.warn("interrupted: starting nothing new and finishing the running steps (interrupt again to abort)");
         if tokio::signal::ctrl_c().await.is_ok() {
             return;
         }
@@ -380,27 +400,18 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
     match failure {
         Failure::Engine(stop) => stop_verdict(stop),
         Failure::Pki(crate::pki::PkiError::Brought { .. }) => of(&FailureKind::Inventory),
-        Failure::NoState { .. } => {
-            let mut verdict = of(&FailureKind::State);
-            verdict.hints = vec![
-                "if the state directory is elsewhere, name it with --state DIR".to_owned(),
-                "if it is lost: `hactl state pull --identity FILE`; add `--from SNAPSHOT` if no host has a copy"
-                    .to_owned(),
-            ];
-            verdict
-        }
+        Failure::NoState { .. } => of(&FailureKind::State).with_hints([
+            "if the state directory is elsewhere, name it with --state DIR",
+            "if it is lost: `hactl state pull --identity FILE`; add `--from SNAPSHOT` if no host has a copy",
+        ]),
         Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
         Failure::StateDir(_) | Failure::Pki(_) => of(&FailureKind::State),
-        Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => {
-            let mut verdict = of(&FailureKind::Inventory);
-            verdict.hints = vec![
-                format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
+        Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => of(&FailureKind::Inventory)
+            .with_hints([
+                &format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
                 "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` \
-                 here"
-                    .to_owned(),
-            ];
-            verdict
-        }
+                 here",
+            ]),
         Failure::Bundle(_) => of(&FailureKind::Bundle),
         Failure::Unverified { checks } => {
             let mut verdict = of(&FailureKind::Other);
@@ -413,33 +424,24 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             verdict
         }
         Failure::StillUp { .. } => {
-            let mut verdict = of(&FailureKind::Other);
-            verdict.hints = vec!["make these hosts reachable and run the same command again".to_owned()];
-            verdict
+            of(&FailureKind::Other).with_hints(["make these hosts reachable and run the same command again"])
         }
         Failure::Support(error) => {
-            let mut verdict = of(&FailureKind::Other);
-            verdict.hints = match error {
+            let verdict = of(&FailureKind::Other);
+            match error {
                 crate::support::SupportError::Exists(_) => {
-                    vec!["name another file with --to FILE, or move this one away".to_owned()]
+                    verdict.with_hints(["name another file with --to FILE, or move this one away"])
                 }
                 crate::support::SupportError::Write { .. } => {
-                    vec!["free some space there, or name another file with --to FILE".to_owned()]
+                    verdict.with_hints(["free some space there, or name another file with --to FILE"])
                 }
-                crate::support::SupportError::Blind(_) => vec![],
-            };
-            verdict
+                crate::support::SupportError::Blind(_) => verdict.with_hints([]),
+            }
         }
         Failure::Recovery(unusable) => super::snapshot::verdict(unusable, of(&FailureKind::Other)),
-        Failure::NoMember => {
-            let mut verdict = of(&FailureKind::Other);
-            verdict.hints = vec!["hactl status".to_owned(), "hactl recover --dry-run".to_owned()];
-            verdict
-        }
+        Failure::NoMember => of(&FailureKind::Other).with_hints(["hactl status", "hactl recover --dry-run"]),
         Failure::NotConnected { .. } => {
-            let mut verdict = of(&FailureKind::Other);
-            verdict.hints = vec!["name another host, or make this one reachable".to_owned()];
-            verdict
+            of(&FailureKind::Other).with_hints(["name another host, or make this one reachable"])
         }
         Failure::Access(_) | Failure::Local { .. } | Failure::Odd(_) => of(&FailureKind::Other),
     }
@@ -452,10 +454,9 @@ fn stop_verdict(stop: &Stop) -> Verdict {
         Stop::Refused(refusal) => Verdict::of(&FailureKind::Refused(refusal.clone()), None),
         Stop::Render(_) => of(&FailureKind::Inventory),
         Stop::Manifests { problems } => {
-            let mut verdict = Verdict::of(&FailureKind::Inventory, None);
-            verdict.causes.extend(problems.iter().cloned());
-            verdict.hints =
-                vec!["rename or remove these objects: hactl manages its own objects and would revert them".to_owned()];
+            let mut verdict = Verdict::of(&FailureKind::Inventory, None)
+                .with_hints(["rename or remove these objects: hactl manages its own objects and would revert them"]);
+            verdict.causes.extend_from_slice(problems);
             verdict
         }
         Stop::Host { host, error } => host_verdict(host, error),
@@ -463,9 +464,7 @@ fn stop_verdict(stop: &Stop) -> Verdict {
             [] => of(&FailureKind::Other),
             [(host, error), others @ ..] => {
                 let mut verdict = host_verdict(host, error);
-                for (host, error) in others {
-                    verdict.causes.push(format!("{host}: {error}"));
-                }
+                verdict.causes.extend(others.iter().map(|(host, error)| format!("{host}: {error}")));
                 verdict
             }
         },
@@ -477,9 +476,8 @@ fn stop_verdict(stop: &Stop) -> Verdict {
             verdict
         }
         Stop::Interrupted { done, left } => {
-            let mut verdict = of(&FailureKind::Interrupted);
-            verdict.causes = vec![format!("{done} steps are done, {left} were not started")];
-            verdict
+            let causes = vec![format!("{done} steps are done, {left} were not started")];
+            Verdict { causes, ..of(&FailureKind::Interrupted) }
         }
         Stop::Authority(_) | Stop::Api(_) => of(&FailureKind::Other),
     }
@@ -500,12 +498,12 @@ fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
         }
         _ => ConnectKind::Helper,
     };
-    let mut verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));
+    let verdict = Verdict::of(&FailureKind::Connect { host: host.clone(), kind }, Some(error));
     // The error names the file and the user; the table only knows the kind.
-    if let Some(hint) = error.hint() {
-        verdict.hints = vec![hint];
+    match error.hint() {
+        Some(hint) => verdict.with_hints([&hint]),
+        None => verdict,
     }
-    verdict
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl EventLog {
         match RunLog::open(&self.state.join(RUNS).join(name)) {
             Ok(log) => Some(log),
             Err(error) => {
-                self.shown.emit(Event::Warning { text: format!("no log is kept of this run: {error}") });
+                self.shown.warn(format!("no log is kept of this run: {error}"));
                 None
             }
         }

@@ -8,6 +8,7 @@ use crate::model::recovery::STAYS_DOWN;
 use crate::protocol::EtcdAsk;
 use crate::report::Exit;
 use clap::Args;
+use std::fmt::Display;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -102,17 +103,23 @@ pub struct PassToArgs {
     member: HostName,
 }
 
+/// Runs the work on its own runtime; `end` turns its result into an exit code.
+fn run<T>(work: impl Future<Output = T>, end: impl FnOnce(T) -> Exit) -> Exit {
+    block_on(async { Ok(work.await) }).map_or_else(|verdict| verdict.exit, end)
+}
+
+/// The exit code of a verb; a failure goes to the journal.
+fn ended<E: Display>(verb: &str, result: Result<(), E>) -> Exit {
+    if let Err(error) = &result {
+        journal(&format!("hactl {verb}: {error}"));
+    }
+    Exit::of_success(result.is_ok())
+}
+
 /// Serves the agent protocol on standard input and output.
 pub fn serve() -> Exit {
-    let served = block_on(async { Ok(crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await) });
-    match served {
-        Ok(Ok(())) => Exit::Done,
-        Ok(Err(error)) => {
-            let _ = writeln!(std::io::stderr(), "hactl host: {error}");
-            Exit::Failed
-        }
-        Err(verdict) => verdict.exit,
-    }
+    let served = async { crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await };
+    run(served, |served| ended("host", served))
 }
 
 /// Interval between two attempts.
@@ -128,42 +135,30 @@ pub fn dns(args: &DnsArgs) -> Exit {
         }
         std::thread::sleep(ASK_AGAIN);
     };
-    let (text, code) = match answer {
-        Ok(addresses) => (
-            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
-            Exit::of_success(!addresses.is_empty()),
-        ),
-        Err(error) => (error.to_string(), Exit::Failed),
-    };
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let addresses = answer.map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    let code = Exit::of_success(addresses.as_ref().is_ok_and(|all| !all.is_empty()));
+    let _ = writeln!(std::io::stdout(), "{}", addresses.unwrap_or_else(|error| error.to_string()));
     code
 }
 
 /// Writes the finding to standard error; the exit code decides whether etcd may start.
 pub fn fence(args: &FenceArgs) -> Exit {
     let ask = args.client.ask("", &args.data_dir);
-    let found = block_on(async { Ok(crate::agent::fence(&Root::host(), &ask, &args.peer).await) });
-    let (line, code) = match found {
-        Ok(Fence::NoData) => return Exit::Done,
-        Ok(Fence::Starts(line)) => (line, Exit::Done),
-        Ok(Fence::StaysDown(line)) => (line, Exit::Program(STAYS_DOWN)),
-        Err(verdict) => return verdict.exit,
-    };
-    journal(&line);
-    code
+    run(crate::agent::fence(&Root::host(), &ask, &args.peer), |found| {
+        let (line, code) = match found {
+            Fence::NoData => return Exit::Done,
+            Fence::Starts(line) => (line, Exit::Done),
+            Fence::StaysDown(line) => (line, Exit::Program(STAYS_DOWN)),
+        };
+        journal(&line);
+        code
+    })
 }
 
 /// Records the positions of the etcd members until it is stopped.
 pub fn positions(args: &PositionsArgs) -> Exit {
     let ask = args.client.ask("https://127.0.0.1:2379", "");
-    let recording = async {
-        crate::agent::record_positions(&Root::host(), &ask, journal).await;
-        Ok(())
-    };
-    match block_on(recording) {
-        Ok(()) => Exit::Done,
-        Err(verdict) => verdict.exit,
-    }
+    run(crate::agent::record_positions(&Root::host(), &ask, journal), |()| Exit::Done)
 }
 
 /// How long a load balancer that does not answer is retried. A reload takes it less than two seconds.
@@ -172,17 +167,15 @@ const ANSWERS: Duration = Duration::from_secs(60);
 /// Returns 0 if the load balancer sends clients to the member, or if no load balancer lists it.
 pub fn pass_to(args: &PassToArgs) -> Exit {
     let until = Instant::now() + ANSWERS;
-    loop {
-        match block_on(async { Ok(crate::agent::pass_to(&Root::host(), &args.member).await) }) {
-            Ok(Ok(())) => return Exit::Done,
-            Ok(Err(_)) if Instant::now() < until => std::thread::sleep(ASK_AGAIN),
-            Ok(Err(fault)) => {
-                journal(&format!("hactl host-pass-to: {}", fault.what));
-                return Exit::Failed;
+    let passed = async {
+        loop {
+            match crate::agent::pass_to(&Root::host(), &args.member).await {
+                Err(_) if Instant::now() < until => tokio::time::sleep(ASK_AGAIN).await,
+                passed => return passed,
             }
-            Err(verdict) => return verdict.exit,
         }
-    }
+    };
+    run(passed, |passed| ended("host-pass-to", passed.map_err(|fault| fault.what)))
 }
 
 /// Approves kubelet serving certificates until it is stopped.
@@ -194,68 +187,55 @@ pub fn approve(args: &ApproveArgs) -> Exit {
         key: args.key.clone(),
         allow: args.allow.clone(),
     };
-    let ended = block_on(async { Ok(crate::kube::approver::run(&settings, journal).await) });
-    match ended {
-        Ok(Ok(())) => Exit::Done,
-        Ok(Err(error)) => {
-            journal(&format!("hactl host-approve: {error}"));
-            Exit::Failed
-        }
-        Err(verdict) => verdict.exit,
-    }
+    run(crate::kube::approver::run(&settings, journal), |approved| ended("host-approve", approved))
 }
 
 /// Takes a snapshot if it is this host's turn.
 pub fn snapshot() -> Exit {
-    let saved = block_on(async { Ok(crate::agent::save_bundle(crate::agent::Root::host()).await) });
     // Standard output and standard error go to the journal.
-    match saved {
-        Ok(Ok(None)) => {
-            let _ = writeln!(std::io::stdout(), "this member is the leader: the followers take the snapshots");
-            Exit::Done
-        }
-        Ok(Ok(Some(bundle))) => {
-            let (revision, keys, ms) = (bundle.point.revision, bundle.proof.keys, bundle.proof.restored_ms);
-            let text = format!("{}: revision {revision}, {keys} keys, test-restored in {ms} ms", bundle.name);
-            let _ = writeln!(std::io::stdout(), "{text}");
-            Exit::Done
-        }
-        Ok(Err(fault)) => {
-            let _ = writeln!(std::io::stderr(), "no snapshot was taken: {}\n{}", fault.what, fault.tail.join("\n"));
-            Exit::Failed
-        }
-        Err(verdict) => verdict.exit,
-    }
+    run(crate::agent::save_bundle(Root::host()), |saved| {
+        let text = match saved {
+            Ok(None) => "this member is the leader: the followers take the snapshots".to_owned(),
+            Ok(Some(bundle)) => {
+                let (revision, keys, ms) = (bundle.point.revision, bundle.proof.keys, bundle.proof.restored_ms);
+                format!("{}: revision {revision}, {keys} keys, test-restored in {ms} ms", bundle.name)
+            }
+            Err(fault) => return faulted("no snapshot was taken", &fault.what, &fault.tail),
+        };
+        let _ = writeln!(std::io::stdout(), "{text}");
+        Exit::Done
+    })
+}
+
+/// Writes a failure, its reason and its log lines to the journal.
+fn faulted(what: &str, why: &str, tail: &[String]) -> Exit {
+    journal(format!("{what}: {why}\n{}", tail.join("\n")).trim_end());
+    Exit::Failed
 }
 
 /// Test-restores this host's newest snapshot, in a separate directory and on separate sockets.
 pub fn drill() -> Exit {
-    let held = block_on(async { Ok(crate::agent::drill(Root::host()).await) });
     // The output goes to the journal; a failure to write it could not be reported anywhere.
-    let (text, code) = match held {
-        Ok(Ok(DrillOutcome::Held(OwnDrill { bundle, showed, .. }, tail))) => match showed {
-            Showed::Restored(proof) => (
-                format!(
-                    "{bundle} restores: {} keys, identical to when it was taken, in {} ms",
-                    proof.keys, proof.restored_ms
-                ),
-                Exit::Done,
-            ),
-            Showed::SealedBefore => {
-                let why = "it is older than this host's identity for drills; the next snapshot can be restored";
-                (format!("{bundle} is intact, but was not restored: {why}"), Exit::Done)
-            }
-            Showed::Failed { what, .. } => (format!("{bundle}: {what}\n{}", tail.join("\n")), Exit::Failed),
-        },
-        Ok(Ok(DrillOutcome::NoBundle)) => ("there is no snapshot on this host yet".to_owned(), Exit::Done),
-        Ok(Ok(DrillOutcome::Busy)) => {
-            ("skipped: other snapshots are being taken or restored on this host".to_owned(), Exit::Done)
-        }
-        Ok(Err(fault)) => (format!("the drill did not run: {}\n{}", fault.what, fault.tail.join("\n")), Exit::Failed),
-        Err(verdict) => return verdict.exit,
-    };
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
-    code
+    run(crate::agent::drill(Root::host()), |held| {
+        let text = match held {
+            Ok(DrillOutcome::Held(OwnDrill { bundle, showed, .. }, tail)) => match showed {
+                Showed::Restored(proof) => {
+                    let (keys, ms) = (proof.keys, proof.restored_ms);
+                    format!("{bundle} restores: {keys} keys, identical to when it was taken, in {ms} ms")
+                }
+                Showed::SealedBefore => {
+                    let why = "it is older than this host's identity for drills; the next snapshot can be restored";
+                    format!("{bundle} is intact, but was not restored: {why}")
+                }
+                Showed::Failed { what, .. } => return faulted(bundle.as_str(), &what, &tail),
+            },
+            Ok(DrillOutcome::NoBundle) => "there is no snapshot on this host yet".to_owned(),
+            Ok(DrillOutcome::Busy) => "skipped: other snapshots are being taken or restored on this host".to_owned(),
+            Err(fault) => return faulted("the drill did not run", &fault.what, &fault.tail),
+        };
+        journal(text.trim_end());
+        Exit::Done
+    })
 }
 
 /// Writes the answer to standard output, or the error to standard error.
@@ -270,31 +250,24 @@ pub fn copies(args: &CopiesArgs) -> Exit {
 
 /// Renews the certificates of this host that are due.
 pub fn renew() -> Exit {
-    let renewed = block_on(async { Ok(crate::agent::renew(Root::host()).await) });
     // The output goes to the journal; a failure to write it could not be reported anywhere.
     let mut out = std::io::stdout();
-    match renewed {
-        Ok(Ok(Ok(turn))) => {
+    run(crate::agent::renew(Root::host()), |renewed| match renewed {
+        Ok(Ok(turn)) => {
             for (leaf, why) in &turn.leaves {
                 let _ = writeln!(out, "{leaf}: renewed, because {why}");
             }
             for (leaf, why) in &turn.left {
-                let _ = writeln!(std::io::stderr(), "{leaf}: not renewed: {why}");
+                journal(&format!("{leaf}: not renewed: {why}"));
             }
-            let (done, left) = (turn.leaves.len(), turn.left.len());
-            let _ =
-                writeln!(out, "{} certificates checked: {done} renewed, {left} could not be renewed", turn.looked_at);
+            let (all, done, left) = (turn.looked_at, turn.leaves.len(), turn.left.len());
+            let _ = writeln!(out, "{all} certificates checked: {done} renewed, {left} could not be renewed");
             Exit::of_success(left == 0)
         }
-        Ok(Ok(Err(busy))) => {
+        Ok(Err(busy)) => {
             let _ = writeln!(out, "skipped: {busy}");
             Exit::Done
         }
-        Ok(Err(fault)) => {
-            let _ =
-                writeln!(std::io::stderr(), "certificates were not renewed: {}\n{}", fault.what, fault.tail.join("\n"));
-            Exit::Failed
-        }
-        Err(verdict) => verdict.exit,
-    }
+        Err(fault) => faulted("certificates were not renewed", &fault.what, &fault.tail),
+    })
 }

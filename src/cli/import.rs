@@ -158,19 +158,7 @@ fn end(
     if let Some(file) = file
         && let Err(error) = super::new_file::write(file, &imported.text)
     {
-        let shown = file.display();
-        let (code, said) = match error.kind() {
-            io::ErrorKind::AlreadyExists => (
-                Exit::Refused,
-                format!("{shown} already exists and was not changed\n  do: name another file, or move this one away"),
-            ),
-            _ => (
-                Exit::Failed,
-                format!(
-                    "cannot write {shown}: {error}\n  do: name a file in an existing directory that you can write to"
-                ),
-            ),
-        };
+        let (code, said) = super::new_file::failed(file, &error);
         if as_json {
             let value = json!({"inventory": null, "warnings": imported.warnings, "errors": [{"what": said}]});
             writeln!(out, "{}", harmless::json(&value))?;
@@ -190,11 +178,8 @@ fn told(
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
     if as_json {
-        writeln!(
-            out,
-            "{}",
-            harmless::json(&json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []}))
-        )?;
+        let value = json!({"inventory": imported.text, "warnings": imported.warnings, "errors": []});
+        writeln!(out, "{}", harmless::json(&value))?;
         return Ok(Exit::Done);
     }
     for warning in &imported.warnings {
@@ -216,17 +201,14 @@ fn told(
 }
 
 fn refused(error: &ImportError, as_json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    match error {
-        _ if as_json => {
-            let none = Vec::new();
-            let (errors, warnings) = match error {
-                ImportError::Broken { broken, warnings } => (json!(broken), warnings),
-                other => (json!([{"what": other.to_string()}]), &none),
-            };
-            writeln!(out, "{}", harmless::json(&json!({"inventory": null, "warnings": warnings, "errors": errors})))?;
-        }
-        ImportError::Broken { .. } => writeln!(err, "{error}")?,
-        other => writeln!(err, "error: {other}")?,
+    let (errors, warnings, mark) = match error {
+        ImportError::Broken { broken, warnings } => (json!(broken), json!(warnings), ""),
+        other => (json!([{"what": other.to_string()}]), json!([]), "error: "),
+    };
+    if as_json {
+        writeln!(out, "{}", harmless::json(&json!({"inventory": null, "warnings": warnings, "errors": errors})))?;
+    } else {
+        writeln!(err, "{mark}{error}")?;
     }
     Ok(Exit::Usage)
 }

@@ -112,40 +112,22 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         writeln!(err, "{error}\n\nerror: nothing was written: these flags do not make a valid inventory")?;
         return Ok(Exit::Usage);
     }
-    match super::new_file::write(&args.file, &starter.text) {
-        Ok(()) => {
-            writeln!(out, "wrote {shown}")?;
-            writeln!(out, "edit next:")?;
-            for line in &starter.edit {
-                writeln!(out, "  {line}")?;
-            }
-            writeln!(out, "then: hactl inventory check {shown}")?;
-            Ok(Exit::Done)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            writeln!(
-                err,
-                "error: {shown} already exists and was not changed\n  do: name another file, or move this one away"
-            )?;
-            Ok(Exit::Refused)
-        }
-        Err(error) => {
-            writeln!(
-                err,
-                "error: cannot write {shown}: {error}\n  do: name a file in an existing directory that you can write to"
-            )?;
-            Ok(Exit::Failed)
-        }
+    if let Err(error) = super::new_file::write(&args.file, &starter.text) {
+        let (code, said) = super::new_file::failed(&args.file, &error);
+        writeln!(err, "error: {said}")?;
+        return Ok(code);
     }
+    writeln!(out, "wrote {shown}\nedit next:")?;
+    for line in &starter.edit {
+        writeln!(out, "  {line}")?;
+    }
+    writeln!(out, "then: hactl inventory check {shown}")?;
+    Ok(Exit::Done)
 }
 
 fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let source = Source::from(args.file.as_deref().unwrap_or(given.inventory));
-    let loaded = match load(&source) {
-        Ok(loaded) => deeper(loaded),
-        Err(error) => Err(error),
-    };
-    match (loaded, given.json) {
+    match (load(&source).and_then(deeper), given.json) {
         (Ok(loaded), false) => {
             for warning in &loaded.warnings {
                 writeln!(err, "{warning}")?;
@@ -169,10 +151,9 @@ fn check(args: &CheckArgs, given: Given<'_>, out: &mut dyn Write, err: &mut dyn 
             Ok(Exit::Usage)
         }
         (Err(error), true) => {
-            let none: &[Problem] = &[];
             let (errors, warnings) = match &error {
                 InventoryError::Invalid(report) => (json!(report.problems), json!(report.warnings)),
-                other => (json!([{"what": other.to_string()}]), json!(none)),
+                other => (json!([{"what": other.to_string()}]), json!([])),
             };
             json_line(out, &json!({"valid": false, "errors": errors, "warnings": warnings}))?;
             Ok(Exit::Usage)
@@ -189,13 +170,8 @@ fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
     };
     match crate::workflow::collisions(desired, &loaded.attached) {
         Ok(found) => {
-            for (file, line, what) in found {
-                refuse(
-                    (&file, line),
-                    what,
-                    "rename or remove it: hactl manages its own objects and would revert it".to_owned(),
-                );
-            }
+            let remedy = "rename or remove it: hactl manages its own objects and would revert it";
+            found.into_iter().for_each(|(file, line, what)| refuse((&file, line), what, remedy.to_owned()));
         }
         Err(error) => refuse(("hactl.yaml", 1), error.to_string(), "correct the settings under `extra`".to_owned()),
     }

@@ -1,6 +1,6 @@
 //! `hactl lab`: bare hosts on this machine, to try things and to break them.
 
-use super::common::{Common, Output};
+use super::common::Common;
 use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use crate::model::desired::Role;
 use crate::process::ProcessError;
@@ -101,28 +101,16 @@ pub enum LabVerb {
     },
     /// Cut the power of a host
     #[command(after_help = "Examples:\n  hactl lab kill cp1")]
-    Kill {
-        /// The host
-        host: String,
-    },
+    Kill(OneHost),
     /// Power a host on, connected to the network
     #[command(after_help = "Examples:\n  hactl lab start cp1")]
-    Start {
-        /// The host
-        host: String,
-    },
+    Start(OneHost),
     /// Disconnect a host from the network
     #[command(after_help = "Examples:\n  hactl lab cut cp1")]
-    Cut {
-        /// The host
-        host: String,
-    },
+    Cut(OneHost),
     /// Reconnect a host to the network
     #[command(after_help = "Examples:\n  hactl lab mend cp1")]
-    Mend {
-        /// The host
-        host: String,
-    },
+    Mend(OneHost),
     /// Cut the power of a host and erase its disks; it comes back bare, with its address and SSH host key
     #[command(after_help = "Examples:\n  hactl lab wipe cp2")]
     Wipe {
@@ -134,13 +122,18 @@ pub enum LabVerb {
     },
 }
 
+#[derive(Debug, Args)]
+pub struct OneHost {
+    /// The host
+    host: String,
+}
+
 /// How long `start` and `wipe` wait for a host.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: &LabArgs) -> Exit {
-    act(args, common.output == Output::Json)
-        .unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
+    act(args, common.json()).unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
 }
 
 fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
@@ -193,16 +186,16 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
         LabVerb::List => list(&Lab::all(&root)?, json)?,
         LabVerb::Inventory => say!("{}", open()?.inventory().display()),
         LabVerb::Ssh { host, command } => return ssh(&open()?, host, command),
-        LabVerb::Kill { host } => {
+        LabVerb::Kill(OneHost { host }) => {
             open()?.kill(host)?;
             tell!("{host}: off");
         }
-        LabVerb::Start { host } => start(&open()?, host)?,
-        LabVerb::Cut { host } => {
+        LabVerb::Start(OneHost { host }) => start(&open()?, host)?,
+        LabVerb::Cut(OneHost { host }) => {
             open()?.cut(host)?;
             tell!("{host}: disconnected");
         }
-        LabVerb::Mend { host } => {
+        LabVerb::Mend(OneHost { host }) => {
             open()?.mend(host)?;
             tell!("{host}: reconnected");
         }
@@ -235,14 +228,13 @@ fn ssh(lab: &Lab, host: &str, command: &[String]) -> Result<Exit, LabError> {
 
 fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
     if as_json {
-        let mut all = Vec::new();
-        for lab in labs {
-            all.push(json!({
+        let one = |lab: &Lab| {
+            Ok(json!({
                 "name": lab.name(), "dir": lab.dir(), "network": lab.network(), "vip": lab.vip(),
                 "inventory": lab.inventory(), "hosts": lab.states()?,
-            }));
-        }
-        say!("{:#}", serde_json::Value::from(all));
+            }))
+        };
+        say!("{:#}", labs.iter().map(one).collect::<Result<serde_json::Value, LabError>>()?);
         return Ok(());
     }
     if labs.is_empty() {

@@ -30,7 +30,7 @@ pub use common::failure_verdict;
 use crate::report::Exit;
 use crate::report::harmless;
 use clap::{CommandFactory, Parser, Subcommand};
-use common::{Common, Output};
+use common::Common;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -256,8 +256,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Down(args) => verbs::down(&common, &args),
         Verb::SupportBundle(args) => support::run(&common, &args),
         Verb::Inventory(args) => {
-            let given =
-                inventory::Given { inventory: common.inventory.as_os_str(), json: common.output == Output::Json };
+            let given = inventory::Given { inventory: common.inventory.as_os_str(), json: common.json() };
             inventory::run(&args, given, &mut harmless::stdout(), &mut harmless::stderr())
         }
         Verb::Bundle(args) => bundle::run(&common, args),

@@ -3,6 +3,7 @@
 //! In: a path and a text. Out: the file. An existing file stays unchanged. A full disk leaves no partial file, which
 //! the next run would mistake for one of the user's.
 
+use crate::report::Exit;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,6 +14,21 @@ use std::path::Path;
 /// If a file of that name exists, or writing fails; then no file is left behind.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     with(path, |file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+}
+
+/// The exit code and the message of a failed [`write`].
+pub fn failed(path: &Path, error: &io::Error) -> (Exit, String) {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => (
+            Exit::Refused,
+            format!("{path} already exists and was not changed\n  do: name another file, or move this one away"),
+        ),
+        _ => (
+            Exit::Failed,
+            format!("cannot write {path}: {error}\n  do: name a file in an existing directory that you can write to"),
+        ),
+    }
 }
 
 // Not a temporary file and a hard link: shared folders of virtual machines do not support links.

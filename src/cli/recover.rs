@@ -1,13 +1,11 @@
 //! `hactl recover`.
 
-use super::common::{Common, Needs, Output, Quiet, there};
+use super::common::{Common, Needs, Output, Said, ended, failure_verdict, there};
 use super::snapshot::now_ms;
-use super::verbs::{Terminal, ended};
 use crate::model::desired::Desired;
-use crate::model::event::Sink;
-use crate::report::harmless::{print, print_json};
+use crate::report::harmless::print;
 use crate::report::{self, Exit, Reader, Style, Verdict};
-use crate::workflow::{self, Choices, Recovered, Recovering};
+use crate::workflow::{self, Drilled, Recovered, Recovering};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -46,9 +44,7 @@ pub fn run(common: &Common, args: RecoverArgs) -> Exit {
         return drill(common, &args, &reader);
     }
     let common = &Common { powered_off: args.confirm_powered_off.clone(), ..common.clone() };
-    let choices = Choices { yes: common.yes, ..Choices::default() };
-    let terminal = Terminal(Arc::clone(&reader));
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
+    let choices = common.choices();
     let asked = Recovering {
         from: args.from,
         undo: args.undo,
@@ -61,8 +57,8 @@ pub fn run(common: &Common, args: RecoverArgs) -> Exit {
         there("--from", asked.from.as_deref().and_then(workflow::file_named).as_deref())?;
         there("--identity", asked.identity.as_deref())
     };
-    let result = common.run_checked(checked, sink, Needs::Most, async |session| {
-        let recovered = Box::pin(workflow::recover(session, &asked, &choices, &terminal)).await?;
+    let result = common.run_checked(checked, reader.clone(), Needs::Most, async |session| {
+        let recovered = Box::pin(workflow::recover(session, &asked, &choices, &reader)).await?;
         if let Recovered::Done { after: Ok(summary), .. }
         | Recovered::Woken { summary, .. }
         | Recovered::Replaced { summary, .. } = &recovered
@@ -87,43 +83,27 @@ pub fn run(common: &Common, args: RecoverArgs) -> Exit {
             Recovered::Done { proposal, quorum, endpoint, after } => {
                 let headline = report::recovery::recovered(&proposal, quorum, endpoint);
                 if let Err(left) = after {
-                    let mut verdict = super::common::failure_verdict(&left).after_work();
+                    let mut verdict = failure_verdict(&left).after_work();
                     verdict.headline = format!("{headline}. Not everything works yet: {}", verdict.headline);
-                    reader.end(&verdict);
-                    return verdict.exit;
+                    return verdict;
                 }
                 headline
             }
         };
-        reader.end(&Verdict::ok(&headline));
-        Exit::Done
+        Verdict::ok(headline)
     });
     ended(&reader, result)
 }
 
 fn drill(common: &Common, args: &RecoverArgs, reader: &Arc<dyn Reader>) -> Exit {
-    let json = common.output == Output::Json;
-    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(reader) as Arc<dyn Sink> };
-    let result = common.run(sink, Needs::Hosts, async |session| {
-        workflow::drill(session, args.from.as_deref(), args.identity.as_deref(), args.accept_unsigned).await
+    let drilled = common.run(common.sink(reader), Needs::Hosts, async |session| {
+        let (from, identity) = (args.from.as_deref(), args.identity.as_deref());
+        let drilled = workflow::drill(session, from, identity, args.accept_unsigned).await?;
+        let Drilled { manifest, host, proof, took } = drilled;
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let headline = report::snapshots::drilled(&manifest, &host, &proof, took, now_ms());
+        let object = json!({"manifest": manifest, "host": host, "proof": proof, "tookMs": took_ms});
+        Ok(Said { object, text: String::new(), last: Some(Verdict::ok(headline)) })
     });
-    let result = result.map(|drilled| {
-        reader.pause();
-        if json {
-            let took_ms = u64::try_from(drilled.took.as_millis()).unwrap_or(u64::MAX);
-            print_json(
-                &json!({"manifest": drilled.manifest, "host": drilled.host, "proof": drilled.proof, "tookMs": took_ms}),
-            );
-        } else {
-            reader.end(&Verdict::ok(report::snapshots::drilled(
-                &drilled.manifest,
-                &drilled.host,
-                &drilled.proof,
-                drilled.took,
-                now_ms(),
-            )));
-        }
-        Exit::Done
-    });
-    ended(reader, result)
+    common.said(reader, drilled)
 }

@@ -1,14 +1,11 @@
 //! `hactl runbook`.
 
-use super::common::{Common, Needs, Output, Quiet};
+use super::common::{Common, Needs, Quiet, Said};
 use super::snapshot::now_ms;
-use super::verbs::ended;
 use crate::model::event::Sink;
-use crate::report::Exit;
-use crate::report::Verdict;
-use crate::report::harmless::{print, print_json};
 use crate::report::runbook::About;
-use crate::workflow::{self, Failure, Unusable};
+use crate::report::{Exit, Verdict};
+use crate::workflow::{self, Unusable};
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -24,38 +21,23 @@ pub struct RunbookArgs {
 pub fn run(common: &Common, args: &RunbookArgs) -> Exit {
     let reader = common.reader();
     // Standard output carries the runbook only.
-    let told = args.to.is_some() && common.output == Output::Text;
-    let sink: Arc<dyn Sink> = if told { Arc::clone(&reader) as Arc<dyn Sink> } else { Arc::new(Quiet) };
+    let sink: Arc<dyn Sink> = if args.to.is_some() { common.sink(&reader) } else { Arc::new(Quiet) };
     let result = common.run(sink, Needs::Nothing, async |session| {
         let about =
             About { inventory: absolute(&common.inventory), state: absolute(&session.places.state), now_ms: now_ms() };
         let text = workflow::runbook(session, &about).await?;
-        if let Some(to) = &args.to {
-            let failed = |source| Unusable::Io { doing: "write", path: to.clone(), source };
-            std::fs::write(to, &text).map_err(|error| Failure::from(failed(error)))?;
-        }
-        Ok((text, session.unreachable.keys().map(ToString::to_string).collect::<Vec<_>>()))
+        let unreachable: Vec<String> = session.unreachable.keys().map(ToString::to_string).collect();
+        let object = json!({"markdown": text, "to": args.to, "silent": unreachable});
+        let Some(to) = &args.to else { return Ok(Said { object, text, last: None }) };
+        let failed = |source| Unusable::Io { doing: "write", path: to.clone(), source };
+        std::fs::write(to, &text).map_err(failed)?;
+        let missing =
+            if unreachable.is_empty() { String::new() } else { format!(", without {}", unreachable.join(", ")) };
+        let to = to.display();
+        let headline = format!("the runbook is {to}{missing}: print it, and keep it outside the cluster");
+        Ok(Said { object, text: String::new(), last: Some(Verdict::ok(headline)) })
     });
-    let result = result.map(|(text, unreachable)| {
-        reader.pause();
-        match (&args.to, common.output) {
-            (to, Output::Json) => print_json(&json!({"markdown": text, "to": to, "silent": unreachable})),
-            (None, Output::Text) => print(&text),
-            (Some(to), Output::Text) => {
-                let missing = if unreachable.is_empty() {
-                    String::new()
-                } else {
-                    format!(", without {}", unreachable.join(", "))
-                };
-                reader.end(&Verdict::ok(format!(
-                    "the runbook is {}{missing}: print it, and keep it outside the cluster",
-                    to.display()
-                )));
-            }
-        }
-        Exit::Done
-    });
-    ended(&reader, result)
+    common.said(&reader, result)
 }
 
 /// The absolute path, or the given one if that is unknown.

@@ -1,18 +1,14 @@
 //! `hactl snapshot`.
 
-use super::common::{Common, Needs, Output, Quiet, known, there};
-use super::verbs::ended;
+use super::common::{Common, Needs, Said, known, there};
 use crate::model::desired::Desired;
-use crate::model::event::Sink;
 use crate::model::names::HostName;
-use crate::report::harmless::{print, print_json};
 use crate::report::{self, Exit, Verdict, snapshots as words};
 use crate::snapshot::{BucketTrouble, BundleError};
 use crate::workflow::{self, Unusable};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
@@ -69,18 +65,8 @@ Examples:
     Prune,
 }
 
-/// The output, and its last line.
-struct Said {
-    text: String,
-    object: serde_json::Value,
-    headline: String,
-}
-
 pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
     let reader = common.reader();
-    let json = common.output == Output::Json;
-    // A program reads the one result object, not the events.
-    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
     // These also work without a reachable host: object storage may be all that is left.
     let alone = matches!(args.verb, Verb::List | Verb::Verify { file: Some(_), .. });
     let needs = if alone { Needs::Nothing } else { Needs::Hosts };
@@ -93,16 +79,12 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
         }
         _ => Ok(()),
     };
-    let result = common.run_checked(checked, sink, needs, async |session| {
-        Ok(match &args.verb {
+    let result = common.run_checked(checked, common.sink(&reader), needs, async |session| {
+        let (object, text, headline) = match &args.verb {
             Verb::Take { host, to } => {
                 let taken = workflow::take_bundle(session, host.as_ref(), to.as_deref()).await?;
                 let object = json!({"host": taken.host, "bundle": taken.bundle, "fetched": taken.fetched});
-                Said {
-                    text: String::new(),
-                    object,
-                    headline: words::taken(&taken.host, &taken.bundle, taken.fetched.as_deref()),
-                }
+                (object, String::new(), words::taken(&taken.host, &taken.bundle, taken.fetched.as_deref()))
             }
             Verb::List => {
                 if session.desired.snapshots.storage.is_none() {
@@ -114,7 +96,7 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
                 let text = words::table(&listed, now) + &report::copies::table(&copies, now) + &words::away(&away, now);
                 let (directories, storage) = (report::copies::json(&copies), words::away_json(&away));
                 let object = json!({"hosts": listed, "directories": directories, "objectStorage": storage});
-                Said { text, object, headline }
+                (object, text, headline)
             }
             Verb::Verify { file, host, deep, identity, accept_unsigned } => {
                 let (identity, deep, accept_unsigned) = (identity.as_deref(), *deep, *accept_unsigned);
@@ -129,7 +111,7 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
                     json!({"manifest": verified.manifest, "signed": signed, "caKnown": known, "restored": restored});
                 let headline = words::verified(&verified.path, verified.restored.as_ref());
                 let text = words::manifest(&verified.manifest, now) + &words::signed(&verified.signed, verified.known);
-                Said { text, object, headline }
+                (object, text, headline)
             }
             Verb::Prune => {
                 let removed = workflow::prune_bundles(session).await?;
@@ -137,21 +119,12 @@ pub fn run(common: &Common, args: &SnapshotArgs) -> Exit {
                     0 => "nothing to remove".to_owned(),
                     some => format!("removed {}", report::words::count(some, "snapshot")),
                 };
-                Said { text: words::removed(&removed), object: json!({"removed": removed}), headline }
+                (json!({"removed": removed}), words::removed(&removed), headline)
             }
-        })
+        };
+        Ok(Said { object, text, last: Some(Verdict::ok(headline)) })
     });
-    let result = result.map(|said| {
-        reader.pause();
-        if json {
-            print_json(&said.object);
-        } else {
-            print(&said.text);
-            reader.end(&Verdict::ok(&said.headline));
-        }
-        Exit::Done
-    });
-    ended(&reader, result)
+    common.said(&reader, result)
 }
 
 pub(super) fn now_ms() -> i64 {
@@ -210,6 +183,5 @@ pub(super) fn verdict(unusable: &Unusable, mut verdict: Verdict) -> Verdict {
         Unusable::NoUrl(_) => "`hactl snapshot list` shows the addresses",
         Unusable::None => "hactl snapshot take; on the hosts: journalctl -u hactl-snapshot",
     };
-    verdict.hints = vec![hint.to_owned()];
-    verdict
+    verdict.with_hints([hint])
 }

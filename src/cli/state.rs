@@ -1,15 +1,12 @@
 //! `hactl state`.
 
-use super::common::{Common, Needs, there};
-use super::verbs::{Terminal, ended};
-use crate::model::event::Sink;
+use super::common::{Common, Needs, ended, there};
+use crate::model::desired::Desired;
 use crate::model::names::Digest;
-use crate::report::Exit;
-use crate::report::Verdict;
-use crate::workflow::{self, Choices, Pulling};
+use crate::report::{Exit, Verdict};
+use crate::workflow::{self, Pulling};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct StateArgs {
@@ -40,23 +37,18 @@ Examples:
 
 pub fn run(common: &Common, args: &StateArgs) -> Exit {
     let reader = common.reader();
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let Verb::Pull { identity, from, fingerprint } = &args.verb;
     let asked = Pulling { file: from.clone(), identity: identity.clone(), fingerprint: *fingerprint };
-    let choices = Choices { yes: common.yes, ..Choices::default() };
-    let terminal = Terminal(Arc::clone(&reader));
-    let result = common.run_checked(
-        |_| there("--identity", Some(identity)),
-        sink,
-        Needs::Nothing,
-        async |session| workflow::pull_state(session, &asked, &choices, &terminal).await,
-    );
+    let choices = common.choices();
+    let known = |_: &Desired| there("--identity", Some(identity));
+    let result = common.run_checked(known, reader.clone(), Needs::Nothing, async |session| {
+        workflow::pull_state(session, &asked, &choices, &reader).await
+    });
     let result = result.map(|at| {
-        reader.end(&Verdict::ok(format!(
+        Verdict::ok(format!(
             "the state is rebuilt in {}: now run `hactl up`, or `hactl recover [--from FILE]` if the hosts are empty",
             at.display()
-        )));
-        Exit::Done
+        ))
     });
     ended(&reader, result)
 }

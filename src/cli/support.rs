@@ -1,14 +1,13 @@
 //! `hactl support-bundle`.
 
-use super::common::{Common, Needs, Output, Quiet, number_and_unit, stamp};
-use crate::model::event::{Event, Sink};
-use crate::report::harmless::print_json;
+use super::common::{Common, Needs, Said, number_and_unit, stamp};
+use crate::model::event::Event;
 use crate::report::{Exit, Reader, Verdict};
+use crate::support::Written;
 use crate::workflow::{self, Supported, Wanted};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 #[derive(Debug, Args)]
 pub struct SupportArgs {
@@ -36,44 +35,27 @@ fn hours(text: &str) -> Result<u32, String> {
 
 pub fn run(common: &Common, args: &SupportArgs) -> Exit {
     let reader = common.reader();
-    let json = common.output == Output::Json;
-    let sink: Arc<dyn Sink> = if json { Arc::new(Quiet) } else { Arc::clone(&reader) as Arc<dyn Sink> };
     let stamp = stamp();
-    let result = common.run(sink, Needs::Nothing, async |session| {
+    let result = common.run(common.sink(&reader), Needs::Nothing, async |session| {
         let folder = format!("hactl-support-{}-{stamp}", session.desired.cluster);
         let to = args.to.clone().unwrap_or_else(|| PathBuf::from(format!("{folder}.tar.zst")));
         workflow::support(session, &Wanted { to, folder, hours: args.since }).await
     });
-    match result {
-        Ok(done) if json => {
-            // A closed pipe is not a failure.
-            print_json(&object(&done));
-            Exit::Done
+    let result = result.map(|done| {
+        if !common.json() {
+            remarks(&*reader, &done);
         }
-        Ok(done) => {
-            tell(&*reader, &done);
-            Exit::Done
-        }
-        Err(verdict) => {
-            reader.end(&verdict);
-            verdict.exit
-        }
-    }
+        let Written { path, bytes, pages, struck } = &done.written;
+        let object = json!({"path": path, "bytes": bytes, "pages": pages, "redacted": struck, "missing": done.missing});
+        let size = bytes.div_ceil(1024);
+        let last = Verdict::ok(format!("the support bundle is {} ({size} KiB)", path.display()));
+        Said { object, text: String::new(), last: Some(last) }
+    });
+    common.said(&reader, result)
 }
 
-fn object(done: &Supported) -> serde_json::Value {
-    json!({
-        "path": done.written.path,
-        "bytes": done.written.bytes,
-        "pages": done.written.pages,
-        "redacted": done.written.struck,
-        "missing": done.missing,
-    })
-}
-
-/// Reports what is missing, what was redacted, and where the archive is.
-fn tell(reader: &dyn Reader, done: &Supported) {
-    let written = &done.written;
+/// Reports what is missing, and what was redacted.
+fn remarks(reader: &dyn Reader, done: &Supported) {
     for (host, why) in &done.missing {
         reader.emit(Event::Warning { text: format!("nothing of {host}: {why}") });
     }
@@ -81,11 +63,9 @@ fn tell(reader: &dyn Reader, done: &Supported) {
         text: format!(
             "{} pages. Keys, tokens and passwords are redacted in {} places; names and addresses are not: review the \
              archive before you share it",
-            written.pages, written.struck
+            done.written.pages, done.written.struck
         ),
     });
-    let size = written.bytes.div_ceil(1024);
-    reader.end(&Verdict::ok(format!("the support bundle is {} ({size} KiB)", written.path.display())));
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The verbs that work on a cluster.
 
-use super::common::{Common, Limit, Needs, Output, Quiet};
-use crate::model::event::Sink;
+use super::common::{Common, Limit, Needs, Output, Quiet, ended, failure_verdict};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::refusal::Refusal;
 use crate::report::harmless::{self, print, print_json};
@@ -73,40 +72,28 @@ pub struct DownArgs {
 }
 
 /// Asks on the terminal, after erasing what is drawn there.
-pub(super) struct Terminal(pub(super) Arc<dyn Reader>);
-
-impl Ask for Terminal {
+impl Ask for Arc<dyn Reader> {
     fn yes(&self, question: &str, what: &str) -> Result<(), Refusal> {
-        self.0.pause();
+        self.pause();
         report::ask(question, what)
     }
     fn name(&self, cluster: &ClusterName, what: &str) -> Result<(), Refusal> {
-        self.0.pause();
+        self.pause();
         report::ask_name(cluster, what)
     }
-}
-
-pub(super) fn ended(reader: &Arc<dyn Reader>, result: Result<Exit, Verdict>) -> Exit {
-    result.unwrap_or_else(|verdict| {
-        reader.end(&verdict);
-        verdict.exit
-    })
 }
 
 pub fn up(common: &Common, args: UpArgs) -> Exit {
     let reader = common.reader();
     let choices = Choices {
-        yes: common.yes,
         limit: args.limit.hosts(),
         prune: args.leaving.prune,
         reassign: args.leaving.reassign.into_iter().collect(),
-        ..Choices::default()
+        ..common.choices()
     };
-    let terminal = Terminal(Arc::clone(&reader));
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
     let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
-    let result = common.run_leaving(who, sink, Needs::Most, async |session| {
-        let summary = workflow::up(session, &choices, &terminal).await?;
+    let result = common.run_leaving(who, reader.clone(), Needs::Most, async |session| {
+        let summary = workflow::up(session, &choices, &reader).await?;
         reader.pause();
         if common.output == Output::Text {
             let style = Style::stdout(common.verbose);
@@ -117,23 +104,17 @@ pub fn up(common: &Common, args: UpArgs) -> Exit {
         }
         Ok(summary.changed)
     });
-    let result = result.map(|changed| {
-        let headline = match (changed, args.limit.limit.is_empty()) {
-            (true, true) => "the cluster is what the inventory asks for",
-            (true, false) => "the hosts of --limit are what the inventory asks for",
-            (false, true) => "nothing to do",
-            (false, false) => "nothing to do on the hosts of --limit",
-        };
-        reader.end(&Verdict::ok(headline));
-        Exit::Done
-    });
-    ended(&reader, result)
+    let headline = |changed| match (changed, args.limit.limit.is_empty()) {
+        (true, true) => "the cluster is what the inventory asks for",
+        (true, false) => "the hosts of --limit are what the inventory asks for",
+        (false, true) => "nothing to do",
+        (false, false) => "nothing to do on the hosts of --limit",
+    };
+    ended(&reader, result.map(|changed| Verdict::ok(headline(changed))))
 }
 
 pub fn plan(common: &Common, args: &PlanArgs) -> Exit {
     let reader = common.reader();
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let sink = if common.output == Output::Json { Arc::new(Quiet) } else { sink };
     let choices = Choices {
         limit: args.limit.hosts(),
         prune: args.leaving.prune.clone(),
@@ -141,34 +122,25 @@ pub fn plan(common: &Common, args: &PlanArgs) -> Exit {
         ..Choices::default()
     };
     let who = (args.limit.limit.as_slice(), choices.prune.as_slice());
-    let planned =
-        common.run_leaving(who, sink, Needs::Bundle, async |session| workflow::pending(session, &choices).await);
-    let result = planned.map(|(plan, differences)| {
-        reader.pause();
-        match common.output {
-            Output::Json => {
-                let mut json = report::plan_json(&plan);
-                json["files"] = report::differences_json(&differences);
-                print_json(&json);
-            }
-            Output::Text => {
-                let style = Style::stdout(common.verbose);
-                print(&report::plan_text(&plan, &style));
-                print(&report::differences_text(&differences, &style));
-            }
-        }
-        Exit::of_plan(args.exit_code && !plan.is_empty())
+    let mut pending = false;
+    let planned = common.run_leaving(who, common.sink(&reader), Needs::Bundle, async |session| {
+        let (plan, differences) = workflow::pending(session, &choices).await?;
+        pending = args.exit_code && !plan.is_empty();
+        let mut said = common.plan(&plan);
+        said.object["files"] = report::differences_json(&differences);
+        said.text += &report::differences_text(&differences, &Style::stdout(common.verbose));
+        Ok(said)
     });
-    ended(&reader, result)
+    match common.said(&reader, planned) {
+        Exit::Done => Exit::of_plan(pending),
+        exit => exit,
+    }
 }
 
 pub fn status(common: &Common, args: &StatusArgs) -> Exit {
     let reader = common.reader();
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let json = common.output == Output::Json;
-    // A program reads the one result object, not the events.
-    let sink = if json { Arc::new(Quiet) } else { sink };
-    let result = common.run(sink, Needs::Bundle, async |session| {
+    let json = common.json();
+    let result = common.run(common.sink(&reader), Needs::Bundle, async |session| {
         loop {
             let status = workflow::status(session).await?;
             reader.pause();
@@ -191,14 +163,14 @@ pub fn status(common: &Common, args: &StatusArgs) -> Exit {
             }
         }
     });
-    ended(&reader, result)
+    result.unwrap_or_else(|verdict| ended(&reader, Err(verdict)))
 }
 
 pub fn kubeconfig(common: &Common, args: &KubeconfigArgs) -> Exit {
     let kind = if args.break_glass { KubeconfigKind::BreakGlass } else { KubeconfigKind::Administrator };
     let result = common.load(&Quiet).and_then(|loaded| {
         let places = common.places(&loaded);
-        workflow::kubeconfig(&loaded.desired, &places, kind).map_err(|f| super::common::failure_verdict(&f))
+        workflow::kubeconfig(&loaded.desired, &places, kind).map_err(|f| failure_verdict(&f))
     });
     let result = result.map(|credential| {
         if kind == KubeconfigKind::BreakGlass {
@@ -221,17 +193,10 @@ pub fn kubectl(common: &Common, args: &KubectlArgs) -> Exit {
 }
 
 pub fn down(common: &Common, args: &DownArgs) -> Exit {
-    let reader = common.reader();
-    let choices = Choices { yes: common.yes, ..Choices::default() };
-    let terminal = Terminal(Arc::clone(&reader));
-    let sink: Arc<dyn Sink> = Arc::clone(&reader) as Arc<dyn Sink>;
-    let result =
-        common.run(sink, Needs::Bundle, async |session| workflow::down(session, &choices, &terminal, args.wipe).await);
-    let result = result.map(|plan| {
-        let headline =
-            if plan.is_empty() { "nothing to do: there is no cluster on any host" } else { "the cluster is down" };
-        reader.end(&Verdict::ok(headline));
-        Exit::Done
+    let (reader, choices) = (common.reader(), common.choices());
+    let result = common.run(reader.clone(), Needs::Bundle, async |session| {
+        let nothing = workflow::down(session, &choices, &reader, args.wipe).await?.is_empty();
+        Ok(if nothing { "nothing to do: there is no cluster on any host" } else { "the cluster is down" })
     });
-    ended(&reader, result)
+    ended(&reader, result.map(Verdict::ok))
 }

@@ -18,8 +18,9 @@ pub use room::make_room;
 pub use snapshot::snapshot;
 pub use view::{Election, hash, holds_quorum, raw, view};
 
+use crate::model::causes::causes;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use std::error::Error;
+use std::error::Error as _;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -135,25 +136,11 @@ async fn ask<T>(
         Ok(Err(etcd_client::Error::GRpcStatus(status))) => match status.source() {
             None => Err(EtcdError::Refused { doing, message: status.message().to_owned() }),
             // A status created here from a failed connection; the cause is further down its chain.
-            Some(cause) => Err(EtcdError::Transport { doing, message: chain(cause) }),
+            Some(cause) => Err(EtcdError::Transport { doing, message: causes(cause) }),
         },
         Ok(Err(etcd_client::Error::TransportError(error))) => {
-            Err(EtcdError::Transport { doing, message: chain(&error) })
+            Err(EtcdError::Transport { doing, message: causes(&error) })
         }
         Ok(Err(error)) => Err(EtcdError::Transport { doing, message: error.to_string() }),
     }
-}
-
-/// An error with all its causes, without repeating one that its parent quotes.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
 }

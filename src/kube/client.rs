@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{KubeError, kinds};
+use crate::model::causes::causes;
 use crate::model::secret::Secret;
 
 /// hactl's field manager for server-side apply.
@@ -82,9 +83,9 @@ impl Http for Server {
             if !body.is_empty() {
                 built = built.header("content-type", media).body(body);
             }
-            let response = built.send().await.map_err(|e| chain(&e))?;
+            let response = built.send().await.map_err(|e| causes(&e))?;
             let status = response.status().as_u16();
-            let body = response.bytes().await.map_err(|e| chain(&e))?;
+            let body = response.bytes().await.map_err(|e| causes(&e))?;
             Ok((status, body.to_vec()))
         })
     }
@@ -113,12 +114,9 @@ pub struct ObjectRef {
 impl ObjectRef {
     /// Names an object.
     pub fn new(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
-        Self {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: namespace.map(str::to_owned),
-            name: name.to_owned(),
-        }
+        let (namespace, [api_version, kind, name]) =
+            (namespace.map(str::to_owned), [api_version, kind, name].map(str::to_owned));
+        Self { api_version, kind, namespace, name }
     }
     /// The reference of an object, from its own fields.
     pub fn of(object: &Value) -> Result<Self, KubeError> {
@@ -164,7 +162,7 @@ impl Client {
     }
 
     fn finish(http: reqwest::ClientBuilder, base: String) -> Result<Self, KubeError> {
-        let http = http.build().map_err(|error| KubeError::Credentials { why: chain(&error) })?;
+        let http = http.build().map_err(|error| KubeError::Credentials { why: causes(&error) })?;
         Ok(Self::over(Arc::new(Server { http, base })))
     }
 
@@ -182,12 +180,9 @@ impl Client {
 
     /// Like [`Client::get`], for a kind that the API server may not serve; then the object does not exist either.
     pub async fn find(&self, object: &ObjectRef, until: Instant) -> Result<Option<Value>, KubeError> {
-        if kinds::known(&object.api_version, &object.kind).is_none() {
-            match self.discover(object, until, Duration::ZERO).await {
-                Ok(_) => {}
-                Err(KubeError::UnknownKind { .. }) => return Ok(None),
-                Err(error) => return Err(error),
-            }
+        let (api_version, kind) = (&object.api_version, &object.kind);
+        if kinds::known(api_version, kind).is_none() && self.folder(api_version, kind, until).await?.is_none() {
+            return Ok(None);
         }
         self.get(object, until).await
     }
@@ -464,10 +459,8 @@ impl Client {
     /// One call, retried after transient errors until the deadline.
     async fn call(&self, what: &str, until: Instant, request: impl Fn() -> Request) -> Result<Value, KubeError> {
         loop {
-            let once = timeout_at(until, self.send(what, request())).await;
-            let outcome = once
-                .unwrap_or_else(|_| Err(KubeError::TimedOut { what: what.to_owned(), seen: "no answer".to_owned() }));
-            match outcome {
+            let late = || KubeError::TimedOut { what: what.to_owned(), seen: "no answer".to_owned() };
+            match timeout_at(until, self.send(what, request())).await.unwrap_or_else(|_| Err(late())) {
                 Err(error) if error.is_transient() && Instant::now() + PAUSE < until => sleep(PAUSE).await,
                 outcome => return outcome,
             }
@@ -511,9 +504,8 @@ fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<req
         let certificate = certificate.map_err(|e| bad("the CA certificate", &e))?;
         roots.add(certificate).map_err(|e| bad("the CA certificate", &e))?;
     }
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .map_err(|e| bad("the client certificate", &e))?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
+    let chain = chain.map_err(|e| bad("the client certificate", &e))?;
     let key = PrivateKeyDer::from_pem_slice(key_pem.reveal().as_bytes()).map_err(|e| bad("the client key", &e))?;
     // The crypto provider is explicit: the default panics if a program links two.
     let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
@@ -529,18 +521,4 @@ fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<req
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(5)))
-}
-
-/// An error with its sources, without repetitions.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = source.source();
-    }
-    text
 }

@@ -63,10 +63,7 @@ async fn all<T>(asked: Vec<Asked<'_, T>>) -> Result<Vec<T>, KubeError> {
 
 /// The objects that differ, by key, and how.
 pub async fn compare(client: &Client, objects: &[Value], until: Instant) -> Result<Vec<(String, String)>, KubeError> {
-    let mut asked: Vec<Asked<'_, Option<String>>> = Vec::new();
-    for object in objects {
-        asked.push(differs(client, object, until).boxed());
-    }
+    let asked = objects.iter().map(|object| differs(client, object, until).boxed()).collect();
     let found = objects.iter().zip(all(asked).await?);
     Ok(found.filter_map(|(object, what)| Some((object_key(object), what?))).collect())
 }
@@ -104,18 +101,10 @@ fn plain(object: &Value) -> Value {
 /// Applies objects in order: each rank once the previous one exists, and objects of a CRD once it is established.
 pub async fn apply(client: &Client, objects: &[&Value], until: Instant) -> Result<(), KubeError> {
     for wanted in 0..=3 {
-        let mut asked: Vec<Asked<'_, Value>> = Vec::new();
-        let mut definitions = Vec::new();
-        for object in objects {
-            if rank(kind(object)) == wanted {
-                asked.push(client.apply(object, until).boxed());
-                if kind(object) == "CustomResourceDefinition" {
-                    definitions.push(ObjectRef::of(object)?);
-                }
-            }
-        }
-        all(asked).await?;
-        for definition in definitions {
+        let now: Vec<&Value> = objects.iter().copied().filter(|object| rank(kind(object)) == wanted).collect();
+        all(now.iter().map(|object| client.apply(object, until).boxed()).collect()).await?;
+        for definition in now.into_iter().filter(|object| kind(object) == "CustomResourceDefinition") {
+            let definition = ObjectRef::of(definition)?;
             client.wait(&definition, &format!("establishment of {definition}"), until, established).await?;
         }
     }
@@ -125,13 +114,11 @@ pub async fn apply(client: &Client, objects: &[&Value], until: Instant) -> Resul
 fn established(live: Option<&Value>) -> Result<(), String> {
     let conditions = live.and_then(|l| l.pointer("/status/conditions")).and_then(Value::as_array);
     let of = |kind: &str| conditions.and_then(|all| all.iter().find(|c| c["type"] == kind));
-    match of("Established") {
-        Some(condition) if condition["status"] == "True" => Ok(()),
-        _ => {
-            let said = of("NamesAccepted").and_then(|c| c.get("message")).and_then(Value::as_str);
-            Err(said.unwrap_or("the API server does not serve it yet").to_owned())
-        }
+    if of("Established").is_some_and(|condition| condition["status"] == "True") {
+        return Ok(());
     }
+    let said = of("NamesAccepted").and_then(|c| c.get("message")).and_then(Value::as_str);
+    Err(said.unwrap_or("the API server does not serve it yet").to_owned())
 }
 
 /// What happens to an object that is no longer listed.
@@ -146,10 +133,7 @@ pub enum Fate {
 /// The fate of each key. Objects that are deleted together do not keep one another.
 pub async fn fates(client: &Client, keys: &[String], until: Instant) -> Result<Vec<(String, Fate)>, KubeError> {
     let going: BTreeSet<String> = keys.iter().map(|key| identity(key)).collect();
-    let mut asked: Vec<Asked<'_, Fate>> = Vec::new();
-    for key in keys {
-        asked.push(fate(client, key, &going, until).boxed());
-    }
+    let asked = keys.iter().map(|key| fate(client, key, &going, until).boxed()).collect();
     Ok(keys.iter().cloned().zip(all(asked).await?).collect())
 }
 
@@ -250,13 +234,8 @@ pub async fn delete(client: &Client, keys: &[String], until: Instant) -> Result<
     }
     let rest: Vec<ObjectRef> = keys.iter().rev().filter_map(|key| named(key)).collect();
     for wanted in (0..=3).rev() {
-        let mut asked: Vec<Asked<'_, ()>> = Vec::new();
-        for reference in &rest {
-            if rank(&reference.kind) == wanted {
-                asked.push(gone(client, reference, until).boxed());
-            }
-        }
-        all(asked).await?;
+        let now = rest.iter().filter(|reference| rank(&reference.kind) == wanted);
+        all(now.map(|reference| gone(client, reference, until).boxed()).collect()).await?;
     }
     Ok(())
 }

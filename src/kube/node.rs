@@ -42,10 +42,8 @@ pub(super) fn patch(desired: &Value, live: &Value) -> Value {
     let owned = owned(live);
     let wanted = taints(desired);
     let wanted_keys: BTreeSet<String> = wanted.iter().map(taint_key).collect();
-    let mut kept: Vec<Value> = taints(live)
-        .into_iter()
-        .filter(|taint| !owned.taints.contains(&taint_key(taint)) || wanted_keys.contains(&taint_key(taint)))
-        .collect();
+    let mut kept = taints(live);
+    kept.retain(|taint| !owned.taints.contains(&taint_key(taint)) || wanted_keys.contains(&taint_key(taint)));
     for taint in wanted {
         let value = |taint: &Value| taint.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
         match kept.iter_mut().find(|other| taint_key(other) == taint_key(&taint)) {

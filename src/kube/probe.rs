@@ -57,8 +57,7 @@ pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Che
 async fn remove(client: &Client, pod: &ObjectRef, until: Instant) -> Result<(), KubeError> {
     let until = until.max(Instant::now() + std::time::Duration::from_secs(20));
     client.delete(pod, Some(GRACE_S), until).await?;
-    client.wait(pod, "deletion of the probe's pod", until, gone).await?;
-    Ok(())
+    client.wait(pod, "deletion of the probe's pod", until, gone).await.map(drop)
 }
 
 fn gone(live: Option<&Value>) -> Result<(), String> {
@@ -101,29 +100,28 @@ fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
         Ok(None) => (Outcome::Fail, "the pod was deleted while the probe waited for it".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
-    let hint = (outcome == Outcome::Fail).then(|| hint(ran, &detail));
+    let hint = (outcome == Outcome::Fail).then(|| hint(ran, &detail).to_owned());
     Check { name: "DNS answers inside a pod", host: Some(ask.node.clone()), outcome, detail, hint }
 }
 
 /// The next place to check. A pod that never ran proves nothing about DNS.
-fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> String {
+fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["ImagePull", "ErrImage", "InvalidImageName"]) {
         return "the pod's image cannot be pulled: check that this host reaches a registry that has it, or set a mirror \
-                (`registries.mirrors`); with `security: cis` present images are checked with the registry too"
-            .to_owned();
+                (`registries.mirrors`); with `security: cis` present images are checked with the registry too";
     }
     match ran {
         Ok(Some(_)) => {
             "`hactl status` shows on which hosts DNS fails, and whether CoreDNS, kube-proxy and flannel are \
                         Ready there; if it fails on this host alone, check 8472/udp between hosts and checksum \
                         offloading of the network card: `ethtool -K flannel.1 tx-checksum-ip-generic off` turns it off"
-                .to_owned()
         }
-        Ok(None) | Err(_) => "the pod did not start, so DNS was not tested; the API's message is above; \
+        Ok(None) | Err(_) => {
+            "the pod did not start, so DNS was not tested; the API's message is above; \
                               `hactl kubectl -- -n kube-system get events --sort-by=.lastTimestamp` shows the cause \
                               (a quota, a webhook, the container runtime)"
-            .to_owned(),
+        }
     }
 }
 
@@ -144,18 +142,15 @@ fn deletion(ask: &Ask, running: bool, removed: &Result<(), KubeError>) -> Check 
         Ok(()) => (Outcome::Skip, "the pod did not run, so killing it was not tested".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
-    let hint = (outcome == Outcome::Fail).then(|| {
-        "pods that stay Terminating often mean that AppArmor keeps runc from killing: see the host's kernel log"
-            .to_owned()
-    });
+    let hint = "pods that stay Terminating often mean that AppArmor keeps runc from killing: see the host's kernel log";
+    let hint = (outcome == Outcome::Fail).then(|| hint.to_owned());
     Check { name: "a pod can be deleted", host: Some(ask.node.clone()), outcome, detail, hint }
 }
 
 fn pod(ask: &Ask) -> Value {
     let (folder, program) = ask.hactl_path.rsplit_once('/').unwrap_or(("/", &ask.hactl_path));
-    let mut command =
-        vec![format!("/hactl/{program}"), "host-dns".to_owned(), format!("--within={TIMEOUT_S}"), ask.dns.to_string()];
-    command.push(ask.name.clone());
+    let within = format!("--within={TIMEOUT_S}");
+    let command = json!([format!("/hactl/{program}"), "host-dns", within, ask.dns.to_string(), ask.name]);
     let locked = json!({
         "allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]},

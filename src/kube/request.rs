@@ -162,14 +162,8 @@ pub fn block(pem: &[u8], label: &str) -> Result<Vec<u8>, String> {
 /// Base64 in lines of 64.
 fn lines(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
-    let mut lines = String::with_capacity(text.len() + text.len() / COLUMNS + 1);
-    for (number, letter) in text.chars().enumerate() {
-        if number > 0 && number.is_multiple_of(COLUMNS) {
-            lines.push('\n');
-        }
-        lines.push(letter);
-    }
-    lines + "\n"
+    let lines = (0..text.len()).step_by(COLUMNS).map(|at| &text[at..text.len().min(at + COLUMNS)]);
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// The subject of a kubelet, in DER.
@@ -216,9 +210,7 @@ fn names(request: &X509CertificationRequest<'_>) -> Result<(Vec<String>, Vec<IpA
 }
 
 fn address(bytes: &[u8]) -> Result<IpAddr, String> {
-    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
-        return Ok(IpAddr::from(four));
-    }
-    let sixteen = <[u8; 16]>::try_from(bytes).map_err(|_| "it requests an invalid address")?;
-    Ok(IpAddr::from(sixteen))
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let any = four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+    any.map_err(|_| "it requests an invalid address".to_owned())
 }

@@ -65,23 +65,11 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     let include = format!("--include={}", packages().collect::<Vec<_>>().join(","));
     let hook = format!("--customize-hook={}", work.join("setup.sh").display());
     // In its own mount namespace: mmdebstrap's mounts disappear with it, even if it is killed.
-    let mut arguments = vec![
-        "--mount",
-        "--propagation=private",
-        "mmdebstrap",
-        "--mode=root",
-        "--variant=minbase",
-        "--skip=cleanup/apt",
-        "--aptopt=Acquire::Languages \"none\"",
-        &include,
-        &hook,
-        SUITE,
-    ];
-    let target = root.display().to_string();
-    let sources = sources(mirror);
-    arguments.push(&target);
-    arguments.extend(sources.iter().map(String::as_str));
-    Run::new("unshare", &arguments).timeout(TIMEOUT).ok()?;
+    let bootstrap = ["--mode=root", "--variant=minbase", "--skip=cleanup/apt", "--aptopt=Acquire::Languages \"none\""];
+    let (target, sources) = (root.display().to_string(), sources(mirror));
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let run = Run::new("unshare", &["--mount", "--propagation=private", "mmdebstrap"]).words(&bootstrap);
+    run.words(&[&include, &hook, SUITE, &target]).words(&sources).timeout(TIMEOUT).ok()?;
     files::chmod(&root, 0o755)?;
     Ok(root)
 }

@@ -67,9 +67,7 @@ pub(crate) fn find(root: &Path, name: &str) -> Result<Lab> {
     if let Some(record) = Record::load(&dir)? {
         return Ok(Lab { dir, record });
     }
-    let entries = machine::entries()?;
-    let entry = entries.into_iter().find(|entry| entry.dir == dir);
-    entry
-        .map(|entry| Lab { dir: entry.dir, record: entry.record })
-        .ok_or_else(|| LabError::NoLab { name: name.to_owned(), root: root.to_owned() })
+    let entry = machine::entries()?.into_iter().find(|entry| entry.dir == dir);
+    let lab = entry.map(|entry| Lab { dir: entry.dir, record: entry.record });
+    lab.ok_or_else(|| LabError::NoLab { name: name.to_owned(), root: root.to_owned() })
 }

@@ -139,12 +139,8 @@ impl Lock {
         }
         let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
-            let file = File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(path)
-                .map_err(LabError::io("open the lock", path))?;
+            let opened = File::options().create(true).truncate(false).write(true).open(path);
+            let file = opened.map_err(LabError::io("open the lock", path))?;
             match file.try_lock() {
                 Ok(()) if same(&file, path) => return Ok(Self { file, path: path.to_owned() }),
                 // The previous holder removed the file: this lock is void.

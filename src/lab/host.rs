@@ -165,10 +165,8 @@ impl Host<'_> {
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             if greets(self.address()) {
-                let login = ssh::command(self.dir, self.name, self.address());
-                let mut login = Run::from(login);
-                login = login.words(&["true"]).timeout(Duration::from_secs(10));
-                if login.output().is_ok_and(|output| output.status.success()) {
+                let login = Run::from(ssh::command(self.dir, self.name, self.address())).words(&["true"]);
+                if login.timeout(Duration::from_secs(10)).output().is_ok_and(|output| output.status.success()) {
                     return Ok(());
                 }
             }

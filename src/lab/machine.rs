@@ -46,11 +46,8 @@ const COMMANDS: &[(&str, &str)] = &[
 /// Requires root and the commands that a running lab needs.
 pub(crate) fn check() -> Result<()> {
     let status = files::read(Path::new("/proc/self/status"))?;
-    let root = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Uid:"))
-        .is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0"));
-    if !root {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    if ids.and_then(|ids| ids.split_whitespace().nth(1)) != Some("0") {
         return Err(LabError::NotRoot);
     }
     demand(&["flock", "ip", "kill", "lxc-info", "lxc-start", "lxc-stop", "nft", "ssh", "ssh-keygen"])
@@ -175,8 +172,7 @@ fn set(name: &str, value: &str, progress: &dyn Progress) -> Result<()> {
     let from = setting(name).unwrap_or_default();
     let path = Path::new("/proc/sys").join(name);
     fs::write(&path, value).map_err(LabError::io("set the kernel's", &path))?;
-    let note = Note::Sysctl { name: name.replace('/', "."), from, to: value.to_owned() };
-    progress.on(&note);
+    progress.on(&Note::Sysctl { name: name.replace('/', "."), from, to: value.to_owned() });
     Ok(())
 }
 

@@ -119,49 +119,41 @@ impl Lab {
     }
 
     /// The lab's and the cluster's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.record.name
     }
 
     /// The lab's own folder.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The inventory for `hactl up -i`.
-    #[must_use]
     pub fn inventory(&self) -> PathBuf {
         self.dir.join(inventory::FILE)
     }
 
     /// The administrator's key.
-    #[must_use]
     pub fn identity(&self) -> PathBuf {
         self.dir.join("id_ed25519")
     }
 
     /// The hosts' real keys.
-    #[must_use]
     pub fn known_hosts(&self) -> PathBuf {
         self.dir.join("known_hosts")
     }
 
     /// The network, as `10.88.N.0/24`.
-    #[must_use]
     pub fn network(&self) -> String {
         self.record.network().cidr()
     }
 
     /// The bridge of the hosts.
-    #[must_use]
     pub fn bridge(&self) -> String {
         self.record.network().bridge()
     }
 
     /// The virtual address of the inventory's endpoint.
-    #[must_use]
     pub fn vip(&self) -> Ipv4Addr {
         self.record.network().vip()
     }
@@ -273,10 +265,9 @@ impl Lab {
     }
 
     fn host(&self, name: &str) -> Result<Host<'_>> {
-        self.each().find(|host| host.name == name).ok_or_else(|| LabError::NoHost {
-            lab: self.name().to_owned(),
-            host: name.to_owned(),
-            known: self.hosts().map(str::to_owned).collect(),
+        self.each().find(|host| host.name == name).ok_or_else(|| {
+            let known = self.hosts().map(str::to_owned).collect();
+            LabError::NoHost { lab: self.name().to_owned(), host: name.to_owned(), known }
         })
     }
 

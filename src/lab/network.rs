@@ -97,12 +97,9 @@ impl Network {
             return Ok(());
         }
         for direction in ["-i", "-o"] {
-            let comment = ["-m", "comment", "--comment", &self.table(), "-j", "ACCEPT"];
-            let mut arguments = vec!["-w", "-I", "FORWARD", direction];
-            let bridge = self.bridge();
-            arguments.push(&bridge);
-            arguments.extend(comment);
-            Run::new("iptables", &arguments).ok()?;
+            let (bridge, table) = (self.bridge(), self.table());
+            let rule = [direction, &bridge, "-m", "comment", "--comment", &table, "-j", "ACCEPT"];
+            Run::new("iptables", &["-w", "-I", "FORWARD"]).words(&rule).ok()?;
         }
         Ok(())
     }
@@ -120,9 +117,7 @@ impl Network {
         }
         let rules = Run::new("iptables", &["-w", "-S", "FORWARD"]).output()?.stdout;
         for rule in tagged(&rules, &table) {
-            let mut arguments = vec!["-w", "-D"];
-            arguments.extend(rule);
-            Run::new("iptables", &arguments).ok()?;
+            Run::new("iptables", &["-w", "-D"]).words(&rule).ok()?;
         }
         Ok(())
     }
@@ -164,12 +159,8 @@ fn unlink(link: &str) -> Result<()> {
 fn tagged<'a>(rules: &'a str, table: &str) -> Vec<Vec<&'a str>> {
     let ours =
         |words: &[&str]| words.windows(2).any(|pair| pair[0] == "--comment" && pair[1].trim_matches('"') == table);
-    rules
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|words| words.first() == Some(&"-A") && ours(words))
-        .map(|words| words[1..].to_vec())
-        .collect()
+    let all = rules.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    all.filter(|words| words.first() == Some(&"-A") && ours(words)).map(|words| words[1..].to_vec()).collect()
 }
 
 /// Third octets of 10.88.0.0/16 that this machine's addresses and routes use.

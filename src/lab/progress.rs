@@ -57,9 +57,7 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BaseBegun { path } => {
-                write!(f, "base: creating {} (once, about a minute)", path.display())
-            }
+            Self::BaseBegun { path } => write!(f, "base: creating {} (once, about a minute)", path.display()),
             Self::BaseMade { path, took } => {
                 write!(f, "base: created {} in {:.1} s", path.display(), took.as_secs_f64())
             }
@@ -68,18 +66,14 @@ impl fmt::Display for Note {
             }
             Self::Network { bridge, network } => write!(f, "network: {network} on bridge {bridge}"),
             Self::Already { host, address } => write!(f, "{host}: already running at {address}"),
-            Self::Up { host, address, took } => {
-                write!(f, "{host}: up at {address} in {:.1} s", took.as_secs_f64())
-            }
+            Self::Up { host, address, took } => write!(f, "{host}: up at {address} in {:.1} s", took.as_secs_f64()),
             Self::Inventory { path } => write!(f, "inventory: {}", path.display()),
             Self::InventoryKept { path, beside } => {
                 write!(f, "inventory: {} was edited and is kept; the new one is {}", path.display(), beside.display())
             }
             Self::Down { lab } => write!(f, "lab {lab}: removed completely"),
             Self::Purged { path } => write!(f, "base: removed {}", path.display()),
-            Self::BaseInUse { path } => {
-                write!(f, "base: {} is kept, because a lab uses it", path.display())
-            }
+            Self::BaseInUse { path } => write!(f, "base: {} is kept, because a lab uses it", path.display()),
         }
     }
 }

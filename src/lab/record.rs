@@ -43,15 +43,13 @@ pub struct Spec {
 
 impl Spec {
     /// Three control-plane hosts, in the usual folders.
-    #[must_use]
     pub fn new(name: &str) -> Self {
+        let usual = |role| topology().machines.iter().find(|kind| kind.role == role).map_or(0, |kind| kind.count);
         Self {
             name: name.to_owned(),
             root: default_root(),
             cache: default_cache(),
-            hosts: machines(|role| {
-                topology().machines.iter().find(|kind| kind.role == role).map_or(0, |kind| kind.count)
-            }),
+            hosts: machines(usual),
             kubernetes: "1.36.3".to_owned(),
             mirror: None,
             timeout: Duration::from_secs(90),
@@ -59,7 +57,6 @@ impl Spec {
     }
 
     /// Like [`Spec::new`], with a name that is unique on this machine.
-    #[must_use]
     pub fn unique(prefix: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +121,6 @@ pub(crate) fn check_path(path: &Path) -> Result<()> {
 }
 
 /// `$HACTL_LAB_DIR`, else `$XDG_STATE_HOME/hactl/labs`, else `~/.local/state/hactl/labs`.
-#[must_use]
 pub fn default_root() -> PathBuf {
     match std::env::var_os("HACTL_LAB_DIR") {
         Some(given) if !given.is_empty() => PathBuf::from(given),
@@ -133,7 +129,6 @@ pub fn default_root() -> PathBuf {
 }
 
 /// `$XDG_CACHE_HOME/hactl/lab`, else `~/.cache/hactl/lab`.
-#[must_use]
 pub fn default_cache() -> PathBuf {
     xdg("XDG_CACHE_HOME", ".cache").join("hactl/lab")
 }

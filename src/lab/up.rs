@@ -3,6 +3,7 @@
 use super::Lab;
 use super::error::{LabError, Result};
 use super::files::{self, Lock};
+use super::host::Host;
 use super::machine::{self, Entry, Machine};
 use super::network::{self, Network};
 use super::progress::{Note, Progress};
@@ -16,7 +17,7 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     spec.check()?;
     machine::check()?;
     let dir = spec.root.join(&spec.name);
-    let _lock = Lock::take(&lock(spec))?;
+    let _lock = Lock::take(&lock_of(&spec.root, &spec.name))?;
     let old = Record::load(&dir)?;
     let lab = match &old {
         Some(record) if record.alone() => {
@@ -78,10 +79,6 @@ fn wire(lab: &Lab, progress: &dyn Progress) -> Result<()> {
         progress.on(&Note::Network { bridge, network: network.cidr() });
     }
     network.make(&lab.record.name)
-}
-
-fn lock(spec: &Spec) -> PathBuf {
-    lock_of(&spec.root, &spec.name)
 }
 
 /// The lock file: one run at a time creates or removes a lab.
@@ -165,32 +162,26 @@ fn unused(octet: u8, entries: &[Entry]) -> Result<u8> {
 /// Starts all hosts that are off, in parallel, and waits for all of them.
 fn power_on(lab: &Lab, spec: &Spec, progress: &dyn Progress) -> Result<()> {
     std::thread::scope(|threads| {
-        let started: Vec<_> = lab
-            .each()
-            .map(|host| {
-                threads.spawn(move || {
-                    let begun = Instant::now();
-                    host.settle()?;
-                    let already = host.runs()?;
-                    if !already {
-                        host.start()?;
-                    }
-                    // A host whose cable is cut keeps running; `up` neither plugs it in nor waits for it.
-                    if already && host.network.plugged(host.index) == Some(false) {
-                        progress.on(&Note::Already { host: host.name.to_owned(), address: host.address() });
-                        return Ok(());
-                    }
-                    host.wait(spec.timeout)?;
-                    let (host, address) = (host.name.to_owned(), host.address());
-                    progress.on(&if already {
-                        Note::Already { host, address }
-                    } else {
-                        Note::Up { host, address, took: begun.elapsed() }
-                    });
-                    Ok(())
-                })
-            })
-            .collect();
+        let start = |host: Host<'_>| -> Result<()> {
+            let begun = Instant::now();
+            host.settle()?;
+            let already = host.runs()?;
+            if !already {
+                host.start()?;
+            }
+            let (name, address) = (host.name.to_owned(), host.address());
+            // A host whose cable is cut keeps running; `up` neither plugs it in nor waits for it.
+            if !already || host.network.plugged(host.index) != Some(false) {
+                host.wait(spec.timeout)?;
+            }
+            progress.on(&if already {
+                Note::Already { host: name, address }
+            } else {
+                Note::Up { host: name, address, took: begun.elapsed() }
+            });
+            Ok(())
+        };
+        let started: Vec<_> = lab.each().map(|host| threads.spawn(move || start(host))).collect();
         let ended: Vec<Result<()>> = started.into_iter().map(super::join).collect();
         ended.into_iter().collect()
     })

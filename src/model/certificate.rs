@@ -4,7 +4,7 @@
 //! rule for certificates that expire soon, so that `certs list` and `status` cannot disagree.
 
 use super::facts::Unreachable;
-use super::names::{Digest, HostName};
+use super::names::{Digest, HostName, hex};
 use super::timestamp::millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -109,14 +109,6 @@ impl CertFact {
     pub fn term(&self, now_ms: i64) -> Term {
         term(self.not_before_s, self.not_after_s, now_ms)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
 }
 
 /// Whether a certificate expires soon.

@@ -107,3 +107,18 @@ pub trait Sink: Send + Sync {
     /// One event, in the order things happened.
     fn emit(&self, event: Event);
 }
+
+impl dyn Sink + '_ {
+    /// Emits a warning.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.emit(Event::Warning { text: text.into() });
+    }
+    /// Emits a note.
+    pub fn note(&self, text: impl Into<String>) {
+        self.emit(Event::Note { text: text.into() });
+    }
+    /// Emits the begin of work outside of a plan.
+    pub fn phase(&self, doing: impl Into<String>) {
+        self.emit(Event::Phase { doing: doing.into() });
+    }
+}

@@ -8,6 +8,7 @@ pub mod attached;
 pub mod authentic;
 pub mod blob;
 pub mod bucket;
+pub mod causes;
 pub mod certificate;
 pub mod check;
 pub mod components;

@@ -1,5 +1,6 @@
 //! Checks that a recovery is possible: this cluster has a recent snapshot, and every host takes its own.
 
+use super::check as named;
 use super::drills::{self, Trouble};
 use crate::model::authentic::Authenticity;
 use crate::model::check::{Check, Outcome};
@@ -22,8 +23,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         return None;
     }
     let say = |outcome, host: Option<&HostName>, detail: String| {
-        let hint = (outcome >= Outcome::Warn).then(|| HINT.to_owned());
-        Some(Check { name: BUNDLES, host: host.cloned(), outcome, detail, hint })
+        Some(named(BUNDLES, host, outcome, detail, (outcome >= Outcome::Warn).then_some(HINT)))
     };
     let hosts: Vec<(&HostName, &HostFacts)> =
         desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?))).collect();
@@ -40,14 +40,12 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             _ => None,
         };
         if let Some(forged) = fact.bundles.as_ref().and_then(|b| b.bundles.iter().find_map(forged)) {
-            let hint = Some("remove it, and find out which users can write there: hactl snapshot list".to_owned());
-            let (host, outcome) = (Some((*host).clone()), Outcome::Fail);
-            return Some(Check { name: BUNDLES, host, outcome, detail: forged, hint });
+            let hint = Some("remove it, and find out which users can write there: hactl snapshot list");
+            return Some(named(BUNDLES, Some(host), Outcome::Fail, forged, hint));
         }
     }
     let fails = |(host, detail, hint): Trouble<'_>| {
-        let hint = Some(hint.replace("HOST", host.as_str()));
-        Check { name: BUNDLES, host: Some(host.clone()), outcome: Outcome::Fail, detail, hint }
+        named(BUNDLES, Some(host), Outcome::Fail, detail, Some(&hint.replace("HOST", host.as_str())))
     };
     if let Some(failed) = drills::failed(desired, &hosts) {
         return Some(fails(failed));
@@ -72,16 +70,12 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         let Some(found) = fact.bundles.as_ref().filter(|_| started(fact).is_some_and(|waited| waited > own_ms)) else {
             continue;
         };
-        match found.bundles.first().map(|newest| fact.now_ms.saturating_sub(newest.taken_ms)) {
-            Some(age) if age <= own_ms => {}
-            age => {
-                let detail = match age {
-                    Some(age) => format!("its timer runs, but its newest is {} old", human_duration(age)),
-                    None => "its timer runs, but it has taken none".to_owned(),
-                };
-                return Some(fails((host, detail, OF_ONE)));
-            }
-        }
+        let detail = match found.bundles.first().map(|newest| fact.now_ms.saturating_sub(newest.taken_ms)) {
+            Some(age) if age <= own_ms => continue,
+            Some(age) => format!("its timer runs, but its newest is {} old", human_duration(age)),
+            None => "its timer runs, but it has taken none".to_owned(),
+        };
+        return Some(fails((host, detail, OF_ONE)));
     }
     // The age of a host's snapshots is computed with that host's clock.
     let ages =
@@ -94,12 +88,8 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             }
             let restores = hosts.iter().filter_map(|(_, f)| f.bundles.as_ref()?.bundles.first());
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);
-            let detail = format!(
-                "the newest is {} old; a restore of it was verified in {}; {}",
-                human_duration(age),
-                seconds(restores),
-                drills::told(desired, &hosts)
-            );
+            let (age, restores, drills) = (human_duration(age), seconds(restores), drills::told(desired, &hosts));
+            let detail = format!("the newest is {age} old; a restore of it was verified in {restores}; {drills}");
             say(Outcome::Pass, None, detail)
         }
         (Some(age), _) => say(Outcome::Fail, None, format!("the newest is {} old", human_duration(age))),

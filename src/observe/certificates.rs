@@ -3,6 +3,7 @@
 //! `up` and the kubelets renew theirs long before this check warns. It reports those that were not, or cannot be,
 //! renewed.
 
+use super::check as named;
 use crate::model::certificate::{Term, WARN_DAYS, term};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
@@ -80,13 +81,9 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         for path in authority_paths(host) {
             for authority in files.get(path).into_iter().flatten() {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.paths(host).contains(&path));
-                let name = if authority.common_name.is_empty() {
-                    kind.map_or(path, Kind::name)
-                } else {
-                    &authority.common_name
-                };
-                let what = format!("the {name}");
-                let found = judged(what, By::Nobody, (authority.not_before_s, authority.not_after_s));
+                let unnamed = authority.common_name.is_empty();
+                let name = if unnamed { kind.map_or(path, Kind::name) } else { &authority.common_name };
+                let found = judged(format!("the {name}"), By::Nobody, (authority.not_before_s, authority.not_after_s));
                 authorities.entry(authority.fingerprint).or_insert(found);
             }
         }
@@ -100,8 +97,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     let more = |n: usize| if n > 1 { format!(", and {} more", n - 1) } else { String::new() };
     let themselves = desired.unattended_days.map(|_| themselves(desired, facts));
     if let (Term::Good, Some(Err((detail, hint)))) = (first.term, &themselves) {
-        let (detail, hint) = (detail.clone(), Some((*hint).to_owned()));
-        return Some(Check { name: CERTIFICATES, host: None, outcome: Outcome::Warn, detail, hint });
+        return Some(named(CERTIFICATES, None, Outcome::Warn, detail, Some(hint)));
     }
     let (outcome, detail) = match first.term {
         Term::Ended => {
@@ -124,8 +120,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
     };
     // The hint is for the certificate that needs most work of a person.
     let hint = all.iter().filter(|found| found.term == first.term).map(|found| found.by).min().map(By::hint);
-    let hint = hint.filter(|_| outcome > Outcome::Pass).map(str::to_owned);
-    Some(Check { name: CERTIFICATES, host: None, outcome, detail, hint })
+    Some(named(CERTIFICATES, None, outcome, detail, hint.filter(|_| outcome > Outcome::Pass)))
 }
 
 /// How overdue a renewal by the host may be, seconds: a host checks once a day.

@@ -1,9 +1,9 @@
 //! The named checks that end every `up` and that `status` shows. Pure: facts in, a list out.
 
-use super::HashCheck;
+use super::{HashCheck, check};
 use crate::model::check::{Check, Outcome, UP};
 use crate::model::desired::{Cni, Desired, Role};
-use crate::model::facts::{ApiFact, CORRUPT, Etcd, Facts, NOSPACE};
+use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
 use crate::model::names::HostName;
 use crate::model::positions::{self, Position, Unfit};
 use crate::model::recovery::left_behind;
@@ -31,17 +31,17 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     api(desired, facts, &mut list);
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),
-        None => list.push(check("API", None, Outcome::Down, "no API server answers".to_owned(), None)),
+        None => list.push(check("API", None, Outcome::Down, "no API server answers", None)),
     }
     list
 }
 
-fn check(name: &'static str, host: Option<&HostName>, outcome: Outcome, detail: String, hint: Option<&str>) -> Check {
-    Check { name, host: host.cloned(), outcome, detail, hint: hint.map(str::to_owned) }
-}
-
 fn apis(facts: &Facts) -> impl Iterator<Item = (&HostName, &ApiFact)> {
     facts.hosts.iter().filter_map(|(h, f)| Some((h, f.as_ref().ok()?.api.as_ref()?)))
+}
+
+fn views(facts: &Facts) -> impl Iterator<Item = &EtcdView> {
+    facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref())
 }
 
 fn best_api(facts: &Facts) -> Option<&ApiFact> {
@@ -89,12 +89,10 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
     let members = match &facts.etcd {
         Etcd::HasQuorum(members) => members,
         Etcd::Uninitialized => {
-            list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet".to_owned(), Some(UP)));
-            return;
+            return list.push(check(name, None, Outcome::Down, "no etcd cluster exists yet", Some(UP)));
         }
         Etcd::Bootstrapping { .. } => {
-            list.push(check(name, None, Outcome::Down, "the bootstrap was interrupted".to_owned(), Some(UP)));
-            return;
+            return list.push(check(name, None, Outcome::Down, "the bootstrap was interrupted", Some(UP)));
         }
         Etcd::NoQuorum(evidence) | Etcd::Disputed(evidence) => {
             let said: Vec<String> = evidence.iter().map(|e| format!("{} {}", e.host, e.what)).collect();
@@ -104,8 +102,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
                 }
                 _ => ("no quorum", "bring hosts back, then hactl up"),
             };
-            list.push(check(name, None, Outcome::Down, format!("{what}: {}", said.join("; ")), Some(hint)));
-            return;
+            return list.push(check(name, None, Outcome::Down, format!("{what}: {}", said.join("; ")), Some(hint)));
         }
     };
     for host in desired.with(Role::Etcd) {
@@ -120,7 +117,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
             Some(_) => (Outcome::Fail, "is a member but does not answer"),
             None => (Outcome::Fail, "is not a member"),
         };
-        list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1.to_owned(), Some(UP)));
+        list.push(check("etcd member healthy", Some(&host.name), outcome.0, outcome.1, Some(UP)));
     }
     for peer in members.0.keys().filter(|p| !desired.with(Role::Etcd).any(|h| &&h.peer_url() == p)) {
         let (detail, hint) = match desired.hosts.iter().find(|h| &h.peer_url() == peer) {
@@ -129,22 +126,11 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         };
         list.push(check("etcd members known", None, Outcome::Warn, detail, Some(hint)));
     }
-    let detail = format!(
-        "{} of {} voters, quorum {}, tolerates {} more failure{}",
-        members.healthy(),
-        members.voters(),
-        members.quorum(),
-        members.spare().unwrap_or(0),
-        if members.spare() == Some(1) { "" } else { "s" }
-    );
-    let all = members.healthy() == members.voters();
-    list.push(check(name, None, if all { Outcome::Pass } else { Outcome::Fail }, detail, None));
-    let alarms: BTreeSet<String> = facts
-        .hosts
-        .values()
-        .filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref())
-        .flat_map(|v| v.alarms.iter().cloned())
-        .collect();
+    let (healthy, voters, quorum) = (members.healthy(), members.voters(), members.quorum());
+    let (spare, s) = (members.spare().unwrap_or(0), if members.spare() == Some(1) { "" } else { "s" });
+    let detail = format!("{healthy} of {voters} voters, quorum {quorum}, tolerates {spare} more failure{s}");
+    list.push(check(name, None, if healthy == voters { Outcome::Pass } else { Outcome::Fail }, detail, None));
+    let alarms: BTreeSet<String> = views(facts).flat_map(|v| v.alarms.iter().cloned()).collect();
     if !alarms.is_empty() {
         let hint = if alarms.contains(CORRUPT) {
             Some("the data of one member differs; etcd rejects writes until that member is replaced: hactl recover")
@@ -190,9 +176,8 @@ fn all_back(facts: &Facts) -> Option<Check> {
 
 /// Whether the data on a host predates a recovery, from which the running cluster came.
 fn of_the_past(facts: &Facts, host: &HostName) -> bool {
-    let mut views = facts.hosts.values().filter_map(|f| f.as_ref().ok()?.etcd.as_ref()?.view.as_ref());
     let disk = facts.host(host).and_then(|f| f.etcd.as_ref()?.disk.as_ref());
-    match (disk.and_then(|d| Some((d.cluster.as_str(), d.revision?))), views.find(|v| v.linearizable)) {
+    match (disk.and_then(|d| Some((d.cluster.as_str(), d.revision?))), views(facts).find(|v| v.linearizable)) {
         (Some(own), Some(living)) => left_behind(own, (&living.cluster, living.revision)),
         _ => false,
     }
@@ -219,13 +204,8 @@ fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         _ => Outcome::Fail,
     };
     let of = control_plane.len();
-    list.push(check(
-        "API servers ready",
-        None,
-        count(ready),
-        format!("{ready} of {of}, each by its own address"),
-        None,
-    ));
+    let detail = format!("{ready} of {of}, each by its own address");
+    list.push(check("API servers ready", None, count(ready), detail, None));
     let detail = format!("{} from {through} of {of} hosts", desired.endpoint.url());
     list.push(check("endpoint ready", None, count(through), detail, None));
 }
@@ -256,7 +236,7 @@ fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check
         Some(false) => (Outcome::Fail, "the canary Secret is readable in etcd"),
         None => (Outcome::Fail, "the canary Secret could not be read from etcd"),
     };
-    list.push(check("Secrets are ciphertext in etcd", None, outcome, detail.to_owned(), None));
+    list.push(check("Secrets are ciphertext in etcd", None, outcome, detail, None));
 }
 
 fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
@@ -264,18 +244,16 @@ fn nodes(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>)
     let mut ready = 0;
     for name in &wanted {
         pod_cidr_mismatch(desired, api, facts, name, list);
-        match api.nodes.iter().find(|n| n.name == *name) {
-            Some(node) if node.ready => ready += 1,
-            Some(_) if desired.network.cni == Cni::None => {}
-            Some(node) => {
-                let host = name.parse().ok();
-                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, node.message.clone(), None));
+        let (detail, hint) = match api.nodes.iter().find(|n| n.name == *name) {
+            Some(node) if node.ready => {
+                ready += 1;
+                continue;
             }
-            None => {
-                let host = name.parse().ok();
-                list.push(check("Node Ready", host.as_ref(), Outcome::Fail, "is not registered".to_owned(), Some(UP)));
-            }
-        }
+            Some(_) if desired.network.cni == Cni::None => continue,
+            Some(node) => (node.message.as_str(), None),
+            None => ("is not registered", Some(UP)),
+        };
+        list.push(check("Node Ready", name.parse().ok().as_ref(), Outcome::Fail, detail, hint));
     }
     list.extend(super::tunnels::check(desired, api));
     let detail = format!("{ready} of {}", wanted.len());
@@ -334,12 +312,10 @@ fn rolling(facts: &Facts) -> Vec<String> {
 
 fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) {
     let system = || api.pods.iter().filter(|p| p.overdue_s == 0);
-    let unready: Vec<String> = system()
-        .filter(|p| !p.ready)
-        .map(|p| format!("{} ({})", p.name, if p.reason.is_empty() { &p.phase } else { &p.reason }))
-        .collect();
     let rolling = rolling(facts);
-    let unready: Vec<String> = unready.into_iter().chain(rolling.iter().cloned()).collect();
+    let why = |p: &PodFact| if p.reason.is_empty() { p.phase.clone() } else { p.reason.clone() };
+    let unready = system().filter(|p| !p.ready).map(|p| format!("{} ({})", p.name, why(p)));
+    let unready: Vec<String> = unready.chain(rolling.iter().cloned()).collect();
     let total = system().count();
     let outcome = match (desired.network.is_whole(), unready.as_slice()) {
         (_, []) if total > 0 => Outcome::Pass,

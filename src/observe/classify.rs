@@ -16,12 +16,9 @@ pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) ->
     let mut facts: BTreeMap<&HostName, &EtcdFact> = BTreeMap::new();
     let mut unreachable = Vec::new();
     for host in desired.with(Role::Etcd) {
-        match hosts.get(&host.name) {
-            Some(Ok(answer)) => match &answer.etcd {
-                Some(etcd) => drop(facts.insert(&host.name, etcd)),
-                None => unreachable.push(&host.name),
-            },
-            _ => unreachable.push(&host.name),
+        match hosts.get(&host.name).and_then(|answer| answer.as_ref().ok()?.etcd.as_ref()) {
+            Some(etcd) => drop(facts.insert(&host.name, etcd)),
+            None => unreachable.push(&host.name),
         }
     }
     let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
@@ -71,9 +68,7 @@ fn words(facts: &HostFacts, etcd: &EtcdFact, newest: Option<(u64, u64)>) -> Stri
         (None, false) => "holds no data".to_owned(),
     };
     match (&etcd.view, &etcd.trouble) {
-        (Some(view), _) if view.linearizable => {
-            format!("{data}; its member reports a quorum: {}", named(view))
-        }
+        (Some(view), _) if view.linearizable => format!("{data}; its member reports a quorum: {}", named(view)),
         (Some(_), _) => format!("{data}; its member runs without quorum"),
         (None, Some(trouble)) => format!("{data}; {trouble}"),
         (None, None) => format!("{data}; no member runs"),

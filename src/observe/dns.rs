@@ -4,6 +4,7 @@
 //! kube-proxy and flannel. Out: checks. A hint names the observed cause, such as pods that are not Ready or a host that
 //! drops forwarded packets. Without one, it lists possible causes.
 
+use super::check as named;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
 use crate::model::facts::{ApiFact, DROPS, DnsFact, Facts, PodFact};
@@ -17,12 +18,8 @@ const MOST: usize = 3;
 
 /// The checks. With `pod_cidr_mismatch`, pods have wrong addresses; that is the cause to fix, so there is no hint.
 pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mismatch: bool) -> Vec<Check> {
-    let one = |host: Option<&HostName>, outcome, detail: String, hint| Check {
-        name: NAME,
-        host: host.cloned(),
-        outcome,
-        detail,
-        hint,
+    let one = |host: Option<&HostName>, outcome, detail: String, hint: Option<String>| {
+        named(NAME, host, outcome, detail, hint.as_deref())
     };
     let told: Vec<(&HostName, &DnsFact)> =
         facts.hosts.iter().filter_map(|(host, said)| Some((host, said.as_ref().ok()?.dns.as_ref()?))).collect();
@@ -58,13 +55,9 @@ fn hint(desired: &Desired, api: &ApiFact, host: &HostName, why: &str, elsewhere:
             let reason = if pod.reason.is_empty() { &pod.phase } else { &pod.reason };
             format!("{} on {} ({reason})", pod.name, if pod.node.is_empty() { "no host" } else { &pod.node })
         };
-        let named: Vec<String> = unready.iter().take(MOST).map(said).collect();
-        return format!(
-            "not Ready: {}; `hactl kubectl -- -n {} describe pod {}` says why",
-            named.join(", "),
-            first.namespace,
-            first.name
-        );
+        let unready: Vec<String> = unready.iter().take(MOST).map(said).collect();
+        let (unready, space, pod) = (unready.join(", "), &first.namespace, &first.name);
+        return format!("not Ready: {unready}; `hactl kubectl -- -n {space} describe pod {pod}` says why");
     }
     if why.contains(DROPS) {
         let pods = desired.network.pods;

@@ -56,11 +56,8 @@ pub(super) fn overdue<'a>(desired: &Desired, hosts: &[(&'a HostName, &HostFacts)
         let why = if before { "; its newest snapshot is older than its identity for drills" } else { "" };
         let each = if period == Period::Daily { "day" } else { "week" };
         let detail = format!("it has run no drill for {}, but should run one every {each}{why}", human_duration(waits));
-        Some((
-            *host,
-            detail,
-            "on the host: systemctl list-timers hactl-drill.timer; to run one now: systemctl start hactl-drill",
-        ))
+        let hint = "on the host: systemctl list-timers hactl-drill.timer; to run one now: systemctl start hactl-drill";
+        Some((*host, detail, hint))
     })
 }
 
@@ -97,11 +94,9 @@ fn by_themselves(period: Period, hosts: &[(&HostName, &HostFacts)]) -> String {
     for (host, fact) in hosts {
         match bundles(fact).and_then(|found| found.own_drill.as_ref()) {
             Some(OwnDrill { at_ms, taken_ms, showed: Showed::Restored(proof), .. }) => {
-                let (ago, old) = (
-                    human_duration(fact.now_ms.saturating_sub(*at_ms)),
-                    human_duration(at_ms.saturating_sub(*taken_ms)),
-                );
-                held.push((fact.now_ms.saturating_sub(*at_ms), *host, proof, ago, old));
+                let ago_ms = fact.now_ms.saturating_sub(*at_ms);
+                let (ago, old) = (human_duration(ago_ms), human_duration(at_ms.saturating_sub(*taken_ms)));
+                held.push((ago_ms, *host, proof, ago, old));
             }
             _ => none.push(host.as_str()),
         }

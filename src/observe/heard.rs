@@ -119,10 +119,8 @@ impl<'a> Court<'a> {
             (None, None) => false,
         };
         let moved = |host: &&Host| !list.lists(&host.peer_url()) && self.etcd(host).is_some_and(has);
-        self.desired
-            .entered()
-            .find(there)
-            .or_else(|| self.desired.entered().filter(|host| host.is(Role::Etcd)).find(moved))
+        let mut etcd = self.desired.entered().filter(|host| host.is(Role::Etcd));
+        self.desired.entered().find(there).or_else(|| etcd.find(moved))
     }
 
     /// Whether a host contradicts a list in which it is no voter: its own data says that it is one. Data of another
@@ -183,10 +181,10 @@ fn weigh(court: &Court) -> Verdict {
         (true, _) => Verdict::Nobody,
         // One of them is false, or was left behind by a recovery: a person has to decide which.
         (false, 2..) => Verdict::Disputed,
-        (false, _) => claims
-            .into_iter()
-            .find_map(|(list, revision)| Some((court.believed(&list, revision)?, list)))
-            .map_or(Verdict::Disputed, |(confirmed, list)| Verdict::Believed(list, confirmed)),
+        (false, _) => {
+            let mut believed = claims.into_iter().filter_map(|(list, at)| Some((court.believed(&list, at)?, list)));
+            believed.next().map_or(Verdict::Disputed, |(confirmed, list)| Verdict::Believed(list, confirmed))
+        }
     }
 }
 

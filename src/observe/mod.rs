@@ -25,6 +25,7 @@ pub use heard::KnownCluster;
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
 
+use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{ClusterId, EtcdFact, Facts, HostFacts, UnitFact, Unreachable};
 use crate::model::names::HostName;
@@ -38,6 +39,17 @@ use tokio::time::Instant;
 
 /// Timeout of an observation. The worst case is hashing every component again on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A named check.
+pub(crate) fn check(
+    name: &'static str,
+    host: Option<&HostName>,
+    outcome: Outcome,
+    detail: impl Into<String>,
+    hint: Option<&str>,
+) -> Check {
+    Check { name, host: host.cloned(), outcome, detail: detail.into(), hint: hint.map(str::to_owned) }
+}
 
 /// The answers of the hosts.
 pub type Answers = BTreeMap<HostName, Result<HostFacts, Unreachable>>;
@@ -142,13 +154,9 @@ pub fn set_apart(desired: &Desired, ours: &ClusterId, answers: &mut Answers) {
 /// kubelet that runs now.
 fn by_their_kubelets(hosts: &mut Answers) {
     let unit = crate::plan::kubelet_unit();
-    let kubelets: BTreeMap<String, (UnitFact, i64)> = hosts
-        .iter()
-        .filter_map(|(host, facts)| {
-            let facts = facts.as_ref().ok()?;
-            Some((host.to_string(), (facts.units.get(&unit)?.clone(), facts.now_ms)))
-        })
-        .collect();
+    let kubelet = |facts: &HostFacts| Some((facts.units.get(&unit)?.clone(), facts.now_ms));
+    let kubelets = hosts.iter().filter_map(|(host, facts)| Some((host.to_string(), kubelet(facts.as_ref().ok()?)?)));
+    let kubelets: BTreeMap<String, (UnitFact, i64)> = kubelets.collect();
     let apis = hosts.values_mut().filter_map(|facts| facts.as_mut().ok()?.api.as_mut());
     for node in apis.flat_map(|api| &mut api.nodes) {
         if let Some((kubelet, now_ms)) = kubelets.get(&node.name) {

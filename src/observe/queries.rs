@@ -107,10 +107,8 @@ impl Queries {
     /// A message, if the host is not in the inventory.
     pub fn serving(&self, host: &HostName, target: &Target, tries: CrashLoopPolicy) -> Result<WaitCondition, String> {
         let address = self.host(host)?.address;
-        let sets = target.hosts.get(host).map(|t| &t.sets);
-        let manifests =
-            sets.and_then(|s| s.get(&FileSet::ControlPlane)).map(|s| s.files.as_slice()).unwrap_or_default();
-        let newer = manifests.iter().filter_map(|f| {
+        let set = target.hosts.get(host).and_then(|t| t.sets.get(&FileSet::ControlPlane));
+        let newer = set.into_iter().flat_map(|set| &set.files).filter_map(|f| {
             let program = f.path.rsplit('/').next()?.strip_suffix(".yaml")?;
             Some((program.to_owned(), f.path.clone()))
         });
@@ -130,12 +128,7 @@ impl Queries {
     /// The endpoint is ready.
     pub fn endpoint(&self) -> WaitCondition {
         let endpoint = &self.desired.endpoint;
-        WaitCondition::ApiReady {
-            at: (endpoint.host(), endpoint.port),
-            ca: CLUSTER_CA.to_owned(),
-            newer: vec![],
-            ends: None,
-            settled_ms: 0,
-        }
+        let (at, ca) = ((endpoint.host(), endpoint.port), CLUSTER_CA.to_owned());
+        WaitCondition::ApiReady { at, ca, newer: vec![], ends: None, settled_ms: 0 }
     }
 }

@@ -3,6 +3,7 @@
 //! In: the inventory and the Nodes. Out: a check for each wrong annotation. An admission policy prevents flannel's
 //! tokens from writing such an annotation; kubelets and people can.
 
+use super::check as named;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Cni, Desired, Host};
 use crate::model::facts::ApiFact;
@@ -12,31 +13,25 @@ const NAME: &str = "pods' traffic goes to their host";
 /// Nodes whose annotation names an address that is not their host's, and Nodes that share a MAC address: the traffic
 /// for their pods goes to another host.
 pub(super) fn check(desired: &Desired, api: &ApiFact) -> Vec<Check> {
-    let fails = |host: &Host, detail: String, hint: &str| Check {
-        name: NAME,
-        host: Some(host.name.clone()),
-        outcome: Outcome::Fail,
-        detail,
-        hint: Some(hint.to_owned()),
-    };
+    let fails = |host: &Host, detail: String, hint| named(NAME, Some(&host.name), Outcome::Fail, detail, Some(hint));
     let mut list = Vec::new();
     for host in desired.hosts.iter().filter(|host| host.is_node() && desired.network.cni == Cni::Flannel) {
         let Some(node) = api.nodes.iter().find(|node| node.name == host.name.as_str()) else { continue };
         let (at, mac) = &node.tunnel;
         if !at.is_empty() && *at != host.address.to_string() {
+            let own = host.address;
             let detail = format!(
-                "an annotation of its Node routes the traffic for its pods to {at}, but its address is {}: the \
-                 annotation was changed",
-                host.address
+                "an annotation of its Node routes the traffic for its pods to {at}, but its address is {own}: the \
+                 annotation was changed"
             );
             list.push(fails(host, detail, "hactl up"));
         }
         let twin = |other: &&crate::model::node::NodeFact| other.name != node.name && other.tunnel.1 == *mac;
         if let Some(twin) = api.nodes.iter().filter(|_| !mac.is_empty()).find(twin) {
+            let twin = &twin.name;
             let detail = format!(
-                "its Node and {} have the same MAC address for their tunnels, {mac}: one is a clone, or reports a \
-                 false address",
-                twin.name
+                "its Node and {twin} have the same MAC address for their tunnels, {mac}: one is a clone, or reports a \
+                 false address"
             );
             let hint = "`ip link show flannel.1` shows which host owns it; on the other host run `ip link delete \
                         flannel.1`, then delete its flannel pod";

@@ -11,6 +11,7 @@ use super::sign::signer;
 use super::{Authority, PkiError, Publics};
 use crate::issue::{Order, Subject, Usage};
 use crate::model::desired::{BroughtAuthority, BroughtPki};
+use crate::model::names::hex;
 use crate::model::secret::Secret;
 use crate::statedir::{KeyPairPem, PublicAuthority};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
@@ -322,10 +323,6 @@ fn try_out(path: &Path, authority: &Authority, now: OffsetDateTime) -> Result<()
             "use one with a plain subject, such as /O=Example/CN=NAME",
         )
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn turn_at(stage: Stage, other: KeyText, now: OffsetDateTime) -> Rotation {
 }
 
 fn of(authority: &Authority) -> KeyText {
-    KeyText { public: authority.cert_pem().to_owned(), private: Secret::new(authority.key().reveal().clone()) }
+    KeyText::of(authority.cert_pem(), authority.key())
 }
 
 /// The new one replaces the old one, which stays trusted. Changes nothing if that is done already.
@@ -306,7 +306,9 @@ mod tests {
         finish(&mut contents, what);
         assert_eq!(contents.publics().trusted.kubelet_serving.trim(), issued.kubelet_serving.cert_pem.trim());
         assert_eq!(contents.signing.public(), &signing, "the signer for clients stays");
-        assert!(!contents.publics().cluster_bundle_pem().contains(issued.kubelet_serving.cert_pem.trim()));
+        let trusted = contents.publics().trusted;
+        let clients = [trusted.cluster, trusted.signing].concat();
+        assert!(!clients.contains(issued.kubelet_serving.cert_pem.trim()));
     }
 
     #[test]

@@ -435,7 +435,11 @@ fn openssl_agrees_with_every_certificate() {
     ] {
         std::fs::write(at(name), authority.cert_pem()).unwrap();
     }
-    std::fs::write(at("bundle.crt"), contents.publics().cluster_bundle_pem()).unwrap();
+    std::fs::write(
+        at("bundle.crt"),
+        format!("{}{}", contents.publics().trusted.cluster, contents.publics().trusted.signing),
+    )
+    .unwrap();
     assert!(openssl(dir.path(), "verify -x509_strict -CAfile cluster.crt signing.crt").0);
     let (_, text) = openssl(dir.path(), "x509 -in signing.crt -noout -text");
     assert!(text.contains("CA:TRUE, pathlen:0") && text.contains("Certificate Sign"), "{text}");

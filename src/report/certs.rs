@@ -19,7 +19,7 @@
 use super::flow::Flow;
 use super::style::{Paint, Style};
 use super::table::{Cell, head, lines, plain, widths};
-use super::words::{count, one_line};
+use super::words::{count, one_line, texts};
 use crate::model::certificate::{CertFact, Certificate, Fate, Listing, OfHost, Presented, Seen, Term};
 use crate::model::facts::Unreachable;
 use crate::model::leaf::duration;
@@ -47,16 +47,10 @@ pub fn text(listing: &Listing, style: &Style) -> String {
             Ok(of) => {
                 text.push_str(&head(&heads, &widths, style));
                 text.push_str(&lines(&rows, &widths, style));
-                for certificate in &of.certificates {
-                    text.push_str(&odd(certificate, style));
-                }
+                text.extend(of.certificates.iter().map(|certificate| odd(certificate, style)));
             }
             Err(unreachable) => {
-                let mut flow =
-                    Flow::of("does not answer:", Paint::Plain).and(&one_line(&unreachable.why), Paint::Plain);
-                if let Some(hint) = &unreachable.hint {
-                    flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
-                }
+                let flow = Flow::of("does not answer:", Paint::Plain).unreachable(unreachable, style);
                 text.push_str(&flow.lines(&format!("{} ", style.bad()), style.mark_width() + 1, style));
             }
         }
@@ -256,29 +250,20 @@ fn one_json(certificate: &Certificate, now_ms: i64) -> Value {
 /// The next stage of a rotation, shown before its plan.
 pub fn rotation(what: Rotatable, stage: Option<Stage>, finish: bool) -> String {
     let end = if what.outlives() && !finish { "stays trusted until --finish" } else { "is removed" };
-    let used = format!(
-        "Next, hactl switches to the new one and reissues everything that depends on it; the old one \
-                        {end}."
-    );
-    let (now, then) = match stage {
-        None => (format!("{what} would be rotated. First stage: every host gets the new one, as below."), used),
-        Some(Stage::Spread) => (
-            format!(
-                "{what} is being rotated. This stage: every host gets the new one, as \
-                                         below."
-            ),
-            used,
-        ),
-        Some(Stage::Issued) => (
-            format!("{what} is being rotated. This stage: switch to the new one, as below."),
-            format!("Next, the old one {end}."),
-        ),
-        Some(Stage::Ending) => (
-            format!("{what} is being rotated. This stage: remove the old one, as below."),
-            "Then the rotation is complete.".to_owned(),
-        ),
+    let now = match stage {
+        None => "would be rotated. First stage: every host gets the new one",
+        Some(Stage::Spread) => "is being rotated. This stage: every host gets the new one",
+        Some(Stage::Issued) => "is being rotated. This stage: switch to the new one",
+        Some(Stage::Ending) => "is being rotated. This stage: remove the old one",
     };
-    format!("{now}\n{then}\n\n")
+    let then = match stage {
+        None | Some(Stage::Spread) => format!(
+            "Next, hactl switches to the new one and reissues everything that depends on it; the old one {end}."
+        ),
+        Some(Stage::Issued) => format!("Next, the old one {end}."),
+        Some(Stage::Ending) => "Then the rotation is complete.".to_owned(),
+    };
+    format!("{what} {now}, as below.\n{then}\n\n")
 }
 
 /// How a rotation ended.
@@ -297,11 +282,10 @@ pub fn rotated(what: Rotatable, old_is_trusted: bool, rewritten: usize) -> Strin
 pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::path::Path) -> Vec<String> {
     let kubeconfig = kubeconfig.display();
     match what {
-        Rotatable::ServiceAccount if old_is_trusted => vec![
-            "give programs outside the cluster new tokens: their current ones are valid until the old key is removed"
-                .to_owned(),
-            format!("after a day, when all pods have new tokens: hactl certs rotate {what} --finish"),
-        ],
+        Rotatable::ServiceAccount if old_is_trusted => texts([
+            "give programs outside the cluster new tokens: their current ones are valid until the old key is removed",
+            &format!("after a day, when all pods have new tokens: hactl certs rotate {what} --finish"),
+        ]),
         Rotatable::ClusterCa if old_is_trusted => vec![
             format!(
                 "give people new kubeconfigs ({kubeconfig} is new): their current ones are valid until the old CA is \
@@ -309,17 +293,15 @@ pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::p
             ),
             format!("when everyone has one: hactl certs rotate {what} --finish"),
         ],
-        Rotatable::SigningCa if old_is_trusted => vec![
+        Rotatable::SigningCa if old_is_trusted => texts([
             "replace certificates that the API signed for others: the current ones are valid until the old CA is \
-             removed"
-                .to_owned(),
-            format!("when all are replaced: hactl certs rotate {what} --finish"),
-        ],
-        Rotatable::SigningCa => vec![
+             removed",
+            &format!("when all are replaced: hactl certs rotate {what} --finish"),
+        ]),
+        Rotatable::SigningCa => texts([
             "if its key may be compromised, that is not enough, because the cluster CA still vouches for it: hactl \
-             certs rotate cluster-ca"
-                .to_owned(),
-        ],
+             certs rotate cluster-ca",
+        ]),
         Rotatable::ClusterCa => {
             vec![format!("earlier kubeconfigs are rejected from now on; the administrator's is new: {kubeconfig}")]
         }

@@ -4,10 +4,11 @@ use super::flow::Flow;
 use super::style::{Paint, Style};
 use super::words::{clean, columns, count, hosts};
 use crate::model::check::{Check, Outcome};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// The overall result of all checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// All checks passed.
     Healthy,
@@ -28,15 +29,6 @@ impl Standing {
             Outcome::Warn => Self::Watch,
             Outcome::Fail => Self::Degraded,
             Outcome::Down => Self::Down,
-        }
-    }
-    /// One word for programs.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Watch => "watch",
-            Self::Degraded => "degraded",
-            Self::Down => "down",
         }
     }
 }
@@ -92,33 +84,14 @@ fn line(check: &Check, places: &[String], widest: usize, indent: usize, style: &
 /// The last line of a status.
 pub fn summary(checks: &[Check], style: &Style) -> String {
     let of = |outcome| checks.iter().filter(|c| c.outcome == outcome).count();
-    let passed = count(of(Outcome::Pass), "check");
-    let failed = of(Outcome::Fail) + of(Outcome::Down);
+    let (good, warnings) = (of(Outcome::Pass), count(of(Outcome::Warn), "warning"));
+    let (passed, failed) = (count(good, "check"), count(of(Outcome::Fail) + of(Outcome::Down), "check"));
     let (paint, text) = match Standing::of(checks) {
         _ if checks.is_empty() => (Paint::Warn, "Nothing was checked.".to_owned()),
         Standing::Healthy => (Paint::Good, format!("Healthy: {passed} passed.")),
-        Standing::Watch => {
-            (Paint::Warn, format!("Healthy, with {}: {passed} passed.", count(of(Outcome::Warn), "warning")))
-        }
-        Standing::Degraded => (
-            Paint::Warn,
-            format!("Degraded, but it serves: {} failed, {} passed.", count(failed, "check"), of(Outcome::Pass)),
-        ),
-        Standing::Down => {
-            (Paint::Bad, format!("DOWN: {} failed, {} passed.", count(failed, "check"), of(Outcome::Pass)))
-        }
+        Standing::Watch => (Paint::Warn, format!("Healthy, with {warnings}: {passed} passed.")),
+        Standing::Degraded => (Paint::Warn, format!("Degraded, but it serves: {failed} failed, {good} passed.")),
+        Standing::Down => (Paint::Bad, format!("DOWN: {failed} failed, {good} passed.")),
     };
     style.paint(paint, &text)
-}
-
-/// A check as JSON: `name`, `host` (or null), `outcome` (`pass`, `skip`, `warn`, `fail`, `down`), `detail`, `hint` (or
-/// null).
-pub fn check_json(check: &Check) -> Value {
-    json!({
-        "name": check.name,
-        "host": check.host,
-        "outcome": check.outcome,
-        "detail": check.detail,
-        "hint": check.hint,
-    })
 }

@@ -57,15 +57,9 @@ fn lines(before: &str, after: &str, style: &Style) -> String {
     }
     let most = if style.verbosity > 0 { usize::MAX } else { MOST };
     let more = all.len().saturating_sub(most);
-    let mut text = String::new();
-    for line in all.iter().take(most) {
-        text.push_str(&format!("{line}\n"));
-    }
+    let mut text: String = all.iter().take(most).map(|line| format!("{line}\n")).collect();
     if more > 0 {
-        text.push_str(&format!(
-            "    {}\n",
-            style.paint(Paint::Dim, &format!("{} more; all of them with -v", count(more, "line")))
-        ));
+        said(&mut text, &format!("{} more; all of them with -v", count(more, "line")), style);
     }
     text
 }

@@ -1,7 +1,8 @@
 //! Styled text, wrapped at words with a hanging indent.
 
 use super::style::{Paint, Style};
-use super::words::{clean, columns};
+use super::words::{clean, columns, one_line};
+use crate::model::facts::Unreachable;
 
 /// Words with their styles, not wrapped yet.
 #[derive(Debug, Default, Clone)]
@@ -16,6 +17,14 @@ impl Flow {
     pub fn and(mut self, text: &str, paint: Paint) -> Self {
         self.0.extend(clean(text).split_whitespace().map(|word| (word.to_owned(), paint)));
         self
+    }
+    /// Appends why a host does not answer, and what to do.
+    pub fn unreachable(self, unreachable: &Unreachable, style: &Style) -> Self {
+        let flow = self.and(&one_line(&unreachable.why), Paint::Plain);
+        match &unreachable.hint {
+            Some(hint) => flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim),
+            None => flow,
+        }
     }
     /// The lines. The first starts after `lead`, which is written unchanged and takes `lead_columns`; the others are
     /// indented by `lead_columns`. A word longer than a line stays whole, so that paths and URLs can be copied.

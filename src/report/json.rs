@@ -3,7 +3,6 @@
 //! Each object has `event` and `at_ms` (since the start of the run). `planned` carries the plan in the shape of
 //! [`plan_json`](super::plan_json); the last object is the verdict.
 
-use super::checks::check_json;
 use super::harmless;
 use super::plan_text::plan_json;
 use super::verdict::Verdict;
@@ -41,7 +40,7 @@ impl Lines {
 }
 
 /// An object as a line, with its time.
-pub(super) fn stamped(at: Duration, mut object: Value) -> String {
+fn stamped(at: Duration, mut object: Value) -> String {
     object["at_ms"] = json!(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
     harmless::json(&object)
 }
@@ -49,7 +48,6 @@ pub(super) fn stamped(at: Duration, mut object: Value) -> String {
 fn shape(event: &Event) -> Value {
     match event {
         Event::Planned { plan } => json!({"event": "planned", "plan": plan_json(plan)}),
-        Event::Checked { check } => json!({"event": "checked", "check": check_json(check)}),
         Event::Times { stages, total_ms, bytes_sent, execs } => json!({
             "event": "times",
             "stages": stages.iter().map(|(stage, ms)| json!({"stage": stage.to_string(), "ms": ms})).collect::<Vec<_>>(),

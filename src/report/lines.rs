@@ -77,15 +77,12 @@ impl Reporter {
             Event::Checked { .. } => String::new(),
             _ => self.flush_checks(),
         };
-        let ends_phase = matches!(
-            event,
-            Event::Phase { .. }
-                | Event::Proposed { .. }
-                | Event::Planned { .. }
-                | Event::Started { .. }
-                | Event::Checked { .. }
-        );
-        if ends_phase {
+        if let Event::Phase { .. }
+        | Event::Proposed { .. }
+        | Event::Planned { .. }
+        | Event::Started { .. }
+        | Event::Checked { .. } = event
+        {
             text.push_str(&self.finish_phase(at));
         }
         if matches!(event, Event::Planned { .. }) {
@@ -102,21 +99,15 @@ impl Reporter {
                 text.push_str(&pictured(&clean(warning), &lead, &self.style));
             }
             Event::Proposed { proposal } => text.push_str(&super::recovery::proposal_text(proposal, &self.style)),
-            Event::Planned { plan } => {
-                text.push_str(&format!("\n{}\n", plan_text(plan, &self.style)));
-            }
+            Event::Planned { plan } => text.push_str(&format!("\n{}\n", plan_text(plan, &self.style))),
             Event::Done { step, .. } => text.push_str(&self.done(*step)),
             Event::Failed { step, host, what, why, tail } => {
                 let took = self.board.slots.get(step).map_or(Duration::ZERO, |s| s.took);
                 text.push_str(&failure(host.as_ref(), what, why, tail, took, &self.style));
             }
             Event::Waiting { step, on } if self.style.verbosity > 0 => {
-                if let Some(slot) = self.board.slots.get(step) {
-                    text.push_str(&self.line(
-                        slot.host.as_ref(),
-                        &format!("{}: waits for {}", slot.what, clean(on)),
-                        &[],
-                    ));
+                if let Some(Slot { host, what, .. }) = self.board.slots.get(step) {
+                    text.push_str(&self.line(host.as_ref(), &format!("{what}: waits for {}", clean(on)), &[]));
                 }
             }
             Event::Checked { check } => self.checks.push(check.clone()),
@@ -175,13 +166,8 @@ impl Reporter {
         if !self.groups || self.style.verbosity > 0 {
             return String::new();
         }
-        let begun: BTreeSet<Group> = self
-            .board
-            .slots
-            .values()
-            .filter(|s| s.state != State::Ahead && !s.stands_out)
-            .filter_map(|s| self.group_of(s))
-            .collect();
+        let begun = self.board.slots.values().filter(|s| s.state != State::Ahead && !s.stands_out);
+        let begun: BTreeSet<Group> = begun.filter_map(|s| self.group_of(s)).collect();
         let mut text = String::new();
         for group in begun {
             if self.told.contains(&group) {

@@ -47,7 +47,7 @@ pub use exit::Exit;
 pub use fetch_kind::FetchKind;
 pub use password::{NoPassword, ask_password};
 pub use plan_text::{plan_json, plan_text};
-pub use reader::{OutputKind, Reader, Tee, reader};
+pub use reader::{OutputKind, Reader, reader};
 pub use runlog::RunLog;
 pub use status::status_text;
 pub use status_json::status_json;

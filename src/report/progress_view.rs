@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How far a step is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Not started.
+    #[default]
     Ahead,
     /// Running.
     Running,
@@ -23,7 +24,7 @@ pub enum State {
 }
 
 /// One step of the run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct Slot {
     /// Its host, if it runs on one host.
     pub host: Option<HostName>,
@@ -107,29 +108,14 @@ impl ProgressView {
     fn lay_out(&mut self, plan: &Plan) {
         *self = Self::default();
         for (index, step) in plan.steps.iter().enumerate() {
-            let host = step.action.host().cloned();
-            if let Some(name) = &host
-                && !self.hosts.contains(name)
-            {
-                self.hosts.push(name.clone());
-            }
-            let slot = Slot {
-                host,
-                what: brief(&[&step.action], false),
-                stage: Some(step.action.profile().stage),
-                stands_out: stands_out(step, plan.forecast.get(index).and_then(Option::as_ref)),
-                action: Some(step.action.clone()),
-                state: State::Ahead,
-                begun: Duration::ZERO,
-                took: Duration::ZERO,
-                moved: (0, 0),
-                waiting: None,
-            };
-            self.slots.insert(index, slot);
+            let slot = self.slot(index, &brief(&[&step.action], false), step.action.host());
+            slot.stage = Some(step.action.profile().stage);
+            slot.stands_out = stands_out(step, plan.forecast.get(index).and_then(Option::as_ref));
+            slot.action = Some(step.action.clone());
         }
     }
 
-    /// The slot of a step; created if there is no plan.
+    /// The slot of a step; created if it is new.
     fn slot(&mut self, step: usize, what: &str, host: Option<&HostName>) -> &mut Slot {
         if let Some(name) = host
             && !self.hosts.contains(name)
@@ -139,14 +125,8 @@ impl ProgressView {
         self.slots.entry(step).or_insert_with(|| Slot {
             host: host.cloned(),
             what: what.to_owned(),
-            action: None,
-            stage: None,
             stands_out: true,
-            state: State::Ahead,
-            begun: Duration::ZERO,
-            took: Duration::ZERO,
-            moved: (0, 0),
-            waiting: None,
+            ..Slot::default()
         })
     }
 

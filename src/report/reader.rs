@@ -73,40 +73,6 @@ fn raw(out: &mut dyn Write, text: &str) {
     }
 }
 
-/// One stream into several readers.
-pub struct Tee(Vec<Arc<dyn Reader>>);
-
-impl Tee {
-    /// Sends every event to all of these readers.
-    pub fn new(readers: Vec<Arc<dyn Reader>>) -> Arc<Self> {
-        Arc::new(Self(readers))
-    }
-}
-
-impl Sink for Tee {
-    fn emit(&self, event: Event) {
-        if let Some((last, others)) = self.0.split_last() {
-            for reader in others {
-                reader.emit(event.clone());
-            }
-            last.emit(event);
-        }
-    }
-}
-
-impl Reader for Tee {
-    fn pause(&self) {
-        for reader in &self.0 {
-            reader.pause();
-        }
-    }
-    fn end(&self, verdict: &Verdict) {
-        for reader in &self.0 {
-            reader.end(verdict);
-        }
-    }
-}
-
 /// JSON lines.
 pub struct JsonReader {
     since: Instant,

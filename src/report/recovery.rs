@@ -19,11 +19,10 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         say("begun", format!("recovery {} was agreed to but not finished: it is resumed as agreed", recovery.id));
     }
     if let Some(other) = &proposal.gives_up {
+        let (id, source) = (&other.id, clean(&other.source.to_string()));
         let words = format!(
-            "recovery {} from {} was agreed to but not finished: it is abandoned, and the data that it restored is \
-             moved aside",
-            other.id,
-            clean(&other.source.to_string())
+            "recovery {id} from {source} was agreed to but not finished: it is abandoned, and the data that it \
+             restored is moved aside"
         );
         say("begun", words);
     }
@@ -44,14 +43,9 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         say("further", passed_over(proposal, further));
     }
     if !proposal.empty.is_empty() {
-        say(
-            "empty",
-            format!(
-                "{}: a member ran there, and its data is gone. If a volume is not mounted, mount it and run `hactl up` \
-                 instead: then nothing is lost",
-                names(proposal.empty.iter())
-            ),
-        );
+        let words = "a member ran there, and its data is gone. If a volume is not mounted, mount it and run `hactl up` \
+                     instead: then nothing is lost";
+        say("empty", format!("{}: {words}", names(proposal.empty.iter())));
     }
     for (host, revision) in &proposal.beyond {
         let words = format!(
@@ -68,13 +62,8 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         n => format!("it tolerates {n} failures"),
     };
     say("members", format!("a new cluster of {members}, restored from one snapshot; {fault}"));
-    say(
-        "revision",
-        format!(
-            "continues above {}: all watches are cancelled and restarted, and no resourceVersion is used twice",
-            recovery.base
-        ),
-    );
+    let words = "all watches are cancelled and restarted, and no resourceVersion is used twice";
+    say("revision", format!("continues above {}: {words}", recovery.base));
     let there = match recovery.members.len() {
         _ if none_in_place(proposal) => "anything in the data directories",
         1 => "the current data of the member",
@@ -82,37 +71,29 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
     };
     say("aside", format!("{there} is moved aside, not deleted"));
     if matches!(recovery.source, Origin::Bundle(_)) {
-        say(
-            "nodes",
-            "Nodes of hosts that are no longer in the inventory are deleted with their pods once their kubelets stop \
-             reporting: keep such hosts off, or add them to the inventory"
-                .to_owned(),
-        );
+        let words = "Nodes of hosts that are no longer in the inventory are deleted with their pods once their \
+                     kubelets stop reporting: keep such hosts off, or add them to the inventory";
+        say("nodes", words.to_owned());
     }
     if proposal.dark.len() > proposal.voters / 2 {
-        say(
-            "no answer",
-            format!(
-                "{} not answer. Together they have a quorum and would continue the old cluster: keep them powered off \
-                 until the recovery is done. After that, their etcd does not start until `hactl up` adds them again",
-                dark(&proposal.dark)
-            ),
-        );
+        let words = "not answer. Together they have a quorum and would continue the old cluster: keep them powered off \
+                     until the recovery is done. After that, their etcd does not start until `hactl up` adds them again";
+        say("no answer", format!("{} {words}", dark(&proposal.dark)));
     } else if !proposal.dark.is_empty() {
         say("no answer", format!("{} not answer, and cannot form a quorum on their own", dark(&proposal.dark)));
     }
     if !proposal.later.is_empty() {
         say("later", format!("`hactl up` adds {} again, one at a time", names(proposal.later.iter())));
     }
+    let voters = count(proposal.voters, "voter");
     let headline = if proposal.begun {
         "etcd is being recovered.".to_owned()
     } else if matches!(proposal.loss, Loss::Undone { .. }) {
-        format!("etcd ({}) would go back to its data before the last recovery:", count(proposal.voters, "voter"))
+        format!("etcd ({voters}) would go back to its data before the last recovery:")
     } else if none_in_place(proposal) {
-        let voters = count(proposal.voters, "voter");
         format!("No reachable host has the data of an etcd member ({voters}). This recovery would restore it:")
     } else {
-        format!("etcd has lost its majority ({}). This recovery would restore it:", count(proposal.voters, "voter"))
+        format!("etcd has lost its majority ({voters}). This recovery would restore it:")
     };
     format!("\n{}{text}", Flow::of(&headline, Paint::Bold).lines("", 0, style))
 }
@@ -128,11 +109,8 @@ fn passed_over(proposal: &Proposal, further: &Source) -> String {
     let name = further.bundle.as_deref().map(clean).unwrap_or_default();
     let here = proposal.sources.iter().find(|source| source.origin() == proposal.recovery.source);
     let than = here.map_or_else(String::new, |here| {
-        let (term, entry) = here.reach;
-        format!(
-            ", while the data of {} ends at term {term}, entry {entry}, revision {} or later",
-            here.host, here.revision
-        )
+        let ((term, entry), host, revision) = (here.reach, &here.host, here.revision);
+        format!(", while the data of {host} ends at term {term}, entry {entry}, revision {revision} or later")
     });
     let (term, entry) = further.reach;
     format!(
@@ -154,34 +132,20 @@ fn dark(hosts: &[String]) -> String {
 }
 
 fn described(source: &Source, chosen: &str) -> String {
-    let (term, entry) = source.reach;
-    if let Some(name) = &source.bundle {
+    let ((term, entry), host, revision, size) = (source.reach, &source.host, source.revision, bytes(source.db_bytes));
+    let words = if let Some(name) = &source.bundle {
         let age = match source.ahead_ms {
             0 => ago(source.age_ms),
             ahead => super::snapshots::ago(i64::try_from(ahead).unwrap_or(i64::MAX), 0),
         };
         let place = source.away.as_ref().map_or_else(String::new, |place| format!(" in {}", clean(place)));
-        let words = format!(
-            "{} of {}{place}: term {term}, entry {entry}, revision {}, {}, taken {age}{chosen}",
-            clean(name),
-            source.host,
-            source.revision,
-            bytes(source.db_bytes)
-        );
-        return flawed(words, source);
-    }
-    let place = source.aside.as_ref().map_or_else(String::new, |name| format!(":{}", clean(name)));
-    let words = format!(
-        "{}{place}: term {term}, entry {entry}, revision {} or later, {}, last written {} ago{chosen}",
-        source.host,
-        source.revision,
-        bytes(source.db_bytes),
-        millis(source.age_ms)
-    );
-    flawed(words, source)
-}
-
-fn flawed(words: String, source: &Source) -> String {
+        let name = clean(name);
+        format!("{name} of {host}{place}: term {term}, entry {entry}, revision {revision}, {size}, taken {age}{chosen}")
+    } else {
+        let place = source.aside.as_ref().map_or_else(String::new, |name| format!(":{}", clean(name)));
+        let at = format!("{host}{place}: term {term}, entry {entry}");
+        format!("{at}, revision {revision} or later, {size}, last written {} ago{chosen}", millis(source.age_ms))
+    };
     source.flaws.iter().fold(words, |words, flaw| format!("{words}; {}", clean(flaw)))
 }
 
@@ -200,15 +164,14 @@ fn loss(proposal: &Proposal) -> String {
             if proposal.passed_over.is_some() { "" } else { ". There is no newer readable data" }
         ),
         Loss::Since { ms, revisions } => {
+            let all = "everything that was written since";
             let least = match revisions {
                 0 => String::new(),
                 known => format!(": at least {}", count_revisions(known)),
             };
             match &proposal.recovery.source {
-                Origin::Bundle(_) => {
-                    format!("everything that was written since that snapshot was taken, {}{least}", ago(ms))
-                }
-                _ => format!("everything that was written since the last write to that data, {}{least}", ago(ms)),
+                Origin::Bundle(_) => format!("{all} that snapshot was taken, {}{least}", ago(ms)),
+                _ => format!("{all} the last write to that data, {}{least}", ago(ms)),
             }
         }
         Loss::Abandoned => "everything that was written after that recovery: you chose data from BEFORE it".to_owned(),
@@ -281,11 +244,9 @@ pub fn nothing(diagnosis: &Diagnosis) -> String {
         Diagnosis::Serves { healthy, voters } if healthy == voters => {
             format!("nothing to recover: all {voters} members of etcd are healthy")
         }
-        Diagnosis::Serves { healthy, voters } => {
-            format!(
-                "nothing to recover: {healthy} of {voters} members of etcd form a quorum; `hactl up` heals the others"
-            )
-        }
+        Diagnosis::Serves { healthy, voters } => format!(
+            "nothing to recover: {healthy} of {voters} members of etcd form a quorum; `hactl up` heals the others"
+        ),
         Diagnosis::Uninitialized => {
             "nothing to recover: there is no cluster; `hactl up` bootstraps one, and `--from SNAPSHOT` restores one \
              that was taken down"

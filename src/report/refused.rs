@@ -4,85 +4,68 @@
 
 use super::exit::Exit;
 use super::verdict::{UNTOUCHED, Verdict};
-use super::words::{count, one_line};
+use super::words::{count, one_line, texts};
 use crate::model::desired::Role;
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
 use crate::model::refusal::{CaClaim, Refusal};
 use crate::model::rotation::{NoRotation, Rotatable};
 
+/// A code for programs, the causes and the hints.
+pub(super) type Said = (&'static str, Vec<String>, Vec<String>);
+
 impl From<&Refusal> for Verdict {
     fn from(refusal: &Refusal) -> Self {
-        let mut verdict = Self {
-            exit: Exit::Refused,
-            code: "refused",
-            headline: one_line(&refusal.to_string()),
-            causes: Vec::new(),
-            hints: Vec::new(),
-        };
-        let untouched = UNTOUCHED;
-        let (code, causes, hints): (_, Vec<String>, Vec<String>) = match refusal {
-            Refusal::NoQuorum { evidence } => {
-                let mut causes = said(evidence);
-                causes.push(untouched.to_owned());
-                (
-                    "no-quorum",
-                    causes,
-                    vec![
-                        "bring back hosts that are off or disconnected, if you can: once a majority has its data, \
-                         `hactl up` restores quorum without loss"
-                            .to_owned(),
-                        "otherwise use `hactl recover`: with --dry-run it shows what it would do and the data loss. \
-                         `hactl runbook` and docs/troubleshooting.md have the manual procedure"
-                            .to_owned(),
-                    ],
-                )
-            }
+        let mut headline = one_line(&refusal.to_string());
+        let (code, mut causes, hints): Said = match refusal {
+            Refusal::NoQuorum { evidence } => (
+                "no-quorum",
+                said(evidence),
+                texts([
+                    "bring back hosts that are off or disconnected, if you can: once a majority has its data, \
+                     `hactl up` restores quorum without loss",
+                    "otherwise use `hactl recover`: with --dry-run it shows what it would do and the data loss. \
+                     `hactl runbook` and docs/troubleshooting.md have the manual procedure",
+                ]),
+            ),
             Refusal::Disputed { evidence } => {
-                let mut causes = said(evidence);
-                causes.push("hactl does not trust a single host: it may be slow, mistaken, or compromised.".to_owned());
-                causes.push(untouched.to_owned());
+                let why = "hactl does not trust a single host: it may be slow, mistaken, or compromised.";
                 (
                     "disputed",
-                    causes,
-                    vec![
-                        "run the same command again: under load and during membership changes, members briefly disagree"
-                            .to_owned(),
+                    [said(evidence), texts([why])].concat(),
+                    texts([
+                        "run the same command again: under load and during membership changes, members briefly disagree",
                         "otherwise find out which host is wrong, stop etcd on it (`systemctl stop etcd`) or \
                          disconnect it, and run the same command again. Power off a host that may be compromised; if \
-                         quorum is lost, name it with `hactl recover --confirm-powered-off HOST`"
-                            .to_owned(),
-                    ],
+                         quorum is lost, name it with `hactl recover --confirm-powered-off HOST`",
+                    ]),
                 )
             }
             Refusal::CannotTell { unreachable } => (
                 "cannot-tell",
-                vec![
-                    "An unreachable host may hold a cluster. Bootstrapping a second one beside it would lose its data."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    format!("make {} reachable, then run the same command again", all(unreachable)),
-                    "only if the host never held a cluster: remove the host, or its role `etcd`, from the inventory"
-                        .to_owned(),
-                ],
+                texts([
+                    "An unreachable host may hold a cluster. Bootstrapping a second one beside it would lose its data.",
+                ]),
+                texts([
+                    &format!("make {} reachable, then run the same command again", all(unreachable)),
+                    "only if the host never held a cluster: remove the host, or its role `etcd`, from the inventory",
+                ]),
             ),
             Refusal::WouldLoseQuorum { voters, quorum, .. } => (
                 "would-lose-quorum",
-                vec![format!(
+                texts([&format!(
                     "The quorum counts all {voters} voters, healthy or not: {quorum} must answer, or etcd accepts no \
                      writes."
-                )],
-                vec![
-                    "first bring a member back: `hactl status` lists the unhealthy ones".to_owned(),
-                    "if they are gone for good and there is no quorum, use `hactl recover`".to_owned(),
-                ],
+                )]),
+                texts([
+                    "first bring a member back: `hactl status` lists the unhealthy ones",
+                    "if they are gone for good and there is no quorum, use `hactl recover`",
+                ]),
             ),
             Refusal::MembersChanged { .. } => (
                 "members-changed",
-                vec!["Something else changed the etcd members after planning. No further change was made.".to_owned()],
-                vec!["find out what else changes this cluster, then run the same command again: it replans".to_owned()],
+                texts(["Something else changed the etcd members after planning. No further change was made."]),
+                texts(["find out what else changes this cluster, then run the same command again: it replans"]),
             ),
             Refusal::OtherCluster { host, same_name, .. } => {
                 let hint = if *same_name {
@@ -92,130 +75,106 @@ impl From<&Refusal> for Verdict {
                 };
                 (
                     "other-cluster",
-                    vec![untouched.to_owned()],
-                    vec![
-                        hint.to_owned(),
-                        format!(
+                    Vec::new(),
+                    texts([
+                        hint,
+                        &format!(
                             "to move {host} to this cluster, first run `hactl down` with the inventory of the other one"
                         ),
-                    ],
+                    ]),
                 )
             }
             Refusal::OtherHost { hosts } => {
                 let flags: Vec<String> = hosts.iter().map(|one| format!("--reassign {}", one.host)).collect();
                 (
                     "other-host",
-                    vec![
-                        "A host keeps its name and its machine as long as it is in the cluster.".to_owned(),
-                        untouched.to_owned(),
-                    ],
-                    vec![
-                        "check that the names and addresses in the inventory match".to_owned(),
+                    texts(["A host keeps its name and its machine as long as it is in the cluster."]),
+                    texts([
+                        "check that the names and addresses in the inventory match",
                         "to rename a host, remove it under its old name first: take it out of the inventory, run \
-                         `hactl up --prune NAME`, then add it"
-                            .to_owned(),
-                        format!("if the machines were swapped on purpose: the same command with {}", flags.join(" ")),
-                    ],
+                         `hactl up --prune NAME`, then add it",
+                        &format!("if the machines were swapped on purpose: the same command with {}", flags.join(" ")),
+                    ]),
                 )
             }
             Refusal::StateLost { .. } => (
                 "state-lost",
-                vec![
-                    "Without the state, hactl would create new CA keys, and no component would trust them.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    "if the state directory is elsewhere, name it with --state DIR".to_owned(),
+                texts(["Without the state, hactl would create new CA keys, and no component would trust them."]),
+                texts([
+                    "if the state directory is elsewhere, name it with --state DIR",
                     "if it is lost: `hactl state pull --identity FILE` rebuilds it from a snapshot. The identity is a \
-                     copy of the lost identity.txt, or the private key of one of vault.recipients"
-                        .to_owned(),
-                ],
+                     copy of the lost identity.txt, or the private key of one of vault.recipients",
+                ]),
             ),
             Refusal::NoProgress { .. } => (
                 "no-progress",
-                vec![
-                    "The steps reported success, but the hosts do not show the result. A repetition would not help."
-                        .to_owned(),
-                ],
-                vec![
-                    "`hactl status` shows what the hosts report, `hactl plan -v` why each step is planned".to_owned(),
+                texts([
+                    "The steps reported success, but the hosts do not show the result. A repetition would not help.",
+                ]),
+                texts([
+                    "`hactl status` shows what the hosts report, `hactl plan -v` why each step is planned",
                     "something else may revert the change: configuration management, or a second hactl with another \
-                     inventory"
-                        .to_owned(),
-                ],
+                     inventory",
+                ]),
             ),
             Refusal::Blocked { .. } => (
                 "blocked",
-                vec!["All other steps are done, and the running components passed their checks.".to_owned()],
-                vec![
-                    "run the same command again: the missing condition may hold by now".to_owned(),
-                    "if not, `hactl status` shows the host that blocks the run, and its journal shows why".to_owned(),
-                ],
+                texts(["All other steps are done, and the running components passed their checks."]),
+                texts([
+                    "run the same command again: the missing condition may hold by now",
+                    "if not, `hactl status` shows the host that blocks the run, and its journal shows why",
+                ]),
             ),
             Refusal::StateBehind { .. } => (
                 "state-behind",
-                vec![
+                texts([
                     "A CA or key was rotated after this copy of the state was made: the hosts would get keys that are \
-                     no longer trusted."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    "use the state directory of the run that did the rotation".to_owned(),
+                     no longer trusted.",
+                ]),
+                texts([
+                    "use the state directory of the run that did the rotation",
                     "if that is lost, move this one aside and run `hactl state pull --identity` with the identity.txt \
-                     in it: that rebuilds the newest state from the encrypted copies on the hosts"
-                        .to_owned(),
-                ],
+                     in it: that rebuilds the newest state from the encrypted copies on the hosts",
+                ]),
             ),
             Refusal::Locked { .. } => (
                 "locked",
-                vec!["Two runs at the same time could remove each other's members.".to_owned(), untouched.to_owned()],
-                vec![
+                texts(["Two runs at the same time could remove each other's members."]),
+                texts([
                     "wait for the other run to end, then run the same command again; the lock of a dead process is \
-                     released when its connection closes"
-                        .to_owned(),
-                ],
+                     released when its connection closes",
+                ]),
             ),
             Refusal::StateInUse { .. } => (
                 "locked",
-                vec!["Two runs at the same time could bootstrap two clusters.".to_owned(), untouched.to_owned()],
-                vec!["wait for the other run to end: its lock is released when the process exits".to_owned()],
+                texts(["Two runs at the same time could bootstrap two clusters."]),
+                texts(["wait for the other run to end: its lock is released when the process exits"]),
             ),
             Refusal::NoVoterLock { .. } => (
                 "no-voter-lock",
-                vec![
+                texts([
                     "The member list has voters on hosts that are not in this inventory or do not answer: another run \
-                     may hold the lock on those."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec!["use the inventory that names all member hosts, and make those hosts reachable by SSH".to_owned()],
+                     may hold the lock on those.",
+                ]),
+                texts(["use the inventory that names all member hosts, and make those hosts reachable by SSH"]),
             ),
             Refusal::NoMajorityLock { .. } => (
                 "no-majority-lock",
-                vec![
-                    "A run that reaches the other hosts could change members at the same time.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec!["make the other etcd hosts reachable by SSH, then run the same command again".to_owned()],
+                texts(["A run that reaches the other hosts could change members at the same time."]),
+                texts(["make the other etcd hosts reachable by SSH, then run the same command again"]),
             ),
-            Refusal::CannotRotate { what, why } => {
-                ("cannot-rotate", vec![untouched.to_owned()], not_rotated(*what, why))
-            }
+            Refusal::CannotRotate { what, why } => ("cannot-rotate", Vec::new(), not_rotated(*what, why)),
             Refusal::SkipsMinor { component, wanted, first, .. } => {
-                super::versions::skipped(component, *wanted, *first, untouched)
+                super::versions::skipped(component, *wanted, *first)
             }
-            Refusal::OlderMinor { component, runs, .. } => super::versions::older(component, *runs, untouched),
+            Refusal::OlderMinor { component, runs, .. } => super::versions::older(component, *runs),
             Refusal::RangeChanged { setting, .. } => (
                 "range-changed",
-                vec![
-                    "Existing Nodes and Services have addresses from the old range and keep them.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    format!("restore the previous value of {setting} in the inventory"),
-                    "for another range, bootstrap a new cluster and move the workloads there".to_owned(),
-                ],
+                texts(["Existing Nodes and Services have addresses from the old range and keep them."]),
+                texts([
+                    &format!("restore the previous value of {setting} in the inventory"),
+                    "for another range, bootstrap a new cluster and move the workloads there",
+                ]),
             ),
             Refusal::CannotLeave { role, .. } => {
                 nobody_else("cannot-leave", *role, "or add one to the inventory: the same command then adds it first")
@@ -225,305 +184,261 @@ impl From<&Refusal> for Verdict {
             }
             Refusal::LeftBehind { host } => (
                 "left-behind",
-                vec![
-                    "Load balancers that do not know each other both answer for the endpoint, and clients reach \
-                     either of them at random."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    format!(
+                texts(["Load balancers that do not know each other both answer for the endpoint, and clients reach \
+                        either of them at random."]),
+                texts([
+                    &format!(
                         "remove the host: `hactl up --prune {host}` drains and cleans it; that also works for a host \
                          that is off for good"
                     ),
-                    "or add it to the inventory again".to_owned(),
-                ],
+                    "or add it to the inventory again",
+                ]),
             ),
             Refusal::OtherAuthority { problems } => {
-                "the CAs and keys of a running cluster cannot be replaced through `pki`"
-                    .clone_into(&mut verdict.headline);
-                let mut causes = problems.clone();
-                causes.push("All existing certificates, kubeconfigs and tokens would stop working at once.".to_owned());
-                causes.push(untouched.to_owned());
-                ("other-authority", causes, vec!["name the previous files again, or remove them from `pki`".to_owned()])
+                "the CAs and keys of a running cluster cannot be replaced through `pki`".clone_into(&mut headline);
+                let why = "All existing certificates, kubeconfigs and tokens would stop working at once.";
+                let causes = [problems.clone(), texts([why])].concat();
+                ("other-authority", causes, texts(["name the previous files again, or remove them from `pki`"]))
             }
             Refusal::DataElsewhere { hosts, wanted } => {
-                "etcd's data is not where the inventory says".clone_into(&mut verdict.headline);
+                "etcd's data is not where the inventory says".clone_into(&mut headline);
                 let lies = |(host, from): &(_, _)| format!("{host}: it is in {from}, and the inventory says {wanted}");
                 let mut causes: Vec<String> = hosts.iter().map(lies).collect();
                 causes.push("Members would start empty there, and their current data is abandoned.".to_owned());
-                causes.push(untouched.to_owned());
                 let from = hosts.first().map_or("OLD", |(_, from)| from.as_str());
-                let hints = vec![
-                    format!("set etcd.dataDir to {from} again; a new disk can be mounted there"),
-                    format!(
+                let hints = texts([
+                    &format!("set etcd.dataDir to {from} again; a new disk can be mounted there"),
+                    &format!(
                         "or move the data, with an outage of the API: on every etcd host run `systemctl stop etcd`, \
                          then move {from} to {wanted} with owner and modes (`mv`, or `cp -a` to another disk, and \
                          move the old directory aside), then run `hactl up`, which starts all members"
                     ),
-                ];
+                ]);
                 ("data-elsewhere", causes, hints)
             }
             Refusal::NeedsConsent { .. } => (
                 "needs-consent",
-                vec![untouched.to_owned()],
-                vec!["`hactl plan` shows the steps; `--yes` agrees to them, for scripts".to_owned()],
+                Vec::new(),
+                texts(["`hactl plan` shows the steps; `--yes` agrees to them, for scripts"]),
             ),
             Refusal::LimitedFounding { left } => (
                 "limited-founding",
-                vec![
-                    "Each initial member waits for the others: some of them alone cannot form the cluster.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![format!("name {} with --limit, too, or omit --limit", all(left))],
+                texts(["Each initial member waits for the others: some of them alone cannot form the cluster."]),
+                texts([&format!("name {} with --limit, too, or omit --limit", all(left))]),
             ),
             Refusal::Declined => ("declined", Vec::new(), Vec::new()),
             Refusal::Unsigned { bundles } => (
                 "unsigned",
-                vec![
-                    one_line(&bundles.join(", ")),
-                    "Anyone with write access to its storage can have forged it.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    "if you know its origin: the same command with --accept-unsigned, and --from to name it".to_owned(),
-                    "after `hactl up`, the hosts sign the snapshots that they take".to_owned(),
-                ],
+                texts([&one_line(&bundles.join(", ")), "Anyone with write access to its storage can have forged it."]),
+                texts([
+                    "if you know its origin: the same command with --accept-unsigned, and --from to name it",
+                    "after `hactl up`, the hosts sign the snapshots that they take",
+                ]),
             ),
             Refusal::Forged { .. } => (
                 "forged",
-                vec!["No flag makes hactl accept it.".to_owned(), untouched.to_owned()],
-                vec![
-                    "choose another one: `hactl snapshot list` shows the signer of each".to_owned(),
-                    "find out who has write access to its storage".to_owned(),
-                ],
+                texts(["No flag makes hactl accept it."]),
+                texts([
+                    "choose another one: `hactl snapshot list` shows the signer of each",
+                    "find out who has write access to its storage",
+                ]),
             ),
             Refusal::OtherCa { claims, .. } => {
                 let compare = "compare the fingerprint: `openssl x509 -noout -fingerprint -sha256` of the \
                                certificate-authority-data in a kubeconfig";
-                ("other-ca", claims.iter().map(claimed).collect(), vec![compare.to_owned()])
+                ("other-ca", claims.iter().map(claimed).collect(), texts([compare]))
             }
             Refusal::SeveralCas { claims } => (
                 "several-cas",
-                claims
-                    .iter()
-                    .map(claimed)
-                    .chain(["One of them is forged, or belongs to another cluster of this name. No state was created."
-                        .to_owned()])
-                    .collect(),
-                vec![
+                [
+                    claims.iter().map(claimed).collect(),
+                    texts(["One of them is forged, or belongs to another cluster of this name. No state was created."]),
+                ]
+                .concat(),
+                texts([
                     "find out which one is your cluster's CA (see certificate-authority-data in a kubeconfig), and \
-                     name it with --fingerprint SHA256:..."
-                        .to_owned(),
-                ],
+                     name it with --fingerprint SHA256:...",
+                ]),
             ),
             Refusal::CaNotShown { .. } => (
                 "ca-not-shown",
-                vec!["The state is of another cluster, or those hosts were rebuilt. No state was created.".to_owned()],
-                vec![
-                    "if you know that the fingerprint is your cluster's: the same command with --fingerprint SHA256:..."
-                        .to_owned(),
-                ],
+                texts(["The state is of another cluster, or those hosts were rebuilt. No state was created."]),
+                texts([
+                    "if you know that the fingerprint is your cluster's: the same command with --fingerprint SHA256:...",
+                ]),
             ),
             Refusal::NeedsFingerprint { ca, .. } => (
                 "needs-fingerprint",
-                vec![
-                    "Anyone who knows your public key can forge a state; only its CA identifies it. No state was \
-                     created."
-                        .to_owned(),
-                ],
-                vec![
-                    format!(
+                texts(["Anyone who knows your public key can forge a state; only its CA identifies it. No state was \
+                        created."]),
+                texts([
+                    &format!(
                         "compare it with your notes, or with the certificate-authority-data of a kubeconfig, then add \
                          --fingerprint {ca}"
                     ),
-                    "without --yes, hactl asks on the terminal".to_owned(),
-                ],
+                    "without --yes, hactl asks on the terminal",
+                ]),
             ),
-            Refusal::NoSource { hosts, .. } => {
-                let mut causes = said(hosts);
-                causes.push(untouched.to_owned());
-                (
-                    "no-source",
-                    causes,
-                    vec![
-                        "bring back a host whose disk still has etcd's data, or mount the volume with the data, then \
-                         run the same command again"
-                            .to_owned(),
-                        "`hactl recover --from FILE`, with a snapshot that was fetched or copied elsewhere".to_owned(),
-                        "name data that was moved aside: `--from HOST:member.moved-TIME`, a directory below etcd's \
-                         data directory"
-                            .to_owned(),
-                    ],
-                )
-            }
-            Refusal::NobodyAgrees { hashes } => {
-                let mut causes: Vec<String> = hashes.iter().map(|(host, hash)| format!("{host}: {hash:08x}")).collect();
-                causes.push(untouched.to_owned());
-                (
-                    "nobody-agrees",
-                    causes,
-                    vec![
-                        "first bring back unreachable members, which may complete a majority; `hactl status` lists them"
-                            .to_owned(),
-                        "take a snapshot of each member: `hactl snapshot take --host HOST --to DIR`".to_owned(),
-                        "find out which member has the right keys (`etcdctl get --prefix / --keys-only \
-                         --consistency=s` on each host)"
-                            .to_owned(),
-                        "then run `hactl recover --undo --from HOST`: all members get the data of that one".to_owned(),
-                    ],
-                )
-            }
+            Refusal::NoSource { hosts, .. } => (
+                "no-source",
+                said(hosts),
+                texts([
+                    "bring back a host whose disk still has etcd's data, or mount the volume with the data, then \
+                     run the same command again",
+                    "`hactl recover --from FILE`, with a snapshot that was fetched or copied elsewhere",
+                    "name data that was moved aside: `--from HOST:member.moved-TIME`, a directory below etcd's \
+                     data directory",
+                ]),
+            ),
+            Refusal::NobodyAgrees { hashes } => (
+                "nobody-agrees",
+                hashes.iter().map(|(host, hash)| format!("{host}: {hash:08x}")).collect(),
+                texts([
+                    "first bring back unreachable members, which may complete a majority; `hactl status` lists them",
+                    "take a snapshot of each member: `hactl snapshot take --host HOST --to DIR`",
+                    "find out which member has the right keys (`etcdctl get --prefix / --keys-only \
+                     --consistency=s` on each host)",
+                    "then run `hactl recover --undo --from HOST`: all members get the data of that one",
+                ]),
+            ),
             Refusal::NeedNot { serves, begun, .. } => (
                 "need-not",
-                vec![untouched.to_owned()],
+                Vec::new(),
                 match (serves, begun) {
-                    (true, _) => vec![
-                        "keep the current data: `hactl status` shows its health, and `hactl up` heals unhealthy members"
-                            .to_owned(),
-                        "to go back anyway: the same command with --undo; the current data is moved aside".to_owned(),
-                    ],
-                    (false, None) => vec![
-                        "`hactl recover` without --from (or `hactl up`) starts them, and nothing is lost".to_owned(),
-                        "to go back anyway: the same command with --undo; the current data is moved aside".to_owned(),
-                    ],
+                    (true, _) => texts([
+                        "keep the current data: `hactl status` shows its health, and `hactl up` heals unhealthy members",
+                        "to go back anyway: the same command with --undo; the current data is moved aside",
+                    ]),
+                    (false, None) => texts([
+                        "`hactl recover` without --from (or `hactl up`) starts them, and nothing is lost",
+                        "to go back anyway: the same command with --undo; the current data is moved aside",
+                    ]),
                     (false, Some(begun)) => {
                         let begun = one_line(&begun.to_string());
-                        vec![
+                        texts([
                             "to keep the members' data: `hactl recover --undo --from HOST`, with the host that has the \
-                             newest data in `hactl status`"
-                                .to_owned(),
-                            "to use the named source anyway: the same command with --undo".to_owned(),
-                            format!(
+                             newest data in `hactl status`",
+                            "to use the named source anyway: the same command with --undo",
+                            &format!(
                                 "without --from, hactl resumes the unfinished recovery from {begun} and moves the \
                                  members' data aside"
                             ),
-                        ]
+                        ])
                     }
                 },
             ),
             Refusal::NewerEtcd { of, .. } => (
                 "newer-etcd",
-                vec!["The members would not start with it.".to_owned(), untouched.to_owned()],
-                vec![
-                    format!(
+                texts(["The members would not start with it."]),
+                texts([
+                    &format!(
                         "use a Kubernetes version in the inventory whose bundle has etcd {}, or build a bundle with \
                          `hactl bundle build --with etcd={of}`, then run the same command again",
                         of.minor
                     ),
-                    "or use an older snapshot of `hactl snapshot list`, with `hactl recover --from NAME`".to_owned(),
-                ],
+                    "or use an older snapshot of `hactl snapshot list`, with `hactl recover --from NAME`",
+                ]),
             ),
             Refusal::Undone { to } => (
                 "undone",
-                vec![
-                    format!("It restored {} and moved the data at that time aside.", one_line(&to.to_string())),
-                    untouched.to_owned(),
-                ],
-                vec![
+                texts([&format!("It restored {} and moved the data at that time aside.", one_line(&to.to_string()))]),
+                texts([
                     "to return to that data, name it: `--from HOST:member.moved-TIME`, the newest such directory \
-                     below etcd's data directory"
-                        .to_owned(),
-                    "to go back further, name a snapshot or an older directory".to_owned(),
-                ],
+                     below etcd's data directory",
+                    "to go back further, name a snapshot or an older directory",
+                ]),
             ),
             Refusal::NothingAside => (
                 "nothing-aside",
-                vec![
-                    "`--undo` restores the data that the last recovery moved aside. This state directory has no \
-                     record of a recovery, or that data was removed since."
-                        .to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
+                texts(["`--undo` restores the data that the last recovery moved aside. This state directory has no \
+                        record of a recovery, or that data was removed since."]),
+                texts([
                     "name the source: `hactl recover --undo --from FILE` or `--from HOST:member.moved-TIME`; `hactl \
-                     snapshot list` shows the snapshots"
-                        .to_owned(),
-                ],
+                     snapshot list` shows the snapshots",
+                ]),
             ),
             Refusal::TwoOrigins { hosts: (one, other) } => (
                 "two-origins",
-                vec![
-                    "Two clusters cannot be compared, and one may be left over from an earlier recovery.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![format!(
+                texts(["Two clusters cannot be compared, and one may be left over from an earlier recovery."]),
+                texts([&format!(
                     "`hactl status` shows the data of each; choose with `hactl recover --from {one}` or `--from \
                      {other}`"
-                )],
+                )]),
             ),
             Refusal::NotLost { .. } => (
                 "not-lost",
-                vec![
-                    "A restore could lose writes, and fixes neither a partition nor a failing process.".to_owned(),
-                    untouched.to_owned(),
-                ],
-                vec![
+                texts(["A restore could lose writes, and fixes neither a partition nor a failing process."]),
+                texts([
                     "`hactl status` shows for each member whether it runs and why not; check the network between \
-                     them, port 2380"
-                        .to_owned(),
-                    "to restore anyway: `hactl recover --from HOST`".to_owned(),
-                ],
+                     them, port 2380",
+                    "to restore anyway: `hactl recover --from HOST`",
+                ]),
             ),
             Refusal::StillFull { members } => (
                 "still-full",
-                vec![
-                    format!("It was compacted and defragmented: {}.", super::recovery::fullness(members)),
-                    "Reads and deletions work. The alarm stays, because more writes would raise it again.".to_owned(),
-                ],
-                vec![
+                texts([
+                    &format!("It was compacted and defragmented: {}.", super::recovery::fullness(members)),
+                    "Reads and deletions work. The alarm stays, because more writes would raise it again.",
+                ]),
+                texts([
                     "delete the keys that fill it (often Events, or objects of a runaway controller), then run the \
-                     same command again"
-                        .to_owned(),
-                    "or raise `etcd.quotaGiB` in the inventory, `hactl up`, then run the same command again".to_owned(),
-                ],
+                     same command again",
+                    "or raise `etcd.quotaGiB` in the inventory, `hactl up`, then run the same command again",
+                ]),
             ),
             Refusal::QuotaBelowStored { members, .. } => (
                 "quota-below-stored",
-                vec![
-                    format!("Current size of the members: {}.", super::recovery::fullness(members)),
-                    untouched.to_owned(),
-                ],
-                vec![
-                    "raise `etcd.quotaGiB` above the stored size; etcd's default is 2 GiB, tested up to 8".to_owned(),
-                    "or first delete keys, compact and defragment: free pages in a store count against its quota, too"
-                        .to_owned(),
-                ],
+                texts([&format!("Current size of the members: {}.", super::recovery::fullness(members))]),
+                texts([
+                    "raise `etcd.quotaGiB` above the stored size; etcd's default is 2 GiB, tested up to 8",
+                    "or first delete keys, compact and defragment: free pages in a store count against its quota, too",
+                ]),
             ),
             Refusal::MayLive { dark, .. } => (
                 "may-live",
-                vec!["Two clusters that both accepted writes cannot be merged.".to_owned(), untouched.to_owned()],
-                vec![
-                    format!(
+                texts(["Two clusters that both accepted writes cannot be merged."]),
+                texts([
+                    &format!(
                         "bring {} back, if possible: nothing is lost once a majority has its data",
                         dark.join(", ")
                     ),
-                    format!(
+                    &format!(
                         "otherwise power them off for good, so that they cannot come back on their own, and add to \
                          the same command: {}",
                         dark.iter().map(|host| format!("--confirm-powered-off {host}")).collect::<Vec<_>>().join(" ")
                     ),
-                ],
+                ]),
             ),
             Refusal::Preflight { problems } => {
-                verdict.headline = format!("{} before the start", count(problems.len(), "problem"));
-                let mut causes = problems.clone();
-                causes.push(untouched.to_owned());
-                ("preflight", causes, vec!["fix these problems, then run the same command again".to_owned()])
+                headline = format!("{} before the start", count(problems.len(), "problem"));
+                ("preflight", problems.clone(), texts(["fix these problems, then run the same command again"]))
             }
         };
-        if matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. }) {
-            verdict.exit = Exit::Locked;
+        // Not if something was changed, or if the causes say it themselves.
+        if !matches!(
+            refusal,
+            Refusal::WouldLoseQuorum { .. }
+                | Refusal::MembersChanged { .. }
+                | Refusal::NoProgress { .. }
+                | Refusal::Blocked { .. }
+                | Refusal::Declined
+                | Refusal::OtherCa { .. }
+                | Refusal::SeveralCas { .. }
+                | Refusal::CaNotShown { .. }
+                | Refusal::NeedsFingerprint { .. }
+                | Refusal::StillFull { .. }
+        ) {
+            causes.push(UNTOUCHED.to_owned());
         }
-        Self { code, causes, hints, ..verdict }
+        let locked = matches!(refusal, Refusal::Locked { .. } | Refusal::StateInUse { .. });
+        Self { exit: if locked { Exit::Locked } else { Exit::Refused }, code, headline, causes, hints }
     }
 }
 
 /// Why a host keeps a role that no other reachable host has; `or`: the alternative to bringing such a host back.
-fn nobody_else(code: &'static str, role: Role, or: &str) -> (&'static str, Vec<String>, Vec<String>) {
-    let causes = vec!["No reachable host could take over this role.".to_owned(), UNTOUCHED.to_owned()];
+fn nobody_else(code: &'static str, role: Role, or: &str) -> Said {
     let back = format!("bring back another host with the role {role}, then run the same command again");
-    (code, causes, vec![back, or.to_owned()])
+    (code, texts(["No reachable host could take over this role."]), texts([&back, or]))
 }
 
 /// A CA, and where a state with it was found.
@@ -551,24 +466,22 @@ fn all(hosts: &[HostName]) -> String {
 fn not_rotated(what: Rotatable, why: &NoRotation) -> Vec<String> {
     match why {
         NoRotation::Brought => {
-            vec!["remove it from `pki` in the inventory, then run the same command: hactl creates its own".to_owned()]
+            texts(["remove it from `pki` in the inventory, then run the same command: hactl creates its own"])
         }
-        NoRotation::Other { other } => vec![format!("finish that one first: `hactl certs rotate {other} --finish`")],
-        NoRotation::NotWhole { .. } => {
-            vec!["run `hactl up` first: a rotation must not include other changes".to_owned()]
+        NoRotation::Other { other } => {
+            texts([&format!("finish that one first: `hactl certs rotate {other} --finish`")])
         }
-        NoRotation::NotBegun => vec![format!("start one: `hactl certs rotate {what}`")],
-        NoRotation::StillVouched { .. } => vec![
+        NoRotation::NotWhole { .. } => texts(["run `hactl up` first: a rotation must not include other changes"]),
+        NoRotation::NotBegun => texts([&format!("start one: `hactl certs rotate {what}`")]),
+        NoRotation::StillVouched { .. } => texts([
             "restart the pods that are older than the last rotation (`kubectl rollout restart`, namespace by \
-             namespace), then run the same command with --at-once"
-                .to_owned(),
-            "or wait until then: pods that have read the CA since the last rotation need no restart".to_owned(),
-        ],
-        NoRotation::TooYoung { .. } => vec![
-            "run the same command again then: by that time, every kubelet has fetched new tokens".to_owned(),
+             namespace), then run the same command with --at-once",
+            "or wait until then: pods that have read the CA since the last rotation need no restart",
+        ]),
+        NoRotation::TooYoung { .. } => texts([
+            "run the same command again then: by that time, every kubelet has fetched new tokens",
             "or use --at-once if the old key may be compromised: pods with old tokens are rejected until their \
-             kubelets have fetched new ones, which may take a day"
-                .to_owned(),
-        ],
+             kubelets have fetched new ones, which may take a day",
+        ]),
     }
 }

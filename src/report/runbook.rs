@@ -4,7 +4,7 @@
 //! absolute, because it is read later than it is printed. Reports of hosts appear in table cells only, never in a
 //! command.
 
-use super::words::{bytes, clean, millis};
+use super::words::{bytes, clean, millis, texts};
 use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget};
 use crate::model::duration::human_duration;
 use crate::model::facts::{DiskFact, HostFacts};
@@ -117,6 +117,8 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
     };
     let source = etcd.iter().rev().max_by_key(|host| reach(host)).map(|host| host.name.to_string());
     let quorum = etcd.len() / 2 + 1;
+    let copies: Vec<String> = desired.snapshots.to.iter().map(|to| format!("`{to}`")).collect();
+    let restores = newest.iter().map(|(_, b)| b.proof.restored_ms).max();
     let view = View {
         cluster: desired.cluster.to_string(),
         kubernetes: desired.versions.kubernetes.clone(),
@@ -139,12 +141,8 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
         quorum,
         spare: etcd.len() - quorum.min(etcd.len()),
         every: human_duration(i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000)),
-        copies: copies(desired),
-        restores: newest
-            .iter()
-            .map(|(_, b)| b.proof.restored_ms)
-            .max()
-            .map_or_else(|| "seconds".to_owned(), |ms| format!("its restore took {}", millis(ms))),
+        copies: some(copies.join(", ")),
+        restores: restores.map_or_else(|| "seconds".to_owned(), |ms| format!("its restore took {}", millis(ms))),
         bundles: newest.into_iter().map(|(host, bundle)| taken(host, bundle)).collect(),
         data_dir: shell(&desired.etcd.data_dir.display().to_string()),
         source: source.unwrap_or_default(),
@@ -158,11 +156,6 @@ fn names<'a>(hosts: impl Iterator<Item = &'a Host>) -> String {
 
 fn some(names: String) -> Option<String> {
     (!names.is_empty()).then_some(names)
-}
-
-fn copies(desired: &Desired) -> Option<String> {
-    let to: Vec<String> = desired.snapshots.to.iter().map(|to| format!("`{to}`")).collect();
-    (!to.is_empty()).then(|| to.join(", "))
 }
 
 fn taken(host: &Host, bundle: &BundleFact) -> Taken {
@@ -209,21 +202,13 @@ fn utc(ms: i64) -> String {
 
 /// Quotes a text as one word of a shell command.
 fn shell(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
+    super::words::shell(word, "-_./:@%+=,")
 }
 
 /// The start of a command that runs another command on a host as root.
 fn ssh(target: &SshTarget) -> String {
-    let mut words = vec!["ssh".to_owned(), "-p".to_owned(), target.port.to_string()];
-    let mut option = |name: &str, value: &str| {
-        words.push("-o".to_owned());
-        words.push(shell(&format!("{name}={value}")));
-    };
+    let mut words = texts(["ssh", "-p", &target.port.to_string()]);
+    let mut option = |name: &str, value: &str| words.extend(texts(["-o", &shell(&format!("{name}={value}"))]));
     option("ConnectTimeout", "10");
     let files: Vec<String> = target.known_hosts.iter().map(|path| format!("\"{}\"", path.display())).collect();
     if !files.is_empty() {
@@ -240,8 +225,7 @@ fn ssh(target: &SshTarget) -> String {
         option("IdentitiesOnly", "yes");
     }
     for identity in target.identity.iter().chain(&target.identities) {
-        words.push("-i".to_owned());
-        words.push(shell(&identity.display().to_string()));
+        words.extend(texts(["-i", &shell(&identity.display().to_string())]));
     }
     words.push(shell(&format!("{}@{}", target.user, target.host)));
     if target.user != "root" {

@@ -65,15 +65,10 @@ pub fn table(listed: &BTreeMap<HostName, BundlesFact>, now_ms: i64) -> String {
                 Showed::Restored(proof) => {
                     format!("{host}: drill of {bundle} passed {when}, restored in {}\n", millis(proof.restored_ms))
                 }
-                Showed::SealedBefore => {
-                    format!(
-                        "{host}: {bundle} is older than the host's identity for drills; the next snapshot can be \
-                             restored\n"
-                    )
-                }
-                Showed::Failed { what, .. } => {
-                    format!("{host}: drill of {bundle} failed {when}: {}\n", clean(what))
-                }
+                Showed::SealedBefore => format!(
+                    "{host}: {bundle} is older than the host's identity for drills; the next snapshot can be restored\n"
+                ),
+                Showed::Failed { what, .. } => format!("{host}: drill of {bundle} failed {when}: {}\n", clean(what)),
             });
         }
     }
@@ -95,12 +90,9 @@ pub(super) fn distrusted(at: &str, authenticity: &Authenticity) -> String {
 pub fn signed(authenticity: &Authenticity, known: bool) -> String {
     let words = match authenticity {
         Authenticity::Signed(host) if known => format!("by {host}, whose key is certified by the cluster's CA"),
-        Authenticity::Signed(host) => {
-            format!(
-                "by {host}, whose key is certified by the CA in the snapshot; there is no state to compare that \
-                     CA with"
-            )
-        }
+        Authenticity::Signed(host) => format!(
+            "by {host}, whose key is certified by the CA in the snapshot; there is no state to compare that CA with"
+        ),
         Authenticity::Unsigned => "no: an earlier hactl made it, or the signature was removed".to_owned(),
         Authenticity::Unchecked | Authenticity::Forged(_) => authenticity.to_string(),
     };
@@ -200,30 +192,20 @@ pub fn taken(host: &HostName, bundle: &BundleFact, fetched: Option<&Path>) -> St
 
 /// The manifest of a snapshot.
 pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
-    let point = &manifest.point;
+    let (point, term, index) = (&manifest.point, manifest.point.term, manifest.point.index);
     let lines = [
         ("cluster", format!("{} (CA {})", manifest.cluster, manifest.authority.short())),
         ("taken", format!("{} on {}", ago(manifest.taken_ms, now_ms), manifest.host)),
         (
             "etcd",
-            format!(
-                "{}, cluster {}, term {}, entry {}",
-                clean(&manifest.etcd),
-                clean(&point.cluster),
-                point.term,
-                point.index
-            ),
+            format!("{}, cluster {}, term {}, entry {}", clean(&manifest.etcd), clean(&point.cluster), term, index),
         ),
         ("revision", format!("{}; the highest known at that time was {}", point.revision, point.high_water)),
         ("keys", format!("{} with all their revisions, hash {:08x}", manifest.proof.keys, manifest.proof.hash)),
         ("snapshot", bytes(manifest.snapshot.size)),
         ("proof", proven(&manifest.proof)),
     ];
-    let mut text = String::new();
-    for (head, words) in lines {
-        text.push_str(&format!("  {head:<9} {words}\n"));
-    }
-    text
+    lines.iter().map(|(head, words)| format!("  {head:<9} {words}\n")).collect()
 }
 
 /// The result of a verification.
@@ -232,8 +214,8 @@ pub fn verified(path: &Path, restored: Option<&(HostName, Proof)>) -> String {
     let whole = format!("{} is intact and decrypts", clean(&name));
     match restored {
         Some((host, proof)) => {
-            let took = super::words::time(Duration::from_millis(proof.restored_ms));
-            format!("{whole}; restored on {host}, it answers after {took} with {} keys", proof.keys)
+            let (took, keys) = (millis(proof.restored_ms), proof.keys);
+            format!("{whole}; restored on {host}, it answers after {took} with {keys} keys")
         }
         None => format!("{whole}; --deep restores it as well"),
     }

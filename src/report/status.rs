@@ -13,6 +13,7 @@ use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
 use crate::model::names::{HostName, PeerUrl};
+use crate::model::node::NodeFact;
 use std::time::Duration;
 
 /// The status page, ending with the summary line.
@@ -44,23 +45,14 @@ fn hosts(desired: &Desired, facts: &Facts, style: &Style) -> String {
             Some(Err(_)) => (String::new(), (Paint::Bad, "NO".to_owned())),
             None => (String::new(), (Paint::Dim, "not asked".to_owned())),
         };
-        rows.push(vec![
-            (Paint::Bold, host.name.to_string()),
-            plain(host.address.to_string()),
-            plain(roles),
-            plain(os),
-            answers,
-        ]);
+        let (name, address) = (host.name.to_string(), host.address.to_string());
+        rows.push(vec![(Paint::Bold, name), plain(address), plain(roles), plain(os), answers]);
     }
     let mut text = table(&["HOST", "ADDRESS", "ROLES", "OS", "ANSWERS"], &rows, style);
     for host in &desired.hosts {
         let Some(Err(unreachable)) = facts.hosts.get(&host.name) else { continue };
-        let lead = format!("  {} ", style.bad());
-        let mut flow = Flow::of(&format!("{}:", host.name), Paint::Bold).and(&one_line(&unreachable.why), Paint::Plain);
-        if let Some(hint) = &unreachable.hint {
-            flow = flow.and(style.dash(), Paint::Dim).and(&one_line(hint), Paint::Dim);
-        }
-        text.push_str(&flow.lines(&lead, 4, style));
+        let flow = Flow::of(&format!("{}:", host.name), Paint::Bold).unreachable(unreachable, style);
+        text.push_str(&flow.lines(&format!("  {} ", style.bad()), 4, style));
     }
     text
 }
@@ -83,32 +75,23 @@ pub(super) fn leader(facts: &Facts) -> Option<u64> {
 }
 
 fn etcd(desired: &Desired, facts: &Facts, style: &Style) -> String {
-    match &facts.etcd {
+    let head = style.paint(Paint::Bold, "ETCD");
+    let (title, why, evidence) = match &facts.etcd {
         Etcd::Uninitialized => {
-            format!("{}there is no cluster on these hosts yet: `hactl up` bootstraps it\n", heading("ETCD", style))
+            return format!("\n{head}\nthere is no cluster on these hosts yet: `hactl up` bootstraps it\n");
         }
         Etcd::Bootstrapping { .. } => {
-            format!("{}the bootstrap was begun but not completed: `hactl up` resumes it\n", heading("ETCD", style))
+            return format!("\n{head}\nthe bootstrap was begun but not completed: `hactl up` resumes it\n");
         }
         Etcd::HasQuorum(list) => {
-            let title = format!("{}  {}", style.paint(Paint::Bold, "ETCD"), quorum(list));
-            format!("\n{title}\n{}", members(desired, facts, list, style))
+            return format!("\n{head}  {}\n{}", quorum(list), members(desired, facts, list, style));
         }
-        Etcd::NoQuorum(evidence) => lost(
-            ("NO QUORUM", "no writes are possible, and reads may be stale"),
-            &survivors(facts, evidence, style),
-            style,
-        ),
-        Etcd::Disputed(evidence) => lost(
-            ("DISPUTED", "some members claim a quorum, but no majority of them agrees"),
-            &survivors(facts, evidence, style),
-            style,
-        ),
-    }
-}
-
-fn lost((title, why): (&str, &str), hosts: &str, style: &Style) -> String {
-    format!("\n{}  {}: {why}\n{hosts}", style.paint(Paint::Bold, "ETCD"), style.paint(Paint::Bad, title))
+        Etcd::NoQuorum(evidence) => ("NO QUORUM", "no writes are possible, and reads may be stale", evidence),
+        Etcd::Disputed(evidence) => {
+            ("DISPUTED", "some members claim a quorum, but no majority of them agrees", evidence)
+        }
+    };
+    format!("\n{head}  {}: {why}\n{}", style.paint(Paint::Bad, title), survivors(facts, evidence, style))
 }
 
 /// The position of the data on each host, its flaws, and which host has the newest.
@@ -126,20 +109,11 @@ fn survivors(facts: &Facts, evidence: &[Evidence], style: &Style) -> String {
         let mut row = vec![(Paint::Bold, found.host.to_string()), answers, data];
         if let (Some(disk), Some(host)) = (disk(&found.host), facts.host(&found.host)) {
             let age = Duration::from_millis(u64::try_from(host.now_ms.saturating_sub(disk.written_ms)).unwrap_or(0));
-            let rank = if newest == Some(disk.reach()) {
-                (Paint::Good, "newest".to_owned())
-            } else {
-                (Paint::Warn, "OLDER".to_owned())
-            };
+            let rank = if newest == Some(disk.reach()) { (Paint::Good, "newest") } else { (Paint::Warn, "OLDER") };
             let revision = disk.revision.map_or_else(|| "unreadable".to_owned(), |r| r.to_string());
             let ago = format!("{} ago", time(age));
-            row.extend([
-                plain(disk.term.to_string()),
-                plain(disk.index.to_string()),
-                plain(revision),
-                plain(ago),
-                rank,
-            ]);
+            row.extend([disk.term.to_string(), disk.index.to_string(), revision, ago].map(plain));
+            row.push((rank.0, rank.1.to_owned()));
         }
         rows.push(row);
     }
@@ -171,26 +145,23 @@ fn members(desired: &Desired, facts: &Facts, list: &Members, style: &Style) -> S
             (None, "") => peer.to_string(),
             (None, name) => format!("{} (orphan)", one_line(name)),
         };
-        let state = match (member.healthy, member.learner) {
-            (true, true) => (Paint::Warn, "learner".to_owned()),
-            (true, false) if leader == Some(member.id) => (Paint::Good, "leader".to_owned()),
-            (true, false) => (Paint::Good, "healthy".to_owned()),
-            (false, true) => (Paint::Warn, "learner, not started".to_owned()),
-            (false, false) => (Paint::Bad, "UNHEALTHY".to_owned()),
+        let (paint, state) = match (member.healthy, member.learner) {
+            (true, true) => (Paint::Warn, "learner"),
+            (true, false) if leader == Some(member.id) => (Paint::Good, "leader"),
+            (true, false) => (Paint::Good, "healthy"),
+            (false, true) => (Paint::Warn, "learner, not started"),
+            (false, false) => (Paint::Bad, "UNHEALTHY"),
         };
-        let of = |value: fn(&EtcdView) -> String| plain(view.map_or_else(String::new, value));
-        let mut row = vec![
+        let of = |value: fn(&EtcdView) -> String| view.map_or_else(String::new, value);
+        rows.push(vec![
             (Paint::Bold, name),
-            state,
-            of(|v| bytes(u64::try_from(v.db_bytes).unwrap_or(0))),
-            of(|v| v.revision.to_string()),
-            of(|v| v.term.to_string()),
-            of(|v| one_line(&v.version)),
-        ];
-        let alarms =
-            view.map(|v| v.alarms.iter().map(|a| one_line(a)).collect::<Vec<_>>().join(" ")).unwrap_or_default();
-        row.push((Paint::Bad, alarms));
-        rows.push(row);
+            (paint, state.to_owned()),
+            plain(of(|v| bytes(u64::try_from(v.db_bytes).unwrap_or(0)))),
+            plain(of(|v| v.revision.to_string())),
+            plain(of(|v| v.term.to_string())),
+            plain(of(|v| one_line(&v.version))),
+            (Paint::Bad, of(|v| v.alarms.iter().map(|a| one_line(a)).collect::<Vec<_>>().join(" "))),
+        ]);
     }
     table(&["MEMBER", "STATE", "DB", "REVISION", "TERM", "VERSION", ""], &rows, style)
 }
@@ -203,11 +174,8 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
     };
     for host in desired.with(Role::ControlPlane) {
         let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
-        let row = match api {
-            Some(api) => vec![trouble(api.own_trouble.as_ref())],
-            None => vec![(Paint::Dim, "unknown".to_owned())],
-        };
-        rows.push([vec![(Paint::Bold, host.name.to_string())], row].concat());
+        let state = api.map_or_else(|| (Paint::Dim, "unknown".to_owned()), |api| trouble(api.own_trouble.as_ref()));
+        rows.push(vec![(Paint::Bold, host.name.to_string()), state]);
     }
     let mut text = heading("API SERVERS", style);
     text.push_str(&table(&["HOST", "STATE"], &rows, style));
@@ -249,18 +217,13 @@ pub(super) fn best(facts: &Facts) -> Option<&ApiFact> {
 
 fn nodes(facts: &Facts, style: &Style) -> String {
     let Some(api) = best(facts) else { return String::new() };
-    let rows: Vec<Vec<Cell>> = api
-        .nodes
-        .iter()
-        .map(|node| {
-            let mut state =
-                if node.ready { (Paint::Good, "ready".to_owned()) } else { (Paint::Bad, "NOT READY".to_owned()) };
-            if node.unschedulable {
-                state = (Paint::Warn, format!("{}, cordoned", state.1));
-            }
-            let why = if node.ready { String::new() } else { one_line(&node.message) };
-            vec![(Paint::Bold, one_line(&node.name)), state, plain(one_line(&node.version)), plain(why)]
-        })
-        .collect();
+    let row = |node: &NodeFact| {
+        let (paint, state) = if node.ready { (Paint::Good, "ready") } else { (Paint::Bad, "NOT READY") };
+        let state =
+            if node.unschedulable { (Paint::Warn, format!("{state}, cordoned")) } else { (paint, state.to_owned()) };
+        let why = if node.ready { String::new() } else { one_line(&node.message) };
+        vec![(Paint::Bold, one_line(&node.name)), state, plain(one_line(&node.version)), plain(why)]
+    };
+    let rows: Vec<Vec<Cell>> = api.nodes.iter().map(row).collect();
     format!("\n{}", table(&["NODE", "STATE", "KUBELET", ""], &rows, style))
 }

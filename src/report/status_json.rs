@@ -23,7 +23,7 @@
 //!   `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored
 //! - `checks[]`: `name`, `host`, `outcome`, `detail`, `hint`
 
-use super::checks::{Standing, check_json};
+use super::checks::Standing;
 use super::plan_text::quorum_json;
 use super::status::{best, leader, view};
 use crate::model::check::Check;
@@ -42,7 +42,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
         "cluster": desired.cluster,
         "kubernetes": desired.versions.kubernetes,
         "endpoint": desired.url_for_people(),
-        "standing": Standing::of(checks).word(),
+        "standing": Standing::of(checks),
         "hosts": hosts(desired, facts),
         "etcd": etcd(desired, facts),
         "apiServers": desired.with(Role::ControlPlane).map(|host| {
@@ -69,7 +69,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
             "message": node.message,
         })).collect::<Vec<_>>(),
         "drills": facts.hosts.keys().flat_map(|host| drills(host, facts)).collect::<Vec<_>>(),
-        "checks": checks.iter().map(check_json).collect::<Vec<_>>(),
+        "checks": checks,
     })
 }
 

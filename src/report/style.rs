@@ -2,8 +2,8 @@
 //!
 //! In: the environment and the stream. Out: a [`Style`] that all other files of `report/` use.
 
-use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 /// The style of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,16 +46,17 @@ impl Style {
 
     /// The style for this process's standard output.
     pub fn stdout(verbosity: u8) -> Self {
-        Self::of(std::io::stdout().is_terminal(), columns(std::io::stdout()), verbosity, |name| {
-            std::env::var(name).ok()
-        })
+        Self::on(&std::io::stdout(), verbosity)
     }
 
     /// The style for this process's standard error.
     pub fn stderr(verbosity: u8) -> Self {
-        Self::of(std::io::stderr().is_terminal(), columns(std::io::stderr()), verbosity, |name| {
-            std::env::var(name).ok()
-        })
+        Self::on(&std::io::stderr(), verbosity)
+    }
+
+    fn on(stream: &(impl IsTerminal + AsFd), verbosity: u8) -> Self {
+        let columns = size(stream).map(|(columns, _)| columns);
+        Self::of(stream.is_terminal(), columns, verbosity, |name| std::env::var(name).ok())
     }
 
     /// The style for a stream; `var` reads the environment.
@@ -74,23 +75,15 @@ impl Style {
     /// The text with its escape sequences.
     pub fn paint(&self, paint: Paint, text: &str) -> String {
         let code = match paint {
-            _ if !self.colour => None,
-            Paint::Plain => None,
-            Paint::Bold => Some("1"),
-            Paint::Dim => Some("2"),
-            Paint::Good => Some("32"),
-            Paint::Warn => Some("33"),
-            Paint::Bad => Some("1;31"),
+            _ if !self.colour || text.is_empty() => return text.to_owned(),
+            Paint::Plain => return text.to_owned(),
+            Paint::Bold => "1",
+            Paint::Dim => "2",
+            Paint::Good => "32",
+            Paint::Warn => "33",
+            Paint::Bad => "1;31",
         };
-        let mut painted = String::with_capacity(text.len() + 8);
-        match code {
-            Some(code) if !text.is_empty() => {
-                // Writing into a String cannot fail.
-                let _ = write!(painted, "\x1b[{code}m{text}\x1b[0m");
-            }
-            _ => painted.push_str(text),
-        }
-        painted
+        format!("\x1b[{code}m{text}\x1b[0m")
     }
 
     /// The symbol of success.
@@ -115,13 +108,8 @@ impl Style {
     }
 }
 
-/// The columns of the terminal behind a stream, if it reports them.
-pub(super) fn columns(stream: impl std::os::fd::AsFd) -> Option<usize> {
-    size(stream).map(|(columns, _)| columns)
-}
-
 /// Columns and rows of the terminal behind a stream, if it reports them.
-pub(super) fn size(stream: impl std::os::fd::AsFd) -> Option<(usize, usize)> {
+pub(super) fn size(stream: impl AsFd) -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }

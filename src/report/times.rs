@@ -1,7 +1,7 @@
 //! The duration of each stage, at the end of a run, and the next steps.
 
 use super::style::{Paint, Style};
-use super::words::{bytes, columns, count, millis};
+use super::words::{bytes, columns, count, millis, shell};
 use crate::model::plan::Stage;
 use std::path::Path;
 
@@ -44,8 +44,9 @@ fn bar(ms: u64, longest: u64, style: &Style) -> String {
 
 /// The next steps with a running cluster; `inventory` is the path that further commands must name, if any.
 pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) -> String {
-    let export = format!("export KUBECONFIG={}", quoted(&kubeconfig.display().to_string()));
-    let named = inventory.map(|path| format!(" -i {}", quoted(&path.display().to_string()))).unwrap_or_default();
+    let quoted = |path: &Path| shell(&path.display().to_string(), "/.-_+@:,");
+    let export = format!("export KUBECONFIG={}", quoted(kubeconfig));
+    let named = inventory.map(|path| format!(" -i {}", quoted(path))).unwrap_or_default();
     let status = format!("hactl status{named}");
     let lines = [
         (export.as_str(), ""),
@@ -60,14 +61,4 @@ pub fn next_steps(kubeconfig: &Path, inventory: Option<&Path>, style: &Style) ->
         text.push_str(&format!("  {shown}{why}\n"));
     }
     text
-}
-
-/// A path, quoted for a shell.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+' | '@' | ':' | ',');
-    if !path.is_empty() && path.chars().all(plain) {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
-    }
 }

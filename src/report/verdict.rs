@@ -8,7 +8,7 @@ use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::inventory_words::InventoryWords;
 use super::style::{Paint, Style};
-use super::words::{chain, clean, count};
+use super::words::{chain, clean, count, texts};
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use serde_json::{Value, json};
@@ -133,6 +133,12 @@ impl Verdict {
         };
         let hints = if own.is_empty() { hints(kind) } else { own };
         Self { exit, code, headline, causes, hints }
+    }
+
+    /// The same verdict with other hints.
+    #[must_use]
+    pub fn with_hints<const N: usize>(self, hints: [&str; N]) -> Self {
+        Self { hints: texts(hints), ..self }
     }
 
     /// The same verdict after a run that completed steps: it must not claim that nothing was changed.

@@ -1,11 +1,13 @@
 //! Messages about unsupported version changes: a code for programs, the reasons, and what to do instead.
 
+use super::refused::Said;
+use super::words::texts;
 use crate::model::version::{MINORS, Minor, Version};
 
-type Said = (&'static str, Vec<String>, Vec<String>);
-
 /// A minor version would be skipped.
-pub(super) fn skipped(component: &str, wanted: Version, first: Option<Minor>, untouched: &str) -> Said {
+pub(super) fn skipped(component: &str, wanted: Version, first: Option<Minor>) -> Said {
+    let apart = "The API servers of a cluster may differ by at most one minor version, and each migrates the stored \
+                 objects.";
     let (why, next) = match (component, first) {
         ("etcd", first) => (
             "etcd is upgraded one minor version at a time, because members of both versions run together meanwhile.",
@@ -15,24 +17,22 @@ pub(super) fn skipped(component: &str, wanted: Version, first: Option<Minor>, un
             ),
         ),
         (_, Some(first)) => (
-            "The API servers of a cluster may differ by at most one minor version, and each migrates the stored \
-             objects.",
+            apart,
             format!(
                 "first set versions.kubernetes to a release of {first} and run `hactl up`; then set it to {wanted} \
                  and run it again"
             ),
         ),
         (_, None) => (
-            "The API servers of a cluster may differ by at most one minor version, and each migrates the stored \
-             objects.",
+            apart,
             format!("upgrade the cluster to {} with the tool that created it; hactl upgrades from there", MINORS[0]),
         ),
     };
-    ("skips-minor", vec![why.to_owned(), untouched.to_owned()], vec![next])
+    ("skips-minor", texts([why]), vec![next])
 }
 
 /// The cluster is newer than the requested version.
-pub(super) fn older(component: &str, runs: Version, untouched: &str) -> Said {
+pub(super) fn older(component: &str, runs: Version) -> Said {
     let (why, next) = match component {
         "etcd" => (
             "A member of an older minor version cannot join a cluster that uses features of the newer one.",
@@ -47,5 +47,5 @@ pub(super) fn older(component: &str, runs: Version, untouched: &str) -> Said {
             format!("set versions.kubernetes to {runs}, or to another release of {}", runs.minor),
         ),
     };
-    ("older-minor", vec![why.to_owned(), untouched.to_owned()], vec![next])
+    ("older-minor", texts([why]), vec![next])
 }

@@ -59,25 +59,34 @@ pub fn chain(error: Option<&dyn Error>) -> Vec<String> {
 
 /// `a, b, c`, or `a, b and 7 more` when there are more than `most`.
 pub fn list<T: Display>(items: &[T], most: usize) -> String {
-    match first(items, most, ", ") {
-        (text, 0) => text,
-        (text, more) => format!("{text} and {more} more"),
-    }
+    shortened(items, most, ", ", " and ")
 }
 
 /// Hosts in one cell: `cp1 cp2 cp3`, or the first few and how many more.
 pub fn hosts<T: Display>(items: &[T], most: usize) -> String {
-    match first(items, most, " ") {
-        (text, 0) => text,
-        (text, more) => format!("{text} +{more} more"),
+    shortened(items, most, " ", " +")
+}
+
+fn shortened<T: Display>(items: &[T], most: usize, between: &str, more: &str) -> String {
+    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
+    let mut text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(between);
+    if items.len() > shown {
+        text.push_str(&format!("{more}{} more", items.len() - shown));
     }
 }
 
-/// As many items as are shown, and how many are left out.
-fn first<T: Display>(items: &[T], most: usize, between: &str) -> (String, usize) {
-    let shown = if items.len() <= most { items.len() } else { most.saturating_sub(1).max(1) };
-    let text = items.iter().take(shown).map(ToString::to_string).collect::<Vec<_>>().join(between);
-    (text, items.len() - shown)
+/// Several texts, owned.
+pub fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+/// A text as one word of a shell command: quoted, unless it has only letters, digits and characters of `plain`.
+pub fn shell(word: &str, plain: &str) -> String {
+    if !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || plain.contains(c)) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// The columns of a text.

@@ -3,8 +3,9 @@
 //! In: PEM text, from files or newly created by `pki/`. Out: checked values; an [`Authority`] is always a certificate
 //! with its own key. This module touches no files.
 
+use super::StateDirError;
 use super::rotations::Rotations;
-use crate::model::names::Digest;
+use crate::model::names::{Digest, hex};
 use crate::model::rotation::{Rotatable, Stage};
 use crate::model::secret::{EncryptionKey, Secret};
 use crate::model::target::CertSpec;
@@ -96,14 +97,11 @@ impl PublicAuthority {
         if !cert.is_ca() {
             return Err(BadAuthority::NotAnAuthority);
         }
-        let id = cert
-            .extensions()
-            .iter()
-            .find_map(|e| match e.parsed_extension() {
-                ParsedExtension::SubjectKeyIdentifier(id) => Some(hex(id.0)),
-                _ => None,
-            })
-            .ok_or(BadAuthority::NoKeyIdentifier)?;
+        let id = cert.extensions().iter().find_map(|e| match e.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(hex(id.0)),
+            _ => None,
+        });
+        let id = id.ok_or(BadAuthority::NoKeyIdentifier)?;
         let (not_after_s, is_root) = (cert.validity().not_after.timestamp(), cert.issuer() == cert.subject());
         let fingerprint = Digest::of(&pem.contents);
         let constraints = cert.basic_constraints().ok().flatten().and_then(|found| found.value.path_len_constraint);
@@ -221,8 +219,11 @@ impl Contents {
         all
     }
     /// The CA with the key identifier that the certificate requires.
-    pub fn issuer(&self, leaf: &CertSpec) -> Option<&Authority> {
-        [&self.cluster, &self.etcd, &self.front_proxy, &self.signing].into_iter().find(|a| a.id() == leaf.authority)
+    pub fn issuer(&self, leaf: &CertSpec) -> Result<&Authority, StateDirError> {
+        let mut all = [&self.cluster, &self.etcd, &self.front_proxy, &self.signing].into_iter();
+        let missing =
+            || StateDirError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
+        all.find(|a| a.id() == leaf.authority).ok_or_else(missing)
     }
 }
 
@@ -266,14 +267,6 @@ pub struct Trusted {
     pub service_account: String,
 }
 
-impl Publics {
-    /// Cluster CA and signing intermediate together. Certificates signed by the controller manager come without the
-    /// intermediate, so programs that verify such client certificates need both.
-    pub fn cluster_bundle_pem(&self) -> String {
-        format!("{}{}", self.trusted.cluster, self.trusted.signing)
-    }
-}
-
 /// The secrets that hosts get.
 pub struct Material<'a> {
     /// Private key of the signing intermediate, PEM.
@@ -289,12 +282,4 @@ pub struct Material<'a> {
 /// PEM text with exactly one line break at its end, so that more can be appended.
 fn ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
 }

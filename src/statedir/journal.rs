@@ -148,20 +148,21 @@ pub fn bootstrap_token(path: &Path) -> Result<String, StateDirError> {
 /// Marks the unused token as used.
 pub fn spend_genesis(path: &Path, cluster_id: &str) -> Result<(), StateDirError> {
     let (mut file, lines) = open(path)?;
-    let Some(token) = unspent(&lines) else {
-        let spent = lines.iter().find_map(|l| match &l.entry {
+    let spent = || {
+        lines.iter().find_map(|l| match &l.entry {
             Entry::GenesisSpent { token, cluster_id: id } if id == cluster_id => Some(token.clone()),
             _ => None,
-        });
-        return match spent {
-            None => Err(StateDirError::NothingToSpend { path: path.to_owned() }),
+        })
+    };
+    let token = match unspent(&lines) {
+        Some(token) => token,
+        None => match spent() {
+            None => return Err(StateDirError::NothingToSpend { path: path.to_owned() }),
             // An interrupted run recorded it and is repeated: nothing to do.
-            Some(_) if Past::of(&lines).bootstrapped.is_some() => Ok(()),
+            Some(_) if Past::of(&lines).bootstrapped.is_some() => return Ok(()),
             // It was recorded as taken down, but it answers.
-            Some(token) => {
-                write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
-            }
-        };
+            Some(token) => token,
+        },
     };
     write_line(&mut file, path, Entry::GenesisSpent { token, cluster_id: cluster_id.to_owned() })
 }
@@ -286,16 +287,12 @@ fn open(path: &Path) -> Result<(File, Vec<Line>), StateDirError> {
 /// The complete lines, and their length in bytes.
 fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, u64), StateDirError> {
     let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
-    let lines = bytes[..whole]
-        .split(|b| *b == b'\n')
-        .enumerate()
-        .filter(|(_, line)| !line.is_empty())
-        .map(|(at, line)| {
-            serde_json::from_slice(line)
-                .map_err(|e| StateDirError::Corrupt { path: path.to_owned(), why: format!("line {}: {e}", at + 1) })
-        })
-        .collect::<Result<_, _>>()?;
-    Ok((lines, whole as u64))
+    let lines = bytes[..whole].split(|b| *b == b'\n').enumerate().filter(|(_, line)| !line.is_empty());
+    let parsed = lines.map(|(at, line)| {
+        let bad = |e| StateDirError::Corrupt { path: path.to_owned(), why: format!("line {}: {e}", at + 1) };
+        serde_json::from_slice(line).map_err(bad)
+    });
+    Ok((parsed.collect::<Result<_, _>>()?, whole as u64))
 }
 
 fn write_line(file: &mut File, path: &Path, entry: Entry) -> Result<(), StateDirError> {

@@ -25,9 +25,8 @@ pub use portable::{Carried, NotCarried, carry, uncarry};
 pub use rotations::{FILE as ROTATIONS, KeyText, Rotation, Rotations};
 pub use sealing::IDENTITY;
 
-use crate::model::names::ClusterName;
+use crate::model::names::{ClusterName, hex};
 use crate::model::secret::Secret;
-use crate::model::target::CertSpec;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -144,11 +143,8 @@ impl StateDir {
         let name_file = dir.join(files::CLUSTER);
         let theirs = files::read_public(&name_file)?;
         if theirs.trim_end() != cluster.as_str() {
-            return Err(StateDirError::OtherCluster {
-                path: dir.to_owned(),
-                theirs: theirs.trim_end().chars().take(60).collect(),
-                ours: cluster.clone(),
-            });
+            let theirs = theirs.trim_end().chars().take(60).collect();
+            return Err(StateDirError::OtherCluster { path: dir.to_owned(), theirs, ours: cluster.clone() });
         }
         let contents = files::read_contents(dir)?;
         files::private(&dir.join(files::JOURNAL), 0o600)?;
@@ -196,11 +192,8 @@ impl StateDir {
             return Err(StateDirError::Exists { path: dir.to_owned() });
         }
         let building = parent.join(format!(".{}.new", name.to_string_lossy()));
-        match std::fs::remove_dir_all(&building) {
-            Ok(()) => {} // left by an interrupted bootstrap; its keys have signed nothing
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(io_error("clear", &building)(e)),
-        }
+        // An interrupted bootstrap may have left it; its keys have signed nothing.
+        cleared(&building, std::fs::remove_dir_all(&building))?;
         files::write_contents(&building, cluster, &contents)?;
         files::put(&building.join(IDENTITY), identity.reveal())?;
         journal::start(&building.join(files::JOURNAL), cluster, &contents.rotations.founded)?;
@@ -216,27 +209,9 @@ impl StateDir {
         &self.dir
     }
 
-    /// Everything that is not secret.
-    pub fn publics(&self) -> Publics {
-        self.contents.publics()
-    }
-
-    /// The secrets that hosts get.
-    pub fn material(&self) -> Material<'_> {
-        self.contents.material()
-    }
-
     /// The CAs and keys themselves, for signing on this machine.
     pub fn contents(&self) -> &Contents {
         &self.contents
-    }
-
-    /// The CA with the key identifier that the certificate requires.
-    pub fn issuer(&self, leaf: &CertSpec) -> Result<&Authority, StateDirError> {
-        self.contents.issuer(leaf).ok_or_else(|| StateDirError::NoSuchAuthority {
-            authority: leaf.authority.clone(),
-            leaf: leaf.id.to_string(),
-        })
     }
 
     /// Locks the state directory for a run on this machine; [`StateDirError::Held`] names the holder.
@@ -264,11 +239,8 @@ impl StateDir {
         use std::io::Write as _;
         let path = self.dir.join(name);
         let fresh = self.dir.join(format!(".{name}.new"));
-        match std::fs::remove_file(&fresh) {
-            Ok(()) => {} // left by an interrupted run
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(io_error("clear", &fresh)(e)),
-        }
+        // An interrupted run may have left it.
+        cleared(&fresh, std::fs::remove_file(&fresh))?;
         let mut file = files::create_new(&fresh, 0o600)?;
         let written = file.write_all(content.as_bytes()).and_then(|()| file.sync_all());
         written.and_then(|()| std::fs::rename(&fresh, &path)).map_err(io_error("write", &path))?;
@@ -285,34 +257,24 @@ impl StateDir {
         journal::read(&self.journal_path())
     }
 
-    /// A new log file for one run, under `runs/`.
-    pub fn run_log(&self, verb: &str) -> Result<(PathBuf, File), StateDirError> {
-        let dir = self.dir.join(files::RUNS);
-        let stamp = time::OffsetDateTime::now_utc()
-            .format(time::macros::format_description!(
-                "[year][month][day]T[hour][minute][second].[subsecond digits:3]Z"
-            ))
-            .unwrap_or_default();
-        let word: String = verb.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-        let path = dir.join(format!("{stamp}-{word}-{}.jsonl", std::process::id()));
-        let file = files::create_new(&path, 0o600)?;
-        Ok((path, file))
-    }
-
     fn journal_path(&self) -> PathBuf {
         self.dir.join(files::JOURNAL)
     }
 }
 
+/// What is not there need not be removed.
+fn cleared(path: &Path, removed: io::Result<()>) -> Result<(), StateDirError> {
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("clear", path)(e)),
+        _ => Ok(()),
+    }
+}
+
 /// Random bytes as lower-case hexadecimal digits.
 pub(crate) fn random_hex(bytes: usize) -> Result<String, StateDirError> {
-    use std::fmt::Write as _;
     let mut raw = vec![0; bytes];
     aws_lc_rs::rand::fill(&mut raw).map_err(|_| StateDirError::Random)?;
-    Ok(raw.iter().fold(String::with_capacity(bytes * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    }))
+    Ok(hex(&raw))
 }
 
 /// A new encryption key for Secrets: 32 random bytes in base64, as in an EncryptionConfiguration.

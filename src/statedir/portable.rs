@@ -6,8 +6,9 @@
 //! exists only for such clusters.
 
 use super::contents::{Authority, Contents, KeyPairPem};
-use super::rotations::{self, Rotations};
+use super::rotations::{self, KeyText, PairForm, Rotations};
 use crate::model::names::ClusterName;
+use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize;
@@ -19,28 +20,15 @@ const SCHEMA: u32 = 1;
 struct Form {
     schema: u32,
     cluster: ClusterName,
-    authorities: [KeyText; 4],
+    authorities: [PairForm; 4],
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    kubelet_serving: Option<KeyText>,
-    service_account: KeyText,
+    kubelet_serving: Option<PairForm>,
+    service_account: PairForm,
     encryption: String,
     identity: String,
     inventory: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rotations: Option<rotations::Form>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyText {
-    public: String,
-    private: String,
-}
-
-impl Drop for KeyText {
-    fn drop(&mut self) {
-        self.private.zeroize();
-    }
 }
 
 impl Drop for Form {
@@ -67,21 +55,16 @@ pub struct Carried {
 #[error("the state in it cannot be used: {0}")]
 pub struct NotCarried(String);
 
-fn pair(authority: &Authority) -> KeyText {
-    KeyText { public: authority.cert_pem().to_owned(), private: authority.key().reveal().clone() }
-}
-
 /// The text.
 pub fn carry(cluster: &ClusterName, contents: &Contents, identity: &Secret<String>, inventory: &str) -> Secret<String> {
+    use Rotatable::{ClusterCa, EtcdCa, FrontProxyCa, KubeletServingCa, ServiceAccount, SigningCa};
+    let pair = |what| PairForm::of(&contents.pair(what));
     let form = Form {
         schema: SCHEMA,
         cluster: cluster.clone(),
-        authorities: [&contents.cluster, &contents.etcd, &contents.front_proxy, &contents.signing].map(pair),
-        kubelet_serving: contents.kubelet_serving.as_ref().map(pair),
-        service_account: KeyText {
-            public: contents.service_account.public.clone(),
-            private: contents.service_account.private.reveal().clone(),
-        },
+        authorities: [ClusterCa, EtcdCa, FrontProxyCa, SigningCa].map(pair),
+        kubelet_serving: contents.kubelet_serving.as_ref().map(|_| pair(KubeletServingCa)),
+        service_account: pair(ServiceAccount),
         encryption: contents.encryption.reveal().clone(),
         identity: identity.reveal().clone(),
         inventory: inventory.to_owned(),
@@ -101,9 +84,9 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
     if form.schema != SCHEMA {
         return Err(NotCarried(format!("it has schema {}, but this hactl reads schema {SCHEMA}", form.schema)));
     }
-    let joined = |pair: &KeyText, name: &str| {
-        Authority::new(pair.public.clone(), Secret::new(pair.private.clone()))
-            .map_err(|bad| NotCarried(format!("{name}: {bad}")))
+    let joined = |form: &PairForm, name: &str| {
+        let KeyText { public, private } = form.pair();
+        Authority::new(public, private).map_err(|bad| NotCarried(format!("{name}: {bad}")))
     };
     let authority = |at: usize, name: &str| joined(&form.authorities[at], name);
     let serving = form.kubelet_serving.as_ref().map(|pair| joined(pair, "the CA for kubelet serving certificates"));
@@ -111,16 +94,14 @@ pub fn uncarry(text: &Secret<String>) -> Result<Carried, NotCarried> {
     let rotations = form.rotations.as_ref().map(rotations::Form::rotations).transpose();
     let rotations = rotations.map_err(|bad| NotCarried(format!("the rotations in progress: {bad}")))?;
     let never = Rotations::never(cluster.fingerprint());
+    let KeyText { public, private } = form.service_account.pair();
     let contents = Contents {
         cluster,
         etcd: authority(1, "the etcd CA")?,
         front_proxy: authority(2, "the front proxy CA")?,
         signing: authority(3, "the signing CA")?,
         kubelet_serving: serving.transpose()?,
-        service_account: KeyPairPem {
-            private: Secret::new(form.service_account.private.clone()),
-            public: form.service_account.public.clone(),
-        },
+        service_account: KeyPairPem { private, public },
         encryption: Secret::new(form.encryption.clone()),
         rotations: rotations.unwrap_or(never),
     };

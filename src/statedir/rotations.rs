@@ -28,8 +28,9 @@ pub struct KeyText {
 }
 
 impl KeyText {
-    fn copy(&self) -> Self {
-        Self { public: self.public.clone(), private: Secret::new(self.private.reveal().clone()) }
+    /// A copy of both halves.
+    pub fn of(public: &str, private: &Secret<String>) -> Self {
+        Self { public: public.to_owned(), private: Secret::new(private.reveal().clone()) }
     }
 }
 
@@ -73,7 +74,7 @@ impl Rotations {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PairForm {
+pub(super) struct PairForm {
     public: String,
     private: String,
 }
@@ -85,10 +86,10 @@ impl Drop for PairForm {
 }
 
 impl PairForm {
-    fn of(pair: &KeyText) -> Self {
+    pub fn of(pair: &KeyText) -> Self {
         Self { public: pair.public.clone(), private: pair.private.reveal().clone() }
     }
-    fn pair(&self) -> KeyText {
+    pub fn pair(&self) -> KeyText {
         KeyText { public: self.public.clone(), private: Secret::new(self.private.clone()) }
     }
 }
@@ -126,17 +127,11 @@ impl Form {
     /// `None` if there was no rotation yet.
     pub fn of(contents: &Contents) -> Option<Self> {
         let Rotations { founded, cross, former, retired, under_way, stages } = &contents.rotations;
-        let never = cross.is_none()
-            && former.is_empty()
-            && retired.is_empty()
-            && under_way.is_empty()
-            && *stages == 0
-            && *founded == contents.cluster.fingerprint();
-        let turn = |turn: &Rotation| TurnForm {
-            stage: turn.stage,
-            other: PairForm::of(&turn.other),
-            since_s: turn.since_s,
-            everywhere_s: turn.everywhere_s,
+        let nothing = cross.is_none() && former.is_empty() && retired.is_empty() && under_way.is_empty();
+        let never = nothing && *stages == 0 && *founded == contents.cluster.fingerprint();
+        let turn = |Rotation { stage, other, since_s, everywhere_s }: &Rotation| {
+            let (stage, other) = (*stage, PairForm::of(other));
+            TurnForm { stage, other, since_s: *since_s, everywhere_s: *everywhere_s }
         };
         (!never).then(|| Self {
             founded: *founded,
@@ -183,23 +178,15 @@ fn check(what: Rotatable, stage: Stage, other: &KeyText) -> Result<(), BadAuthor
 impl Contents {
     /// A CA or key in use, as text.
     pub fn pair(&self, what: Rotatable) -> KeyText {
-        let of = |authority: &Authority| KeyText {
-            public: authority.cert_pem().to_owned(),
-            private: Secret::new(authority.key().reveal().clone()),
-        };
+        let of = |authority: &Authority| KeyText::of(authority.cert_pem(), authority.key());
         match what {
             Rotatable::ClusterCa => of(&self.cluster),
             Rotatable::EtcdCa => of(&self.etcd),
             Rotatable::FrontProxyCa => of(&self.front_proxy),
             Rotatable::SigningCa => of(&self.signing),
             Rotatable::KubeletServingCa => of(self.serving()),
-            Rotatable::ServiceAccount => KeyText {
-                public: self.service_account.public.clone(),
-                private: Secret::new(self.service_account.private.reveal().clone()),
-            },
-            Rotatable::Encryption => {
-                KeyText { public: String::new(), private: Secret::new(self.encryption.reveal().clone()) }
-            }
+            Rotatable::ServiceAccount => KeyText::of(&self.service_account.public, &self.service_account.private),
+            Rotatable::Encryption => KeyText::of("", &self.encryption),
         }
     }
 
@@ -340,5 +327,5 @@ impl StateDir {
 
 /// A CA or key in use according to the file, taken out of its parsed content.
 pub(super) fn take(current: &BTreeMap<Rotatable, KeyText>, what: Rotatable) -> Option<KeyText> {
-    current.get(&what).map(KeyText::copy)
+    current.get(&what).map(|pair| KeyText::of(&pair.public, &pair.private))
 }

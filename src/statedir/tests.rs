@@ -52,11 +52,17 @@ fn trouble(dir: &Path) -> StateDirError {
 fn contents_are_read_back_as_written() {
     let (_root, dir, state_dir) = made();
     let again = StateDir::open(&dir, &name()).unwrap().unwrap();
-    assert_eq!(state_dir.publics(), again.publics());
-    assert_eq!(state_dir.material().encryption[0].key.reveal(), again.material().encryption[0].key.reveal());
-    assert_eq!(state_dir.material().signing_key_pem.reveal(), again.material().signing_key_pem.reveal());
+    assert_eq!(state_dir.contents().publics(), again.contents().publics());
+    assert_eq!(
+        state_dir.contents().material().encryption[0].key.reveal(),
+        again.contents().material().encryption[0].key.reveal()
+    );
+    assert_eq!(
+        state_dir.contents().material().signing_key_pem.reveal(),
+        again.contents().material().signing_key_pem.reveal()
+    );
     assert!(
-        matches!(&again.journal().unwrap()[0].entry, Entry::Founded { ca, .. } if *ca == state_dir.publics().cluster.fingerprint)
+        matches!(&again.journal().unwrap()[0].entry, Entry::Founded { ca, .. } if *ca == state_dir.contents().publics().cluster.fingerprint)
     );
 }
 
@@ -129,7 +135,7 @@ fn a_state_directory_is_never_overwritten_and_never_opened_for_another_cluster()
     let (_root, dir, state_dir) = made();
     let more = contents();
     assert!(matches!(StateDir::create(&dir, &name(), more), Err(StateDirError::Exists { .. })));
-    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().publics(), state_dir.publics());
+    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().contents().publics(), state_dir.contents().publics());
     let other = StateDir::open(&dir, &"prod".parse().unwrap());
     assert!(matches!(other, Err(StateDirError::OtherCluster { .. })));
 }
@@ -189,7 +195,7 @@ fn the_second_of_two_runs_learns_the_holder_of_the_lock() {
 #[test]
 fn the_issuer_of_a_certificate_is_the_ca_that_it_names() {
     let (_root, _dir, state_dir) = made();
-    let publics = state_dir.publics();
+    let publics = state_dir.contents().publics();
     for id in [&publics.cluster.id, &publics.etcd.id, &publics.front_proxy.id, &publics.signing.id] {
         assert_eq!(publics_of(&state_dir, id).unwrap(), *id);
     }
@@ -198,7 +204,7 @@ fn the_issuer_of_a_certificate_is_the_ca_that_it_names() {
 
 fn publics_of(state_dir: &StateDir, id: &str) -> Result<String, StateDirError> {
     use crate::model::target::{CaId, CertId};
-    let leaf = CertSpec {
+    let leaf = crate::model::target::CertSpec {
         id: CertId::Observer,
         ca: CaId::Cluster,
         authority: id.into(),
@@ -214,15 +220,7 @@ fn publics_of(state_dir: &StateDir, id: &str) -> Result<String, StateDirError> {
         self_renewing: false,
         serves_by: None,
     };
-    state_dir.issuer(&leaf).map(|a| a.id().to_owned())
-}
-
-#[test]
-fn each_run_gets_a_log_of_its_own() {
-    let (_root, dir, state_dir) = made();
-    let (one, _) = state_dir.run_log("up").unwrap();
-    assert!(one.starts_with(dir.join("runs")) && one.to_string_lossy().contains("-up-"));
-    assert_eq!(std::fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
+    state_dir.contents().issuer(&leaf).map(|a| a.id().to_owned())
 }
 
 #[test]
@@ -291,7 +289,7 @@ fn a_portable_state_is_the_same_state_and_decrypts_data_encrypted_for_it() {
     let carried = uncarry(&identities.text(sealed.as_bytes(), 1 << 20).unwrap()).unwrap();
     assert_eq!((carried.cluster, carried.inventory.as_str()), (name(), "schema: 1\n"));
     assert_eq!(carried.identity.reveal(), state_dir.identity().unwrap().reveal());
-    assert_eq!(carried.contents.publics(), state_dir.publics());
+    assert_eq!(carried.contents.publics(), state_dir.contents().publics());
     let kept =
         |c: &Contents| c.encryption.reveal().clone() + c.etcd.key().reveal() + c.service_account.private.reveal();
     assert_eq!(kept(&carried.contents), kept(state_dir.contents()));
@@ -412,7 +410,7 @@ fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_
         .unwrap();
     let again = StateDir::open(&dir, &name()).unwrap().unwrap();
     assert!(again.contents().kubelet_serving.is_none());
-    assert_eq!(again.publics().kubelet_serving, again.publics().signing);
+    assert_eq!(again.contents().publics().kubelet_serving, again.contents().publics().signing);
     let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
     assert!(!text.reveal().contains("kubelet_serving"));
     assert!(uncarry(&text).unwrap().contents.kubelet_serving.is_none());
@@ -425,9 +423,9 @@ fn a_state_from_before_kubelets_had_a_ca_of_their_own_is_read_and_carried_as_it_
     };
     state_dir.change(put).unwrap();
     let again = StateDir::open(&dir, &name()).unwrap().unwrap();
-    assert_eq!(again.publics().kubelet_serving.id, next.id());
+    assert_eq!(again.contents().publics().kubelet_serving.id, next.id());
     let text = carry(&name(), again.contents(), &again.identity().unwrap(), "schema: 1\n");
-    assert_eq!(uncarry(&text).unwrap().contents.publics(), again.publics());
+    assert_eq!(uncarry(&text).unwrap().contents.publics(), again.contents().publics());
 
     for half in ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"] {
         let kept = std::fs::read(dir.join(half)).unwrap();
@@ -462,7 +460,7 @@ fn a_rotation_in_progress_survives_reopening_and_rebuilding_the_state_directory(
 fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
     let (_root, dir, mut state_dir) = made();
     turned(&mut state_dir, Stage::Issued);
-    let meant = state_dir.publics();
+    let meant = state_dir.contents().publics();
     let file = dir.join("rotations.json");
     let whole = std::fs::read_to_string(&file).unwrap();
     assert!(whole.contains("\"current\":null"), "the CAs and keys in use are in their own files");
@@ -478,9 +476,9 @@ fn a_run_killed_while_keys_are_written_leaves_those_that_it_meant() {
         std::fs::write(dir.join(name), "half").unwrap();
     }
     let mut again = StateDir::open(&dir, &name()).unwrap().unwrap();
-    assert_eq!(again.publics(), meant);
+    assert_eq!(again.contents().publics(), meant);
     again.change::<StateDirError>(|_| Ok(())).unwrap();
-    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().publics(), meant);
+    assert_eq!(StateDir::open(&dir, &name()).unwrap().unwrap().contents().publics(), meant);
     assert!(std::fs::read_to_string(&file).unwrap().contains("\"current\":null"));
     assert!(!std::fs::read_to_string(dir.join("etcd-ca.key")).unwrap().contains("half"));
 }
@@ -497,7 +495,7 @@ fn a_state_without_rotations_keeps_the_original_portable_form() {
     let carried = uncarry(&carry(&name(), &turned, &state_dir.identity().unwrap(), "schema: 1\n")).unwrap();
     assert_eq!(carried.contents.rotations.stages, 3);
     let carried = uncarry(&text).unwrap();
-    assert_eq!(carried.contents.rotations.founded, state_dir.publics().cluster.fingerprint);
+    assert_eq!(carried.contents.rotations.founded, state_dir.contents().publics().cluster.fingerprint);
 }
 
 #[test]

@@ -8,7 +8,6 @@ use super::{Session, State, Unusable};
 use crate::model::authentic::Authenticity;
 use crate::model::copies::CopiesFact;
 use crate::model::desired::{Desired, Role};
-use crate::model::event::Event;
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, BundlesFact};
@@ -55,7 +54,7 @@ pub(super) fn tell<'a>(session: &Session, bundles: impl Iterator<Item = (String,
         _ => None,
     });
     for text in forged.collect::<BTreeSet<_>>() {
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(text);
     }
 }
 

@@ -114,18 +114,11 @@ impl State {
     fn questions(&self, desired: &Arc<Desired>) -> Result<Queries, Failure> {
         let bundle = self.bundle(desired)?;
         let rotations = &self.contents().rotations;
-        let cluster = ClusterId {
-            cluster: desired.cluster.clone(),
-            ca: rotations.founded,
-            stages: rotations.stages,
-            host: None,
-            machine: None,
-        };
+        let (cluster, ca, stages) = (desired.cluster.clone(), rotations.founded, rotations.stages);
+        let cluster = ClusterId { cluster, ca, stages, host: None, machine: None };
         let addons = own_addons(desired, &bundle)?;
-        let mut hosts = BTreeMap::new();
-        for host in desired.entered() {
-            hosts.insert(host.name.clone(), question(desired, host, self, &bundle, &addons)?);
-        }
+        let ask = |host: &Host| Ok((host.name.clone(), question(desired, host, self, &bundle, &addons)?));
+        let hosts = desired.entered().map(ask).collect::<Result<_, Failure>>()?;
         Ok(Queries::new(Arc::clone(desired), cluster, self.known_cluster()?, hosts))
     }
 

@@ -6,7 +6,6 @@
 use super::bundles::{Unusable, io_error, private, scratch};
 use super::{Failure, Session};
 use crate::model::bucket::{BucketUrl, Destination};
-use crate::model::event::Event;
 use crate::model::names::Digest;
 use crate::model::snapshot::{BundleFact, by_name};
 use crate::model::timestamp::is_ahead;
@@ -83,18 +82,13 @@ pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&
     let trust = super::authentic::trust(session).await;
     for place in places(session) {
         let own = place.of(&session.desired.cluster, authority);
-        let told = match tokio::time::timeout(
-            WITHIN,
-            look(session, own, (authority, trust.as_ref()), named, &mut found),
-        )
-        .await
-        {
+        let looked = look(session, own, (authority, trust.as_ref()), named, &mut found);
+        let told = match tokio::time::timeout(WITHIN, looked).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("{place} has not answered within {} s", WITHIN.as_secs()),
         };
-        let text = format!("newer snapshots may be missing: {told}; `--from {place}/...` names one");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!("newer snapshots may be missing: {told}; `--from {place}/...` names one"));
     }
     found
 }
@@ -139,7 +133,7 @@ async fn look(
                 *tries += 1;
                 let why =
                     read.err().map_or_else(|| format!("{} does not match its name", one.url()), |e| e.to_string());
-                session.sink.emit(Event::Warning { text: format!("ignoring a snapshot: {why}") });
+                session.sink.warn(format!("ignoring a snapshot: {why}"));
             }
         }
     }
@@ -190,7 +184,7 @@ impl Drop for Fetched {
 pub(super) async fn fetch(session: &Session, url: &str) -> Result<Fetched, Failure> {
     let (place, name) = BucketUrl::file(url).map_err(|_| Unusable::NoUrl(url.chars().take(200).collect()))?;
     let bucket = bucket(session, place)?;
-    session.sink.emit(Event::Phase { doing: format!("fetching {url}") });
+    session.sink.phase(format!("fetching {url}"));
     let (_, bytes) = bucket.claims(&name).await.map_err(Unusable::Bucket)?;
     let fetched = Fetched::place(session, &name)?;
     check_room(fetched.path(), bytes).map_err(io_error("write", fetched.path()))?;

@@ -5,7 +5,6 @@
 use super::{Failure, Session, State, authentic};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Host, Role};
-use crate::model::event::Event;
 use crate::model::facts::{HostFacts, disbelief};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
@@ -150,7 +149,7 @@ pub(super) async fn asked(
             let facts = match machine.call(Op::Observe(Box::new(ask)), Payload::None, ANSWER, &|_| {}).await {
                 Ok(Reply::Facts(facts)) => {
                     for doubt in &facts.doubts {
-                        session.sink.emit(Event::Warning { text: disbelief(&name, doubt) });
+                        session.sink.warn(disbelief(&name, doubt));
                     }
                     Ok(*facts)
                 }
@@ -182,7 +181,7 @@ pub async fn list(session: &Session) -> Result<Listed, Failure> {
                 listed.insert(host, found);
             }
             Err(failure) => {
-                session.sink.emit(Event::Warning { text: format!("its snapshots are unknown: {failure}") });
+                session.sink.warn(format!("its snapshots are unknown: {failure}"));
                 last = Some(failure);
             }
         }
@@ -194,14 +193,11 @@ pub async fn list(session: &Session) -> Result<Listed, Failure> {
 }
 
 pub(super) fn machine(session: &Session, host: &HostName) -> Result<Arc<dyn Agent>, Failure> {
-    let missing = || Failure::NotConnected {
-        host: host.clone(),
-        why: session
-            .unreachable
-            .get(host)
-            .map_or_else(|| "it is no host of the inventory".to_owned(), |s| s.why.clone()),
-    };
-    session.machines.get(host).cloned().ok_or_else(missing)
+    session.machines.get(host).cloned().ok_or_else(|| {
+        let why = session.unreachable.get(host).map(|unreachable| unreachable.why.clone());
+        let why = why.unwrap_or_else(|| "it is no host of the inventory".to_owned());
+        Failure::NotConnected { host: host.clone(), why }
+    })
 }
 
 /// Fetches a complete snapshot from a host and verifies every byte; leaves nothing behind on failure.
@@ -213,26 +209,18 @@ pub async fn fetch(session: &Session, host: &HostName, bundle: &BundleFact, to: 
     if !is_name(&bundle.name) {
         return Err(Failure::Odd(host.clone()));
     }
-    session.sink.emit(Event::Phase { doing: format!("fetching {} from {host}", bundle.name) });
+    session.sink.phase(format!("fetching {} from {host}", bundle.name));
     let fresh = PathBuf::from(format!("{}.new", to.display()));
-    let fetched = fetched(session, host, bundle, &fresh).await;
-    if fetched.is_err() {
+    let piece = |from| Op::ReadBundle { name: bundle.name.clone(), from };
+    if let Err(failure) = received(session, host, bundle.bytes, &fresh, piece).await {
         // A partial file is useless and may be large.
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("remove", &fresh)(error).into());
-            }
-            _ => {}
-        }
+        return match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io_error("remove", &fresh)(error).into()),
+            _ => Err(failure),
+        };
     }
-    fetched?;
     fs::rename(&fresh, to).map_err(io_error("put in place", to))?;
     Ok(Bundle::open(to).map_err(Unusable::Bundle)?)
-}
-
-async fn fetched(session: &Session, host: &HostName, bundle: &BundleFact, fresh: &Path) -> Result<(), Failure> {
-    let piece = |from| Op::ReadBundle { name: bundle.name.clone(), from };
-    received(session, host, bundle.bytes, fresh, piece).await
 }
 
 /// Writes the pieces that a host sends into a file, never more than announced, and verifies every byte.

@@ -9,7 +9,6 @@ use super::{Failure, Session};
 use crate::model::bucket::Destination;
 use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORIES, Shared, believed, shared};
 use crate::model::desired::Role;
-use crate::model::event::Event;
 use crate::model::names::{Digest, HostName};
 use crate::model::snapshot::BundleFact;
 use crate::plan::Away;
@@ -93,18 +92,17 @@ pub(super) async fn sources(session: &Session, authority: Digest, named: Option<
     tell(session, &listed);
     let told = shared(&listed).into_iter().map(|one| (one.address().to_string(), &one.copy.bundle)).collect::<Vec<_>>();
     super::authentic::tell(session, told.into_iter());
-    let away = shared(&listed).into_iter().map(|one| Away {
-        place: one.place(),
-        host: one.copy.by.clone(),
-        bundle: one.copy.bundle.clone(),
-    });
-    away.collect()
+    let away = |one: Shared<'_>| {
+        let (host, bundle) = (one.copy.by.clone(), one.copy.bundle.clone());
+        Away { place: one.place(), host, bundle }
+    };
+    shared(&listed).into_iter().map(away).collect()
 }
 
 /// Warns of copies that are left out, and names the hosts.
 pub(super) fn tell(session: &Session, listed: &CopiesListed) {
     for text in warnings(listed) {
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(text);
     }
 }
 
@@ -129,34 +127,26 @@ fn warnings(listed: &CopiesListed) -> Vec<String> {
 
 /// The address of the best copy.
 pub(super) fn newest(listed: &CopiesListed) -> Option<(CopyAddress, &BundleFact)> {
-    let all = shared(listed);
-    let best = all.into_iter().max_by_key(|one| super::authentic::worth(&one.copy.bundle));
+    let best = shared(listed).into_iter().max_by_key(|one| super::authentic::worth(&one.copy.bundle));
     best.map(|one| (one.address(), &one.copy.bundle))
 }
 
 /// The address of the copy with this name.
 pub(super) fn named(listed: &CopiesListed, name: &str) -> Option<CopyAddress> {
-    let all = shared(listed);
-    all.iter()
-        .filter(|one| one.copy.bundle.name == name)
-        .max_by_key(|one| super::authentic::worth(&one.copy.bundle))
-        .map(Shared::address)
+    let all = shared(listed).into_iter().filter(|one| one.copy.bundle.name == name);
+    all.max_by_key(|one| super::authentic::worth(&one.copy.bundle)).as_ref().map(Shared::address)
 }
 
 /// Fetches a complete copy and verifies every byte. Never fetches more than its manifest announces.
 pub(super) async fn fetch(session: &Session, at: &CopyAddress) -> Result<Fetched, Failure> {
-    session.sink.emit(Event::Phase { doing: format!("fetching {at}") });
+    session.sink.phase(format!("fetching {at}"));
     let directories = [at.directory.clone()];
-    let found =
-        on(session, &at.host, &directories, (None, None), Some(&at.name), false).await?.pop().unwrap_or_default();
-    let copy = found.copies.into_iter().find(|copy| copy.bundle.name == at.name);
-    let Some(copy) = copy else {
+    let mut found = on(session, &at.host, &directories, (None, None), Some(&at.name), false).await?;
+    let found = found.pop().unwrap_or_default();
+    let Some(copy) = found.copies.into_iter().find(|copy| copy.bundle.name == at.name) else {
         let why = found.damaged.into_iter().find(|why| why.contains(&at.name)).or(found.trouble);
-        return Err(Unusable::NoCopy {
-            at: at.to_string(),
-            why: why.unwrap_or_else(|| "it does not exist".to_owned()),
-        }
-        .into());
+        let why = why.unwrap_or_else(|| "it does not exist".to_owned());
+        return Err(Unusable::NoCopy { at: at.to_string(), why }.into());
     };
     let fetched = Fetched::place(session, &at.name)?;
     let piece = |from| {

@@ -30,11 +30,8 @@ impl Candidate {
     /// Its CA and source.
     pub fn claim(&self) -> CaClaim {
         let (anchor, own) = (self.lineage.anchor(), self.carried.contents.cluster.fingerprint());
-        CaClaim {
-            ca: anchor.fingerprint(),
-            now: (own != anchor).then(|| own.fingerprint()),
-            from: vec![self.from.clone()],
-        }
+        let now = (own != anchor).then(|| own.fingerprint());
+        CaClaim { ca: anchor.fingerprint(), now, from: vec![self.from.clone()] }
     }
     /// A description, for the person who has to confirm it.
     pub fn described(&self) -> String {
@@ -42,10 +39,9 @@ impl Candidate {
         let founded = if self.lineage.is_whole() {
             format!("a cluster that was bootstrapped with the CA {}", anchor.fingerprint())
         } else {
-            let founded = self.lineage.founded.fingerprint();
+            let (founded, anchor) = (self.lineage.founded.fingerprint(), anchor.fingerprint());
             format!(
-                "a cluster that claims to be bootstrapped with the CA {founded}; no signature links the CA {} to it",
-                anchor.fingerprint()
+                "a cluster that claims to be bootstrapped with the CA {founded}; no signature links the CA {anchor} to it"
             )
         };
         let now = if own == anchor {
@@ -61,19 +57,15 @@ impl Candidate {
 ///
 /// # Errors
 /// No state has the wanted CA; there are several CAs, or two successors of one.
-pub(super) fn choose(found: Vec<Candidate>, wanted: Option<Digest>) -> Result<Candidate, Refusal> {
+pub(super) fn choose(mut found: Vec<Candidate>, wanted: Option<Digest>) -> Result<Candidate, Refusal> {
     let claims = |found: &[Candidate]| merged(found.iter().map(Candidate::claim));
     let all = claims(&found);
-    let found: Vec<Candidate> = match wanted {
-        Some(wanted) => found.into_iter().filter(|one| one.lineage.has(&wanted)).collect(),
-        None => found,
-    };
+    found.retain(|one| wanted.is_none_or(|wanted| one.lineage.has(&wanted)));
     let latest = found.iter().map(|one| (one.lineage.length(), one.stages())).enumerate();
     // The first of equal ones.
     let at = latest.max_by_key(|(at, how_far)| (*how_far, std::cmp::Reverse(*at))).map(|(at, _)| at);
     let Some(at) = at else { return Err(Refusal::OtherCa { wanted, claims: all }) };
     let one_line = found.iter().all(|one| one.lineage.goes_with(&found[at].lineage));
-    let mut found = found;
     if one_line { Ok(found.swap_remove(at)) } else { Err(Refusal::SeveralCas { claims: claims(&found) }) }
 }
 
@@ -103,9 +95,7 @@ pub(super) fn judge_shown(
     let some: Vec<_> = shown.iter().filter(|(_, cas)| !cas.is_empty()).collect();
     let agrees = |cas: &BTreeSet<Digest>| cas.iter().any(|ca| *ca == etcd || chosen.lineage.has(ca));
     let (agree, differ): (Vec<_>, Vec<_>) = some.iter().partition(|(_, cas)| agrees(cas));
-    let names = |of: &[&(&HostName, &BTreeSet<Digest>)]| {
-        of.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(", ")
-    };
+    let names = |of: &[&(&HostName, _)]| of.iter().map(|(host, _)| host.as_str()).collect::<Vec<_>>().join(", ");
     if !differ.is_empty() && differ.len() >= agree.len() && !known {
         let ca = chosen.lineage.anchor().fingerprint();
         return Err(Refusal::CaNotShown { ca, from: chosen.from.clone(), differ: names(&differ) });

@@ -34,8 +34,8 @@ pub fn kubeconfig(desired: &Desired, places: &Places, kind: Kind) -> Result<Secr
     }
 }
 
-fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
-    State::open(&places.state, &desired.cluster)?.ok_or_else(|| Failure::NoState { state: places.state.clone() })
+pub(super) fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {
+    State::open(&places.state, &desired.cluster)?.ok_or_else(|| places.no_state())
 }
 
 /// Runs kubectl against the cluster through SSH, without a route from here to the API. Returns its exit code.

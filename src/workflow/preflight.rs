@@ -5,7 +5,6 @@
 
 use super::{Choices, Session};
 use crate::model::desired::{EndpointKind, Role};
-use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
@@ -61,7 +60,7 @@ pub async fn preflight(
     }
     let (problems, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|f| f.stops);
     for warning in warnings {
-        session.sink.emit(Event::Warning { text: warning.to_string() });
+        session.sink.warn(warning.to_string());
     }
     let mut left_out: BTreeMap<HostName, String> = BTreeMap::new();
     for problem in &problems {
@@ -90,12 +89,8 @@ async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)>
     match machine.call(Op::WhoHas { address }, Payload::None, STRANGER, &|_| {}).await {
         Ok(Reply::Owner(owner)) => owner.map(|hardware| (name.clone(), hardware)),
         outcome => {
-            let text = match outcome {
-                Ok(other) => format!("unexpected reply {other:?}"),
-                Err(error) => error.to_string(),
-            };
-            let text = format!("{name}: could not check whether {address} is in use: {text}");
-            session.sink.emit(Event::Warning { text });
+            let why = outcome.map_or_else(|error| error.to_string(), |other| format!("unexpected reply {other:?}"));
+            session.sink.warn(format!("{name}: could not check whether {address} is in use: {why}"));
             None
         }
     }

@@ -14,7 +14,6 @@ use crate::model::bucket::{SCHEME, folder};
 use crate::model::certificate::CertFact;
 use crate::model::copies::{CopiesListed, CopyAddress, shared};
 use crate::model::desired::{Host, Role};
-use crate::model::event::Event;
 use crate::model::names::{ClusterName, Digest, HostName};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::{BundleFact, by_name};
@@ -78,8 +77,8 @@ pub async fn pull(
     let chosen = choose(found, asked.fingerprint)?;
     let said = judge_shown(&chosen, &shown(session).await, asked.fingerprint.is_some())?;
     let (own, anchor) = (chosen.carried.contents.cluster.fingerprint(), chosen.lineage.anchor());
-    session.sink.emit(Event::Note { text: chosen.described() });
-    session.sink.emit(Event::Note { text: said });
+    session.sink.note(chosen.described());
+    session.sink.note(said);
     match asked.fingerprint {
         Some(_) => {}
         None if choices.yes => {
@@ -114,7 +113,7 @@ async fn everywhere(
     match bundle {
         Ok(bundle) => found.push(bundle),
         Err(failure) if found.is_empty() => return Err(failure),
-        Err(failure) => session.sink.emit(Event::Warning { text: format!("no snapshot is usable: {failure}") }),
+        Err(failure) => session.sink.warn(format!("no snapshot is usable: {failure}")),
     }
     Ok(found)
 }
@@ -209,7 +208,7 @@ async fn newest_anywhere(
     for found in super::away::list(session).await.into_values() {
         match found {
             Ok(more) => stored.extend(more),
-            Err(error) => session.sink.emit(Event::Warning { text: format!("snapshots there are left out: {error}") }),
+            Err(error) => session.sink.warn(format!("snapshots there are left out: {error}")),
         }
     }
     let listed = list(session).await?;
@@ -235,8 +234,7 @@ async fn newest_anywhere(
             Err(failure @ Failure::Recovery(_)) => failure,
             Err(failure) => return Err(failure),
         };
-        let text = format!("{from}: {useless}; trying the next best snapshot");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!("{from}: {useless}; trying the next best snapshot"));
         last = useless;
     }
     Err(last)

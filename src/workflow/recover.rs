@@ -13,7 +13,7 @@ use super::{Failure, Session, State};
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Role;
 use crate::model::event::Event;
-use crate::model::facts::disbelief;
+use crate::model::facts::{Facts, disbelief};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Step};
 use crate::model::recovery::{Again, Diagnosis, Fullness, Loss, Origin, Proposal, Recovery};
@@ -116,7 +116,7 @@ pub async fn recover(
     session.admit(Wait::ForAll).await?;
     session.anybody().await?;
     let state = Arc::new(session.state(false).await?);
-    let state_dir = state.state_dir().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
+    let state_dir = state.state_dir().ok_or_else(|| session.places.no_state())?;
     let held = if asked.dry_run { None } else { state.hold("recover")? };
     if !asked.dry_run {
         // Fetched snapshots are encrypted to it, so it must exist before anything is stopped.
@@ -131,16 +131,12 @@ pub async fn recover(
     );
     let look = look?;
     for (host, doubt) in look.facts.doubts() {
-        session.sink.emit(Event::Warning { text: disbelief(host, doubt) });
+        session.sink.warn(disbelief(host, doubt));
     }
     for text in state.close_impossible(asked.dry_run)? {
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(text);
     }
-    let hosts =
-        look.facts.hosts.iter().filter_map(|(host, facts)| Some((host, facts.as_ref().ok()?.bundles.as_ref()?)));
-    let own =
-        hosts.flat_map(|(host, found)| found.bundles.iter().map(move |one| (format!("{} on {host}", one.name), one)));
-    super::authentic::tell(session, own);
+    super::authentic::tell(session, taken(&look.facts).map(|(host, one)| (format!("{} on {host}", one.name), one)));
     if !asked.dry_run {
         state.end_recovery(&look.facts)?;
     }
@@ -241,13 +237,10 @@ pub async fn recover(
     if !state.contents().rotations.retired.is_empty() {
         // The restored data may contain Secrets that are encrypted with earlier keys. This comes first, so that no
         // failure can prevent it.
-        state.again()?.rotate(Rotatable::Encryption, |_, contents, now| {
-            pki::rotate::reread(contents, now);
-            Ok(())
-        })?;
+        state.again()?.advance(Rotatable::Encryption, pki::rotate::reread)?;
         let text = "restored Secrets may be encrypted with earlier keys; API servers get these keys again until `hactl \
                     certs rotate encryption` rewrites the Secrets";
-        session.sink.emit(Event::Warning { text: text.to_owned() });
+        session.sink.warn(text.to_owned());
     }
     let plan = look.recovery(&*state, recovery, proposal.begun || bundle.is_some(), &session.desired)?;
     let asked_of: Vec<_> =
@@ -259,8 +252,8 @@ pub async fn recover(
     look.queries.known.recovering = true;
     Run::new(state.clone()).run(session, look, &plan).await?;
     let quorum = begun.elapsed();
-    let starts =
-        |step: &Step| matches!(&step.action, Action::RunUnit { unit, .. } if *unit == crate::plan::kubelet_unit());
+    let kubelet = crate::plan::kubelet_unit();
+    let starts = |step: &Step| matches!(&step.action, Action::RunUnit { unit, .. } if *unit == kubelet);
     let one_starts = plan.steps.iter().any(starts);
     tidied(session, None);
     drop(bundle);
@@ -299,14 +292,19 @@ async fn proven(session: &Session, mut summary: Summary) -> Result<Box<Summary>,
     Ok(Box::new(summary))
 }
 
+/// The snapshots that the hosts report.
+fn taken(facts: &Facts) -> impl Iterator<Item = (&HostName, &BundleFact)> {
+    let hosts = facts.hosts.iter().filter_map(|(host, facts)| Some((host, facts.as_ref().ok()?.bundles.as_ref()?)));
+    hosts.flat_map(|(host, found)| found.bundles.iter().map(move |bundle| (host, bundle)))
+}
+
 /// Frees space if the restored database exceeds its quota: then it also contains the alarm, and etcd rejects writes.
 async fn roomy(session: &Session, choices: &Choices, ask: &dyn Ask) -> Result<(), Failure> {
     let full = super::room::alarmed(session).await;
     if full.is_empty() {
         return Ok(());
     }
-    let text = "the restored database had exceeded its quota, so etcd rejects writes: freeing space".to_owned();
-    session.sink.emit(Event::Warning { text });
+    session.sink.warn("the restored database had exceeded its quota, so etcd rejects writes: freeing space");
     super::room::make_room(session, &full, choices, ask).await.map(drop)
 }
 
@@ -375,8 +373,7 @@ async fn served_meanwhile(
     tokio::pin!(served);
     let mut when = None;
     if one_starts {
-        let doing = "the first API server starts; the others follow".to_owned();
-        session.sink.emit(Event::Phase { doing });
+        session.sink.phase("the first API server starts; the others follow");
         when = tokio::select! {
             at = tokio::time::timeout(HEAD_START, &mut served) => at.ok(),
             () = session.stop.cancelled() => None,
@@ -400,9 +397,9 @@ async fn fresh(session: &Session) {
         () = session.stop.cancelled() => return,
     };
     if let Err(failure) = taken {
-        let text =
-            format!("could not take a snapshot of the recovered data: {failure}; take one with `hactl snapshot take`");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!(
+            "could not take a snapshot of the recovered data: {failure}; take one with `hactl snapshot take`"
+        ));
     }
 }
 
@@ -414,8 +411,7 @@ async fn odd_ones(session: &Session, look: &Round, voters: usize) -> Result<(BTr
         hash = look.hashes(session).await;
     }
     if let HashCheck::Incomparable(why) | HashCheck::Unknown(why) = &hash {
-        let text = format!("could not check whether all members hold the same data: {why}");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!("could not check whether all members hold the same data: {why}"));
     }
     let HashCheck::Differs(all) = &hash else { return Ok((BTreeMap::new(), voters)) };
     let hashes = || all.iter().map(|(host, hash)| (host.clone(), *hash)).collect();
@@ -438,8 +434,9 @@ fn tidied(session: &Session, open: Option<&str>) {
     let recoveries = recoveries_of(&session.places.state);
     if let Err(error) = recoveries.forget(open) {
         let at = recoveries.path().display();
-        let text = format!("an etcd snapshot, encrypted to the identity of this state, may remain in {at}: {error}");
-        session.sink.emit(Event::Warning { text });
+        session
+            .sink
+            .warn(format!("an etcd snapshot, encrypted to the identity of this state, may remain in {at}: {error}"));
     }
 }
 
@@ -496,8 +493,7 @@ async fn openable(
             Err(Failure::Recovery(Unusable::Bundle(why))) if wish.from.is_none() && why.is_damage() => why,
             Err(failure) => return Err(failure),
         };
-        let text = format!("{damaged}; trying the next best snapshot");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!("{damaged}; trying the next best snapshot"));
         wish.damaged.insert((name, place));
         match look.diagnose(state, &wish, &session.desired)? {
             Diagnosis::Lost(next) => proposal = next,
@@ -515,21 +511,16 @@ async fn opened(
     identity: Option<&Path>,
     state: &State,
 ) -> Result<Opened, Failure> {
+    let fits = |one: &BundleFact| one.name == name && one.authenticity.may_be_taken(wish.accept_unsigned);
     let (fetched, agreed) = match place {
         None => {
-            let hosts =
-                look.facts.hosts.iter().filter_map(|(host, f)| Some((host, f.as_ref().ok()?.bundles.as_ref()?)));
-            let mut has = hosts.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
-            let taken = |bundle: &BundleFact| bundle.authenticity.may_be_taken(wish.accept_unsigned);
-            let found = has.find(|(_, bundle)| bundle.name == name && taken(bundle));
-            let (host, bundle) = found.ok_or(Unusable::None)?;
+            let (host, bundle) = taken(&look.facts).find(|(_, bundle)| fits(bundle)).ok_or(Unusable::None)?;
             let fetched = Fetched::at(scratch(&session.places.state)?.join(name));
             fetch(session, host, bundle, fetched.path()).await?;
             (fetched, bundle)
         }
         Some(place) => {
-            let taken = |bundle: &BundleFact| bundle.authenticity.may_be_taken(wish.accept_unsigned);
-            let lies = |away: &&Away| away.place == place && away.bundle.name == name && taken(&away.bundle);
+            let lies = |away: &&Away| away.place == place && fits(&away.bundle);
             let away = wish.away.iter().find(lies).ok_or(Unusable::None)?;
             let (_, fetched) = local(session, Path::new(&format!("{place}/{name}"))).await?;
             (fetched.ok_or(Unusable::None)?, &away.bundle)
@@ -552,21 +543,11 @@ async fn opened(
 async fn served(hosts: &[Arc<dyn Agent>], endpoint: &WaitCondition) -> bool {
     let within_ms = u64::try_from(SERVED_WITHIN.as_millis()).unwrap_or(u64::MAX);
     let ask = |host: &Arc<dyn Agent>| {
-        let (host, condition) = (Arc::clone(host), endpoint.clone());
-        Box::pin(async move {
-            host.call(
-                Op::Await { condition, within_ms },
-                Payload::None,
-                SERVED_WITHIN + Duration::from_secs(5),
-                &|_| {},
-            )
-            .await
-        })
+        let (host, op) = (Arc::clone(host), Op::Await { condition: endpoint.clone(), within_ms });
+        let within = SERVED_WITHIN + Duration::from_secs(5);
+        Box::pin(async move { host.call(op, Payload::None, within, &|_| {}).await })
     };
-    match hosts {
-        [] => false,
-        some => futures::future::select_ok(some.iter().map(ask)).await.is_ok(),
-    }
+    !hosts.is_empty() && futures::future::select_ok(hosts.iter().map(ask)).await.is_ok()
 }
 
 /// Asks for consent by the cluster's name, because no other command can lose more data. A recovery that was begun has
@@ -575,8 +556,7 @@ fn consent(session: &Session, proposal: &Proposal, choices: &Choices, ask: &dyn 
     if choices.yes || proposal.begun {
         return Ok(());
     }
-    let cluster = &session.desired.cluster;
-    let from = &proposal.recovery.source;
+    let (cluster, from) = (&session.desired.cluster, &proposal.recovery.source);
     let lost = if matches!(proposal.loss, Loss::Undone { .. }) { ", and later writes are lost" } else { "" };
     Ok(ask.name(cluster, &format!("the whole etcd of {cluster}: it is restored from {from}{lost}"))?)
 }

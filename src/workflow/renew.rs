@@ -6,6 +6,7 @@
 //! new ones. If it is killed, run the same command again.
 
 use super::certs::of_hosts;
+use super::kubeconfig::existing;
 use super::{Failure, Places, Session, State};
 use crate::model::certificate::{Certificate, Presented, Seen, issued_since};
 use crate::model::check::{Check, Outcome};
@@ -61,7 +62,7 @@ pub async fn would_renew(session: &Session, chosen: &Chosen) -> Result<Plan, Fai
 }
 
 fn kept(state: State, places: &Places) -> Result<State, Failure> {
-    if state.state_dir().is_some() { Ok(state) } else { Err(Failure::NoState { state: places.state.clone() }) }
+    if state.state_dir().is_some() { Ok(state) } else { Err(places.no_state()) }
 }
 
 /// Renews leaf certificates, and the administrator's kubeconfig if it was chosen.
@@ -106,7 +107,7 @@ pub async fn renew(
     let url = session.desired.url_for_people();
     let kubeconfig = chosen.admin.then(|| state.renew_kubeconfig(&url)).transpose()?;
     if !issued.is_empty() || kubeconfig.is_some() {
-        session.sink.emit(Event::Note { text: NOT_REVOKED.to_owned() });
+        session.sink.note(NOT_REVOKED.to_owned());
     }
     let mut failing = unreachable;
     failing.extend(taken_up(session, &state.publics(), chosen).await);
@@ -125,11 +126,10 @@ pub async fn renew(
 /// # Errors
 /// State that is lost, unusable or in use.
 pub fn renew_kubeconfig(desired: &Desired, places: &Places, sink: &Arc<dyn Sink>) -> Result<Renewed, Failure> {
-    let state = State::open(&places.state, &desired.cluster)?;
-    let state = state.ok_or_else(|| Failure::NoState { state: places.state.clone() })?;
+    let state = existing(desired, places)?;
     let _held = state.hold("certs renew")?;
     let kubeconfig = Some(state.renew_kubeconfig(&desired.url_for_people())?);
-    sink.emit(Event::Note { text: NOT_REVOKED.to_owned() });
+    sink.note(NOT_REVOKED.to_owned());
     Ok(Renewed { kubeconfig, ..Renewed::default() })
 }
 
@@ -158,8 +158,7 @@ pub(super) async fn taken_up(session: &Session, publics: &Publics, chosen: &Chos
             return behind.into_iter().map(|(host, certificate)| not_taken_up(host, &certificate)).collect();
         }
         if !said {
-            let doing = "waiting until components present the new certificates".to_owned();
-            session.sink.emit(Event::Phase { doing });
+            session.sink.phase("waiting until components present the new certificates");
             said = true;
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -178,15 +177,8 @@ async fn behind(session: &Session, publics: &Publics, hosts: &[HostName]) -> Vec
 }
 
 fn not_taken_up(host: HostName, certificate: &Certificate) -> Check {
-    let within = TAKEN_UP_WITHIN.as_secs();
-    Check {
-        name: CERTIFICATES,
-        host: Some(host),
-        outcome: Outcome::Fail,
-        detail: format!(
-            "{} was renewed, but its component still presents the older one after {within} s",
-            certificate.name
-        ),
-        hint: Some("restart that component on this host, one host at a time; hactl certs list".to_owned()),
-    }
+    let (name, within) = (&certificate.name, TAKEN_UP_WITHIN.as_secs());
+    let detail = format!("{name} was renewed, but its component still presents the older one after {within} s");
+    let hint = Some("restart that component on this host, one host at a time; hactl certs list".to_owned());
+    Check { name: CERTIFICATES, host: Some(host), outcome: Outcome::Fail, detail, hint }
 }

@@ -6,7 +6,6 @@
 use super::bundles::{asked, machine};
 use super::{Failure, Session};
 use crate::model::desired::Role;
-use crate::model::event::Event;
 use crate::model::facts::CORRUPT;
 use crate::model::names::HostName;
 use crate::model::recovery::{Fullness, Room};
@@ -65,17 +64,14 @@ pub(super) async fn alarmed(session: &Session) -> Vec<Fullness> {
 
 /// Disarms the alarm CORRUPT if all members hold the same data. Returns whether it did.
 pub(super) async fn disarmed(session: &Session, look: &Round) -> Result<bool, Failure> {
-    let views = session
-        .desired
-        .with(Role::Etcd)
-        .filter_map(|host| Some((&host.name, look.facts.host(&host.name)?.etcd.as_ref()?.view.as_ref()?)));
+    let view = |host: &HostName| look.facts.host(host)?.etcd.as_ref()?.view.as_ref();
+    let views = session.desired.with(Role::Etcd).filter_map(|host| Some((&host.name, view(&host.name)?)));
     let mut on = views.filter(|(_, view)| view.linearizable && view.alarms.iter().any(|alarm| alarm == CORRUPT));
     let Some((through, _)) = on.next() else { return Ok(false) };
     match look.hashes(session).await {
         HashCheck::Same { members, .. } => {
             make(session, through, Room::Agreed).await?;
-            let text = format!("disarmed etcd's alarm CORRUPT: {members} members hold the same data");
-            session.sink.emit(Event::Note { text });
+            session.sink.note(format!("disarmed etcd's alarm CORRUPT: {members} members hold the same data"));
             Ok(true)
         }
         HashCheck::Differs(_) | HashCheck::Incomparable(_) | HashCheck::Unknown(_) => Ok(false),
@@ -87,19 +83,15 @@ fn is_full(one: &Fullness) -> bool {
 }
 
 async fn make(session: &Session, host: &HostName, room: Room) -> Result<(), Failure> {
-    let doing = match room {
+    session.sink.phase(match room {
         Room::Compact => format!("compacting etcd (through {host})"),
         Room::Defragment => format!("defragmenting etcd on {host}"),
         Room::Disarm | Room::Agreed => "disarming etcd's alarm".to_owned(),
-    };
-    session.sink.emit(Event::Phase { doing });
+    });
     let etcd = session.desired.host(host).and_then(|host| crate::render::etcd_ask(&session.desired, host));
     let etcd = etcd.ok_or(Failure::NoMember)?;
-    let machine = machine(session, host)?;
-    match machine.call(Op::MakeRoom { etcd, room }, Payload::None, WITHIN, &|_| {}).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::of_host(host, error)),
-    }
+    let made = machine(session, host)?.call(Op::MakeRoom { etcd, room }, Payload::None, WITHIN, &|_| {}).await;
+    made.map(drop).map_err(|error| Failure::of_host(host, error))
 }
 
 /// The current database sizes of these members.

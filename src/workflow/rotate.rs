@@ -7,7 +7,6 @@
 
 use super::{Failure, Session, State, renew, up};
 use crate::kube::{rewrite, trusted};
-use crate::model::event::Event;
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
 use crate::model::rotation::{NoRotation, Rotatable, Stage};
@@ -70,8 +69,7 @@ pub async fn would_rotate(session: &Session, asked: Rotating) -> Result<(Option<
 }
 
 fn kept(session: &Session) -> Result<State, Failure> {
-    let missing = || Failure::NoState { state: session.places.state.clone() };
-    session.kept()?.ok_or_else(missing)
+    session.kept()?.ok_or_else(|| session.places.no_state())
 }
 
 async fn pending(session: &Session, state: &State) -> Result<Plan, Failure> {
@@ -106,7 +104,7 @@ pub async fn rotate(
     let mut rewritten = 0;
     loop {
         let stage = state.contents().stage(what);
-        session.sink.emit(Event::Phase { doing: describe(what, stage) });
+        session.sink.phase(describe(what, stage));
         // `up` holds the state itself.
         drop(held);
         drop(state);
@@ -126,27 +124,18 @@ pub async fn rotate(
                     rewritten = rewrite_secrets(session, &state).await?;
                 }
                 if state.contents().rotations.under_way.get(&what).is_some_and(|turn| turn.everywhere_s.is_none()) {
-                    state.rotate(what, |_, contents, now| {
-                        pki::rotate::arrived(contents, what, now);
-                        Ok(())
-                    })?;
+                    state.advance(what, |contents, now| pki::rotate::arrived(contents, what, now))?;
                 }
                 let waits = what == Rotatable::ServiceAccount && !asked.at_once && tokens_left_s(&state) > 0;
                 if what.outlives() && (!asked.finish || waits) {
                     return Ok(Rotated { what, old_is_trusted: true, rewritten, kubeconfig });
                 }
                 let_go_of_tokens(session, &state, what).await?;
-                state.rotate(what, |_, contents, now| {
-                    pki::rotate::end(contents, what, now);
-                    Ok(())
-                })?;
+                state.advance(what, |contents, now| pki::rotate::end(contents, what, now))?;
             }
             Some(Stage::Ending) => {
                 forgotten(session, &state, what).await?;
-                state.rotate(what, |_, contents, _| {
-                    pki::rotate::finish(contents, what);
-                    Ok(())
-                })?;
+                state.advance(what, |contents, _| pki::rotate::finish(contents, what))?;
                 return Ok(Rotated { what, old_is_trusted: false, rewritten, kubeconfig });
             }
             // Another run has finished it in the meantime.
@@ -191,11 +180,9 @@ async fn admit(session: &Session, state: &State, asked: Rotating) -> Result<(), 
         if asked.finish {
             return refuse(NoRotation::NotBegun);
         }
-        let until_s = state.contents().rotations.cross.as_ref().map(|cross| cross.not_after_s);
-        let now_s = OffsetDateTime::now_utc().unix_timestamp();
-        if let Some(until_s) =
-            until_s.filter(|until_s| what == Rotatable::ClusterCa && !asked.at_once && *until_s > now_s)
-        {
+        let until_s = state.contents().rotations.cross.as_ref().map_or(i64::MIN, |cross| cross.not_after_s);
+        let vouched = until_s > OffsetDateTime::now_utc().unix_timestamp();
+        if vouched && what == Rotatable::ClusterCa && !asked.at_once {
             return refuse(NoRotation::StillVouched { until_s });
         }
         let plan = pending(session, state).await?;
@@ -259,10 +246,10 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
     let access = state.api_access()?;
     let client = crate::reconcile::api_client(session, &access).await?;
     let sink = Arc::clone(&session.sink);
-    sink.emit(Event::Phase { doing: "rewriting all Secrets with the new key".to_owned() });
+    sink.phase("rewriting all Secrets with the new key");
     let told = |done: usize, of: usize| {
         if done.is_multiple_of(500) {
-            sink.emit(Event::Phase { doing: format!("rewriting all Secrets with the new key: {done} of {of}") });
+            sink.phase(format!("rewriting all Secrets with the new key: {done} of {of}"));
         }
     };
     Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, told).await?)
@@ -300,8 +287,7 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
     let until = Instant::now() + TIMEOUT;
     for secret in rewrite::tokens(&client, &kid, until).await? {
         rewrite::renew_token(&client, &secret, until).await?;
-        let text = format!("{secret} gets another token: copies of the previous one are invalid now");
-        session.sink.emit(Event::Warning { text });
+        session.sink.warn(format!("{secret} gets another token: copies of the previous one are invalid now"));
     }
     Ok(())
 }

@@ -7,7 +7,6 @@
 
 use super::{Failure, Session, State};
 use crate::model::desired::Desired;
-use crate::model::event::Event;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
 use crate::model::rotation::{Rotatable, Stage};
@@ -41,7 +40,7 @@ pub(super) fn begin(session: &Session, state: &mut State) -> Result<(), Failure>
     if !lacks(state) {
         return Ok(());
     }
-    session.sink.emit(Event::Note { text: BEGINS.to_owned() });
+    session.sink.note(BEGINS.to_owned());
     state.rotate(WHAT, |cluster, contents, now| rotate::begin(cluster, contents, WHAT, now))
 }
 
@@ -56,25 +55,20 @@ pub(super) async fn advance(session: &Session, seen: &Facts) -> Result<bool, Fai
             let behind = wait(session, &state, seen).await?;
             if !behind.is_empty() {
                 let names: Vec<&str> = behind.iter().map(HostName::as_str).collect();
-                let text = format!(
+                session.sink.warn(format!(
                     "the kubelet of {} has no serving certificate of {WHAT} yet, so the old one is still trusted for \
                      kubelets: journalctl -u kubelet -u hactl-approver there; then hactl up",
                     names.join(", ")
-                );
-                session.sink.emit(Event::Warning { text });
+                ));
                 return Ok(false);
             }
-            state.rotate(WHAT, |_, contents, now| {
+            state.advance(WHAT, |contents, now| {
                 rotate::arrived(contents, WHAT, now);
                 rotate::end(contents, WHAT, now);
-                Ok(())
             })?;
         }
         Stage::Ending => {
-            state.rotate(WHAT, |_, contents, _| {
-                rotate::finish(contents, WHAT);
-                Ok(())
-            })?;
+            state.advance(WHAT, |contents, _| rotate::finish(contents, WHAT))?;
             return Ok(false);
         }
     }
@@ -86,9 +80,7 @@ async fn wait(session: &Session, state: &State, seen: &Facts) -> Result<Vec<Host
     let (begun, signer) = (Instant::now(), &state.publics().kubelet_serving.id);
     let mut behind = lagging(&session.desired, |host| seen.host(host), signer);
     if !behind.is_empty() {
-        session
-            .sink
-            .emit(Event::Phase { doing: "waiting until kubelets have their next serving certificates".to_owned() });
+        session.sink.phase("waiting until kubelets have their next serving certificates");
     }
     while !behind.is_empty() && begun.elapsed() < ISSUED_WITHIN && !session.stop.is_cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;

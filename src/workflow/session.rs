@@ -7,7 +7,7 @@ use super::{Failure, State};
 use crate::component::Bundle;
 use crate::model::attached::Attached;
 use crate::model::desired::Desired;
-use crate::model::event::{Event, Sink};
+use crate::model::event::Sink;
 use crate::model::refusal::Refusal;
 use crate::model::secret::Secret;
 use crate::pki;
@@ -25,6 +25,13 @@ pub struct Places {
     pub state: PathBuf,
     /// The store of bundles.
     pub bundles: PathBuf,
+}
+
+impl Places {
+    /// There is no state here.
+    pub(super) fn no_state(&self) -> Failure {
+        Failure::NoState { state: self.state.clone() }
+    }
 }
 
 /// The hosts of a run, and the administrator's files. It dereferences to its fleet.
@@ -103,23 +110,20 @@ impl Session {
             return Ok(state);
         }
         if let Some((host, stamp)) = self.fleet.cluster_id().await? {
-            return Err(Refusal::StateLost {
-                host,
-                cluster: stamp.cluster,
-                state: self.places.state.display().to_string(),
-            }
-            .into());
+            let state = self.places.state.display().to_string();
+            return Err(Refusal::StateLost { host, cluster: stamp.cluster, state }.into());
         }
         let brought = pki::brought::read(named, time::OffsetDateTime::now_utc())?;
         for text in &brought.warnings {
-            self.sink.emit(Event::Warning { text: text.clone() });
+            self.sink.warn(text.clone());
         }
-        if make {
-            self.sink.emit(Event::Note { text: format!("creating CAs and keys in {}", self.places.state.display()) });
-            State::create(&self.places.state, &self.desired.cluster, brought).map(|state| state.with(self.given()))
+        let state = if make {
+            self.sink.note(format!("creating CAs and keys in {}", self.places.state.display()));
+            State::create(&self.places.state, &self.desired.cluster, brought)?
         } else {
-            State::ephemeral(&self.desired.cluster, brought).map(|state| state.with(self.given()))
-        }
+            State::ephemeral(&self.desired.cluster, brought)?
+        };
+        Ok(state.with(self.given()))
     }
 
     /// The bundle of the wanted Kubernetes version.

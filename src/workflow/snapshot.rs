@@ -9,7 +9,6 @@ use super::named::Named;
 use super::{Failure, Session, Unusable, authentic, copies};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::Role;
-use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, Manifest, Proof};
 use crate::protocol::{Op, Reply, SnapshotUse};
@@ -48,43 +47,28 @@ pub async fn take(session: &Session, on: Option<&HostName>, to: Option<&Path>) -
         None => follower(session).await?,
     };
     let machine = machine(session, &host)?;
-    session.sink.emit(Event::Phase { doing: format!("taking a snapshot on {host}") });
+    session.sink.phase(format!("taking a snapshot on {host}"));
     let watch = |progress: Progress| {
         if let Progress::Waiting(on) = progress {
-            session.sink.emit(Event::Phase { doing: format!("{host} waits for {on}") });
+            session.sink.phase(format!("{host} waits for {on}"));
         }
     };
     let reply = machine.call(Op::SaveBundle, Payload::None, TAKE, &watch).await;
-    let bundle = match reply {
-        Ok(Reply::Saved(mut bundle)) => {
-            if let Some(trust) = authentic::trust(session).await {
-                trust.judge_fact(&mut bundle, Some(&host));
-            }
-            bundle
-        }
-        Ok(_) => return Err(Failure::Odd(host.clone())),
-        Err(error) => return Err(not_done(&host, "take a snapshot", &error)),
-    };
-    let fetched = match to {
-        Some(to) => {
-            let to = if to.is_dir() { to.join(&bundle.name) } else { to.to_owned() };
-            fetch(session, &host, &bundle, &to).await?;
-            Some(to)
-        }
-        None => None,
-    };
+    let reply = reply.map_err(|error| not_done(&host, "take a snapshot", &error))?;
+    let Reply::Saved(mut bundle) = reply else { return Err(Failure::Odd(host)) };
+    if let Some(trust) = authentic::trust(session).await {
+        trust.judge_fact(&mut bundle, Some(&host));
+    }
+    let fetched = to.map(|to| if to.is_dir() { to.join(&bundle.name) } else { to.to_owned() });
+    if let Some(to) = &fetched {
+        fetch(session, &host, &bundle, to).await?;
+    }
     Ok(Taken { host, bundle, fetched })
 }
 
 fn not_done(host: &HostName, what: &str, error: &HostError) -> Failure {
-    Failure::Engine(Stop::Steps {
-        failed: 1,
-        done: 0,
-        host: Some(host.clone()),
-        what: what.to_owned(),
-        why: error.to_string(),
-        rolled_back: false,
-    })
+    let (host, what, why) = (Some(host.clone()), what.to_owned(), error.to_string());
+    Failure::Engine(Stop::Steps { failed: 1, done: 0, host, what, why, rolled_back: false })
 }
 
 /// An etcd host that answers, preferably one whose member is not the leader.
@@ -233,16 +217,18 @@ pub async fn drill(
     let how = Verifying { identity, deep: true, accept_unsigned };
     let begun = Instant::now();
     let state = session.state(false).await?;
-    state.state_dir().ok_or_else(|| Failure::NoState { state: session.places.state.clone() })?;
-    let verified = match from.map(Named::parse).transpose()? {
-        Some(Named::Url(url)) => verified(session, Path::new(&url), how, VerifyScope::Drilled).await?,
-        Some(Named::File(file)) => verified(session, &file, how, VerifyScope::Drilled).await?,
-        Some(Named::Copy(at)) => verified(session, Path::new(&at.to_string()), how, VerifyScope::Drilled).await?,
+    state.state_dir().ok_or_else(|| session.places.no_state())?;
+    let fetched;
+    let path = match from.map(Named::parse).transpose()? {
+        Some(Named::Url(url)) => PathBuf::from(url),
+        Some(Named::File(file)) => file,
+        Some(Named::Copy(at)) => PathBuf::from(at.to_string()),
         named => {
-            let fetched = there(session, named.as_ref()).await?;
-            verified(session, fetched.path(), how, VerifyScope::Drilled).await?
+            fetched = there(session, named.as_ref()).await?;
+            fetched.path().to_owned()
         }
     };
+    let verified = verified(session, &path, how, VerifyScope::Drilled).await?;
     let (host, proof) = verified.restored.ok_or(Failure::NoMember)?;
     Ok(Drilled { manifest: verified.manifest, host, proof, took: begun.elapsed() })
 }
@@ -280,7 +266,7 @@ async fn rehearse(
     session.lock("snapshot verify").await?;
     let host = follower(session).await?;
     let machine = machine(session, &host)?;
-    session.sink.emit(Event::Phase { doing: format!("restoring it on {host} as a test") });
+    session.sink.phase(format!("restoring it on {host} as a test"));
     let (snapshot, taken) = (bundle.claimed.manifest.snapshot, bundle.claimed.manifest.proof);
     let deliver = Op::DeliverSnapshot { snapshot, to: SnapshotUse::Check };
     // It was verified before; now it is decrypted while it is sent, so it is never stored in plain text here.
@@ -289,10 +275,8 @@ async fn rehearse(
     machine.call(deliver, payload, TAKE, &|_| {}).await.map_err(failed)?;
     let drill = (depth == VerifyScope::Drilled).then_some(taken);
     match machine.call(Op::Rehearse { snapshot, drill }, Payload::None, TAKE, &|_| {}).await.map_err(failed)? {
-        Reply::Proved(proof) => {
-            if proof.is_of(&taken) {
-                return Ok((host, proof));
-            }
+        Reply::Proved(proof) if proof.is_of(&taken) => Ok((host, proof)),
+        Reply::Proved(_) => {
             let path = bundle.path().to_owned();
             Err(Unusable::Bundle(BundleError::Damaged { path, what: "the restored data" }).into())
         }
@@ -317,7 +301,7 @@ pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>,
             Err(error) => Failure::of_host(&host.name, error),
         };
         // A failure on one host does not affect the others.
-        session.sink.emit(Event::Warning { text: failure.to_string() });
+        session.sink.warn(failure.to_string());
         first.get_or_insert(failure);
     }
     first.map_or(Ok(removed), Err)

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 /// The shortest interval between two records of members' positions, milliseconds.
@@ -117,6 +118,20 @@ impl State {
         }
         self.record(Entry::Rotation { what, stage: self.contents().stage(what) })
     }
+    /// The same for a step that cannot fail.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn advance(
+        &mut self,
+        what: Rotatable,
+        step: impl FnOnce(&mut Contents, OffsetDateTime),
+    ) -> Result<(), Failure> {
+        self.rotate(what, |_, contents, now| {
+            step(contents, now);
+            Ok(())
+        })
+    }
     /// The same in memory, for this run only.
     ///
     /// # Errors
@@ -161,19 +176,22 @@ impl State {
         }
     }
 
+    /// The result of the state directory; the default if there is none.
+    fn on_disk<T: Default>(&self, ask: impl FnOnce(&StateDir) -> Result<T, StateDirError>) -> Result<T, Failure> {
+        Ok(self.state_dir().map(ask).transpose()?.unwrap_or_default())
+    }
+
     /// Locks the state until the value is dropped: one run at a time on this machine.
     pub fn hold(&self, verb: &str) -> Result<Option<StateDirLock>, Failure> {
         let Some(state_dir) = self.state_dir() else { return Ok(None) };
-        match state_dir.lock(verb) {
-            Err(StateDirError::Held { path, holder }) => {
-                Err(Refusal::StateInUse { state: path.display().to_string(), holder }.into())
+        let held = state_dir.lock(verb).map_err(|error| match error {
+            StateDirError::Held { path, holder } => {
+                Refusal::StateInUse { state: path.display().to_string(), holder }.into()
             }
-            held => {
-                let held = held?;
-                self.held.store(true, Ordering::Relaxed);
-                Ok(Some(held))
-            }
-        }
+            error => Failure::from(error),
+        })?;
+        self.held.store(true, Ordering::Relaxed);
+        Ok(Some(held))
     }
 
     /// The token of the bootstrap in progress. Without a state directory nothing is bootstrapped.
@@ -185,10 +203,7 @@ impl State {
     }
     /// The past according to the journal.
     pub fn past(&self) -> Result<Past, Failure> {
-        match self.state_dir() {
-            Some(state_dir) => Ok(state_dir.past()?),
-            None => Ok(Past::default()),
-        }
+        self.on_disk(StateDir::past)
     }
     /// The cluster that answered last, according to the journal.
     pub fn known_cluster(&self) -> Result<KnownCluster, Failure> {
@@ -259,45 +274,34 @@ impl State {
     }
     /// All hosts on record, as the inventory had them last.
     pub fn known(&self) -> Result<Vec<Known>, Failure> {
-        Ok(self.state_dir().map(StateDir::hosts).transpose()?.unwrap_or_default())
+        self.on_disk(StateDir::hosts)
     }
     /// Records hosts that were added and hosts that were removed.
     pub fn note_hosts(&self, taken_in: &[&Host], left: &[&HostName]) -> Result<(), Failure> {
-        match self.state_dir() {
-            Some(state_dir) => Ok(state_dir.note_hosts(taken_in, left)?),
-            None => Ok(()),
-        }
+        self.on_disk(|state_dir| state_dir.note_hosts(taken_in, left))
     }
     /// The Pod and Service CIDRs of the cluster, if they are on record.
     pub fn ranges(&self) -> Result<Option<Ranges>, Failure> {
-        Ok(self.state_dir().map(StateDir::ranges).transpose()?.flatten())
+        self.on_disk(StateDir::ranges)
     }
     /// Records the Pod and Service CIDRs of the cluster, unless some are on record; `replace`: replaces those.
     pub fn note_ranges(&self, network: &Network, replace: bool) -> Result<(), Failure> {
         let ranges = Ranges { pods: network.pods, services: network.services };
-        self.state_dir().map_or(Ok(()), |state_dir| Ok(state_dir.note_ranges(ranges, replace)?))
+        self.on_disk(|state_dir| state_dir.note_ranges(ranges, replace))
     }
     /// Records that the cluster was taken down on purpose: from now on empty disks are no loss, and it has no hosts.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
         self.record(Entry::TakenDown { deleted })?;
-        match self.state_dir() {
-            Some(state_dir) => Ok(state_dir.forget_hosts()?),
-            None => Ok(()),
-        }
+        self.on_disk(StateDir::forget_hosts)
     }
     /// Writes to the journal.
     pub fn record(&self, entry: Entry) -> Result<(), Failure> {
-        match self.state_dir() {
-            Some(state_dir) => Ok(state_dir.record(entry)?),
-            None => Ok(()),
-        }
+        self.on_disk(|state_dir| state_dir.record(entry))
     }
 
     /// Signs a request made on a host.
     pub fn sign_request(&self, leaf: &CertSpec, request: &str) -> Result<String, Failure> {
-        let missing =
-            || StateDirError::NoSuchAuthority { authority: leaf.authority.clone(), leaf: leaf.id.to_string() };
-        let authority = self.contents().issuer(leaf).ok_or_else(missing)?;
+        let authority = self.contents().issuer(leaf)?;
         let vouched = self.contents().rotations.cross.as_ref();
         Ok(pki::sign_vouched(request, leaf, authority, vouched, OffsetDateTime::now_utc())?)
     }
@@ -330,16 +334,13 @@ impl State {
         let (Some(state_dir), Some(path)) = (self.state_dir(), self.kubeconfig_path()) else {
             return Err(Failure::NoState { state: PathBuf::from("memory") });
         };
-        let fresh = state_dir.journal()?.iter().rev().find_map(|line| match &line.entry {
-            Entry::CredentialIssued { common_name, not_after, .. } if common_name == "admin" => Some(not_after.clone()),
+        let end = state_dir.journal()?.into_iter().rev().find_map(|line| match line.entry {
+            Entry::CredentialIssued { common_name, not_after, .. } if common_name == "admin" => Some(not_after),
             _ => None,
         });
-        let fresh = fresh.is_some_and(|end| {
-            let end = OffsetDateTime::parse(&end, &time::format_description::well_known::Rfc3339);
-            end.is_ok_and(|end| {
-                end - OffsetDateTime::now_utc() > time::Duration::days(pki::list::RENEW_KUBECONFIG_DAYS)
-            })
-        });
+        let end = end.and_then(|end| OffsetDateTime::parse(&end, &Rfc3339).ok());
+        let left = end.map(|end| end - OffsetDateTime::now_utc());
+        let fresh = left.is_some_and(|left| left > time::Duration::days(pki::list::RENEW_KUBECONFIG_DAYS));
         let (publics, text) = (self.publics(), Zeroizing::new(std::fs::read_to_string(&path).unwrap_or_default()));
         // It must be signed by the current CA and contain all trusted CAs, or it stops working before it expires.
         let signed = super::certs::in_kubeconfig(&text).is_some_and(|found| found.authority == publics.cluster.id);
@@ -370,7 +371,7 @@ impl State {
             common_name: credential.common_name.clone(),
             organizations: credential.organizations.clone(),
             serial: credential.serial.clone(),
-            not_after: credential.not_after.format(&time::format_description::well_known::Rfc3339).unwrap_or_default(),
+            not_after: credential.not_after.format(&Rfc3339).unwrap_or_default(),
         })?;
         Ok(pki::kubeconfig(&self.cluster, url, &self.publics().trusted.cluster, credential))
     }

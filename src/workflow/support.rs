@@ -5,7 +5,6 @@
 
 use super::{Choices, Failure, Session, State};
 use crate::model::desired::Host;
-use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::support::{GatherAsk, Page, is_place};
 use crate::observe::Wait;
@@ -80,13 +79,13 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     // Hosts redact their own secrets before they answer.
     let known = super::secrets::known(session, state.as_ref().ok());
     let mut archive = Archive::create(&wanted.to, &wanted.folder, &known, OffsetDateTime::now_utc())?;
-    let phase = |doing: String| session.sink.emit(Event::Phase { doing });
+    let phase = |doing: String| session.sink.phase(doing);
     phase(match session.machines.len() {
         0 => "no host answers: collecting local files only".to_owned(),
         hosts => format!("collecting journals and logs of {}", report::words::count(hosts, "host")),
     });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
-    let Gathered { mut missing, given } = hosts?;
+    let (mut missing, given) = hosts?;
     missing.extend(session.unreachable.iter().map(|(host, unreachable)| (host.clone(), unreachable.why.clone())));
     let mut pages: Pages = own(session);
     pages.extend(cluster);
@@ -100,13 +99,8 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     Ok(Supported { written: archive.finish()?, missing })
 }
 
-/// The results of the hosts.
-struct Gathered {
-    /// Hosts that sent nothing, with the reason.
-    missing: BTreeMap<HostName, String>,
-    /// The number of pages of the other hosts.
-    given: BTreeMap<HostName, usize>,
-}
+/// Hosts that sent nothing, with the reason, and the number of pages of the others.
+type Gathered = (BTreeMap<HostName, String>, BTreeMap<HostName, usize>);
 
 /// Writes each host's pages into the archive as they arrive: those of a hundred hosts would not fit into memory.
 async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<Gathered, Failure> {
@@ -123,7 +117,7 @@ async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<G
     };
     let all: Vec<_> = session.desired.hosts.iter().map(one).collect();
     let mut answers = std::pin::pin!(futures::stream::iter(all).buffer_unordered(session.at_once.clamp(1, AT_ONCE)));
-    let mut gathered = Gathered { missing: BTreeMap::new(), given: BTreeMap::new() };
+    let (mut missing, mut given) = Gathered::default();
     while let Some(answer) = answers.next().await {
         match answer {
             Some((host, Ok(pages))) => {
@@ -131,13 +125,13 @@ async fn hosts(session: &Session, hours: u32, archive: &mut Archive) -> Result<G
                 for page in &pages {
                     archive.add(&format!("hosts/{host}/{}", page.name), &whole(page), page.struck)?;
                 }
-                gathered.given.insert(host, pages.len());
+                given.insert(host, pages.len());
             }
-            Some((host, Err(why))) => drop(gathered.missing.insert(host, why)),
+            Some((host, Err(why))) => drop(missing.insert(host, why)),
             None => {}
         }
     }
-    Ok(gathered)
+    Ok((missing, given))
 }
 
 /// A host's page, with a note on omitted bytes. Control characters are removed, because a compromised host must not
@@ -165,10 +159,8 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
             let desired = &session.desired;
             pages.push(page("cluster/status.txt", report::status_text(desired, &look.facts, &checks, &Style::plain())));
             pages.push(page("cluster/status.json", report::status_json(desired, &look.facts, &checks).to_string()));
-            pages.push(page(
-                "cluster/facts.json",
-                serde_json::to_string_pretty(&look.facts).unwrap_or_else(|e| e.to_string()),
-            ));
+            let facts = serde_json::to_string_pretty(&look.facts).unwrap_or_else(|e| e.to_string());
+            pages.push(page("cluster/facts.json", facts));
             match look.plan(state, &Choices::default(), desired) {
                 Ok(plan) => {
                     pages.push(page("cluster/plan.txt", report::plan_text(&plan, &Style::plain())));
@@ -184,11 +176,8 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
 }
 
 async fn api(session: &Session, state: &State) -> Pages {
-    let client = match state.api_access() {
-        Ok(access) => crate::reconcile::api_client(session, &access).await.map_err(Failure::from),
-        Err(failure) => Err(failure),
-    };
-    let client = match client {
+    let client = async { Ok::<_, Failure>(crate::reconcile::api_client(session, &state.api_access()?).await?) };
+    let client = match client.await {
         Ok(client) => client,
         Err(failure) => return vec![page("cluster/api/nothing.txt", told("no API server answers", &failure))],
     };
@@ -208,9 +197,8 @@ fn own(session: &Session) -> Pages {
     let dir = &session.places.state;
     let mut pages = vec![page("administrator/inventory.yaml", session.inventory.clone())];
     pages.push(page(&format!("administrator/{JOURNAL}"), text(&dir.join(JOURNAL))));
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(dir.join(RUNS))
-        .map(|list| list.filter_map(Result::ok).map(|entry| entry.path()).collect())
-        .unwrap_or_default();
+    let runs = std::fs::read_dir(dir.join(RUNS)).into_iter().flatten();
+    let mut runs: Vec<PathBuf> = runs.flatten().map(|entry| entry.path()).collect();
     // Their names start with the time.
     runs.sort();
     for run in runs.iter().rev().take(NEWEST_RUNS) {

@@ -118,14 +118,13 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
         state.end_recovery(&look.facts)?;
         let plan = look.plan(&*state, &choices, &session.desired)?;
         if plan.is_empty() && (look.hurried || session.expects()) {
-            let doing = "the other hosts are done; waiting for slower hosts".to_owned();
-            session.sink.emit(Event::Phase { doing });
+            session.sink.phase("the other hosts are done; waiting for slower hosts");
             wait = Wait::ForAll;
             continue;
         }
         if let Some(why) = plan.blocked.first().filter(|_| plan.is_empty()) {
             let since = *blocked.get_or_insert_with(|| {
-                session.sink.emit(Event::Phase { doing: format!("waiting: {why}") });
+                session.sink.phase(format!("waiting: {why}"));
                 Instant::now()
             });
             if since.elapsed() < BLOCKED_WITHIN && !session.stop.is_cancelled() {
@@ -140,7 +139,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
             let changed = last.is_some();
             let verified = verify(session, &state, look, &mut converge, changed).await;
             for warning in &plan.warnings {
-                session.sink.emit(Event::Warning { text: warning.clone() });
+                session.sink.warn(warning.clone());
             }
             let (checks, facts) = verified?;
             state.note_positions(&session.desired, &facts)?;
@@ -256,7 +255,7 @@ async fn pass(
         let waiting: Vec<&str> = failing.iter().take(2).map(|c| c.name).collect();
         let doing = format!("verifying, waiting for: {}", waiting.join(", "));
         if said != doing {
-            session.sink.emit(Event::Phase { doing: doing.clone() });
+            session.sink.phase(doing.clone());
             said = doing;
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -63,7 +63,7 @@ impl Fixture {
     }
     /// A certificate for a request, signed by the CA that the leaf names.
     pub fn sign(&self, leaf: &CertSpec, request: &str) -> String {
-        let authority = self.ours.issuer(leaf).or_else(|| self.others.issuer(leaf)).expect("a known CA");
+        let authority = self.ours.issuer(leaf).or_else(|_| self.others.issuer(leaf)).expect("a known CA");
         hactl::pki::sign(request, leaf, authority, OffsetDateTime::now_utc()).expect("a good request")
     }
 }

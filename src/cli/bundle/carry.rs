@@ -1,10 +1,11 @@
 //! `hactl bundle export` and `import`: carry a bundle as one file.
 
 use super::progress::Shown;
+use super::{named, versions};
 use crate::component::{self, Bundle, BundleError, Carried, CarryError, Exported};
 use crate::model::names::Digest;
-use crate::report::Exit;
 use crate::report::harmless::print_json;
+use crate::report::{Exit, Verdict};
 use indicatif::HumanBytes;
 use serde_json::json;
 use std::fs::File;
@@ -16,30 +17,17 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BundleE
     move |source| BundleError::Io { doing, path, source }
 }
 
-/// The named bundle, or the only one.
-fn choose(store: &Path, name: Option<&str>) -> Result<Bundle, BundleError> {
-    let all = component::list(store)?;
-    let there: Vec<String> = all.iter().map(|lock| lock.kubernetes.clone()).collect();
-    let fits: Vec<_> = all.iter().filter(|l| name.is_none_or(|n| n == l.name() || n == l.kubernetes)).collect();
-    match fits.as_slice() {
-        [one] => Bundle::open(store, &one.kubernetes),
-        [] => {
-            let wanted = name.unwrap_or("any version").to_owned();
-            Err(BundleError::NoSuchVersion { wanted, store: store.to_owned(), there })
-        }
-        _ => Err(BundleError::Which { there }),
-    }
-}
-
 /// Writes the file completely or not at all.
-pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<Exit, BundleError> {
-    let bundle = choose(store, name)?;
+pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Result<Exit, Verdict> {
+    let fits = named(store, name)?;
+    let [one] = fits.as_slice() else { return Err(BundleError::Which { there: versions(&fits) }.into()) };
+    let bundle = Bundle::open(store, &one.kubernetes)?;
     let shown = Shown::new(json);
     let tell = |done, total| shown.bytes("written", done, Some(total));
     if file == Path::new("-") {
         if io::stdout().is_terminal() {
             let source = io::Error::other("it is a terminal: name a file, or pipe the output with |");
-            return Err(failed("write to", Path::new("standard output"))(source));
+            return Err(failed("write to", Path::new("standard output"))(source).into());
         }
         let exported = component::export(&bundle, BufWriter::new(io::stdout().lock()), &tell);
         shown.end();
@@ -53,14 +41,10 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
     let opened = File::create(fresh).map_err(failed("create", fresh))?;
     let written = component::export(&bundle, BufWriter::new(&opened), &tell);
     shown.end();
-    let Exported { lock, bytes } = match written {
-        Ok(exported) => exported,
-        Err(error) => {
-            // A partial bundle is useless. If it cannot be removed, the first error still counts.
-            std::fs::remove_file(fresh).ok();
-            return Err(error);
-        }
-    };
+    let Exported { lock, bytes } = written.inspect_err(|_| {
+        // A partial bundle is useless. If it cannot be removed, the first error still counts.
+        std::fs::remove_file(fresh).ok();
+    })?;
     opened.sync_all().map_err(failed("write", fresh))?;
     std::fs::rename(fresh, file).map_err(failed("create", file))?;
     if json {
@@ -73,19 +57,13 @@ pub fn export(store: &Path, name: Option<&str>, file: &Path, json: bool) -> Resu
 }
 
 /// Imports the file into the store.
-pub fn import(
-    store: &Path,
-    file: &Path,
-    expected: Option<Digest>,
-    replace: bool,
-    json: bool,
-) -> Result<Exit, BundleError> {
+pub fn import(store: &Path, file: &Path, expected: Option<Digest>, replace: bool, json: bool) -> Result<Exit, Verdict> {
     let shown = Shown::new(json);
     let tell = |what: &str, done| shown.bytes(what, done, None);
     let carried = if file == Path::new("-") {
         if io::stdin().is_terminal() {
             let why = "it is a terminal: name a file, or pipe one in with |".to_owned();
-            return Err(CarryError::NotABundle { from: "standard input".to_owned(), why }.into());
+            return Err(BundleError::from(CarryError::NotABundle { from: "standard input".to_owned(), why }).into());
         }
         component::import(store, io::stdin().lock(), "standard input", expected, replace, &tell)
     } else {
@@ -98,12 +76,8 @@ pub fn import(
     if json {
         print_json(&json!({"bundle": lock.name(), "identity": lock.identity(), "taken": taken, "there": there}));
     } else {
-        let what = if taken == 0 {
-            "already there".to_owned()
-        } else {
-            format!("{taken} files imported, {there} already there")
-        };
-        say!("{}: {what}; every file is as it was exported", lock.name());
+        let what = if taken == 0 { String::new() } else { format!("{taken} files imported, {there} ") };
+        say!("{}: {what}already there; every file is as it was exported", lock.name());
         say!("identity {}", lock.identity().hex());
     }
     Ok(Exit::Done)

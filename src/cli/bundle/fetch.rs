@@ -1,7 +1,6 @@
 //! `hactl bundle build`: builds a bundle from a directory or from the publishers.
 
 use super::progress::Shown;
-use super::verdict;
 use crate::cli::common::block_on;
 use crate::component::{self, Arch, BundleError, Mirror, Mirrors, Order, Prospect, Source, Standing};
 use crate::report::harmless::print_json;
@@ -45,22 +44,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), version.to_owned()))
 }
 
-/// Why a build ended without a bundle.
-pub enum Stopped {
-    /// It failed.
-    Failed(BundleError),
-    /// The verdict is known already.
-    By(Verdict),
-}
-
-impl From<BundleError> for Stopped {
-    fn from(error: BundleError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 /// Runs the verb.
-pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Stopped> {
+pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Verdict> {
     let begun = Instant::now();
     let Some(kubernetes) = &args.kubernetes else {
         let usual = component::default_store().with_file_name("dist");
@@ -90,12 +75,12 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Stopped> {
         let tell = |moment: component::Moment<'_>| shown.moment(moment);
         let fetched = component::download(store, &order, &tell);
         tokio::select! {
-            fetched = fetched => fetched.map_err(|error| verdict::of(&error)),
+            fetched = fetched => fetched.map_err(Verdict::from),
             _ = tokio::signal::ctrl_c() => Err(Verdict::of(&FailureKind::Interrupted, None)),
         }
     });
     shown.end();
-    let downloaded = downloaded.map_err(Stopped::By)?;
+    let downloaded = downloaded?;
     let (sources, lock) = (downloaded.sources.clone(), downloaded.lock.clone());
     let shown = Shown::new(json);
     let built = downloaded.pack(&|progress| shown.packed(progress));
@@ -147,11 +132,7 @@ fn prospects(all: &[Prospect], json: bool) {
         let missing: Vec<&Prospect> = all.iter().filter(|p| p.standing != Standing::Packed).collect();
         let known: u64 = missing.iter().filter_map(|p| p.size).sum();
         let unknown = missing.iter().filter(|p| p.size.is_none()).count();
-        say!(
-            "{} of {} sources to fetch: {} in all, and {unknown} of unknown size",
-            missing.len(),
-            all.len(),
-            HumanBytes(known)
-        );
+        let (some, all, known) = (missing.len(), all.len(), HumanBytes(known));
+        say!("{some} of {all} sources to fetch: {known} in all, and {unknown} of unknown size");
     }
 }

@@ -5,10 +5,10 @@ mod fetch;
 mod progress;
 mod verdict;
 
-use super::common::{Common, Output};
+use super::common::Common;
 use crate::component::{self, Built, BundleError, Lock, Verified};
-use crate::report::Exit;
 use crate::report::harmless::print_json;
+use crate::report::{Exit, Verdict};
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde_json::json;
@@ -84,19 +84,15 @@ locked at their first use. After an interruption, the same command resumes.")]
 /// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: BundleArgs) -> Exit {
     let store = common.bundles();
-    let json = common.output == Output::Json;
+    let json = common.json();
     let result = match args.verb {
-        BundleVerb::Build(args) => match fetch::run(&store, args, json) {
-            Ok(code) => return code,
-            Err(fetch::Stopped::Failed(error)) => Err(error),
-            Err(fetch::Stopped::By(verdict)) => return common.end(&verdict),
-        },
+        BundleVerb::Build(args) => fetch::run(&store, args, json),
         BundleVerb::List => list(&store, json),
         BundleVerb::Verify { name } => verify(&store, name.as_deref(), json),
         BundleVerb::Export { name, file } => carry::export(&store, name.as_deref(), &file, json),
         BundleVerb::Import { file, expect, replace } => carry::import(&store, &file, expect, replace, json),
     };
-    result.unwrap_or_else(|error| common.end(&verdict::of(&error)))
+    result.unwrap_or_else(|verdict| common.end(&verdict))
 }
 
 /// Reports what was built.
@@ -121,7 +117,7 @@ fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
     }
 }
 
-fn list(store: &Path, json: bool) -> Result<Exit, BundleError> {
+fn list(store: &Path, json: bool) -> Result<Exit, Verdict> {
     let locks = component::list(store)?;
     for lock in &locks {
         if json {
@@ -135,14 +131,9 @@ fn list(store: &Path, json: bool) -> Result<Exit, BundleError> {
                 component::Kind::Program => "program",
                 component::Kind::Image => "image",
             };
-            say!(
-                "  {:<26} {:<10} {kind:<8} {:<6} {:>11}  {}",
-                c.name,
-                c.version,
-                c.architecture,
-                HumanBytes(c.sent_size).to_string(),
-                c.digest.short()
-            );
+            let (name, version, arch, digest) = (&c.name, &c.version, &c.architecture, c.digest.short());
+            let size = HumanBytes(c.sent_size).to_string();
+            say!("  {name:<26} {version:<10} {kind:<8} {arch:<6} {size:>11}  {digest}");
         }
     }
     if locks.is_empty() && !json {
@@ -151,15 +142,25 @@ fn list(store: &Path, json: bool) -> Result<Exit, BundleError> {
     Ok(Exit::Done)
 }
 
-fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<Exit, BundleError> {
-    let all = component::list(store)?;
-    let there: Vec<String> = all.iter().map(|lock| lock.kubernetes.clone()).collect();
-    let asked: Vec<Lock> =
-        all.into_iter().filter(|lock| name.is_none_or(|n| n == lock.name() || n == lock.kubernetes)).collect();
-    if asked.is_empty() {
+/// The versions of these bundles.
+fn versions(locks: &[Lock]) -> Vec<String> {
+    locks.iter().map(|lock| lock.kubernetes.clone()).collect()
+}
+
+/// The named bundle, or all; fails if there is none.
+fn named(store: &Path, name: Option<&str>) -> Result<Vec<Lock>, BundleError> {
+    let mut locks = component::list(store)?;
+    let there = versions(&locks);
+    locks.retain(|lock| name.is_none_or(|n| n == lock.name() || n == lock.kubernetes));
+    if locks.is_empty() {
         let wanted = name.unwrap_or("any version").to_owned();
         return Err(BundleError::NoSuchVersion { wanted, store: store.to_owned(), there });
     }
+    Ok(locks)
+}
+
+fn verify(store: &Path, name: Option<&str>, json: bool) -> Result<Exit, Verdict> {
+    let asked = named(store, name)?;
     let Verified { files, bytes, problems } = component::verify(store, &asked)?;
     if json {
         let problems: Vec<_> =

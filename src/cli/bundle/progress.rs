@@ -39,11 +39,8 @@ impl Shown {
             Moment::At { url, what, done, total } => {
                 state.parts.insert(url.to_owned(), (done, total));
                 let (done, total) = state.sums();
-                if let Some(bar) = &self.bar {
-                    bar.set_length(total);
-                    bar.set_position(done);
-                    bar.set_message(what.to_owned());
-                } else if self.lines && state.told.elapsed() > BEAT {
+                self.bytes(what, done, Some(total));
+                if self.lines && state.told.elapsed() > BEAT {
                     state.told = Instant::now();
                     tell!("{} of {} so far; fetching {what}", HumanBytes(done), HumanBytes(total));
                 }
@@ -62,11 +59,7 @@ impl Shown {
 
     /// Shows the progress of compression.
     pub fn packed(&self, progress: Progress<'_>) {
-        if let Some(bar) = &self.bar {
-            bar.set_length(progress.total);
-            bar.set_position(progress.done);
-            bar.set_message(progress.component.to_owned());
-        }
+        self.bytes(progress.component, progress.done, Some(progress.total));
     }
 
     /// Shows the progress of reading or writing one file.

@@ -2,23 +2,21 @@
 
 use crate::component::{BundleError, CarryError, FetchError};
 use crate::report::{FailureKind, FetchKind, Verdict};
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 
-/// The verdict on a bundle's failure.
-pub fn of(error: &BundleError) -> Verdict {
-    let kind = match error {
-        BundleError::Fetch(error) => FailureKind::Fetch(fetch(error)),
-        BundleError::Carry(error) => FailureKind::Fetch(carry(error)),
-        BundleError::Io { source, .. }
-            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
-        {
-            FailureKind::Fetch(FetchKind::Full)
-        }
-        BundleError::Busy(_) => FailureKind::Fetch(FetchKind::Busy),
-        BundleError::Which { .. } | BundleError::Nowhere(_) => FailureKind::Usage,
-        _ => FailureKind::Bundle,
-    };
-    Verdict::of(&kind, Some(error))
+impl From<BundleError> for Verdict {
+    fn from(error: BundleError) -> Self {
+        let full = |error: &Error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        let kind = match &error {
+            BundleError::Fetch(error) => FailureKind::Fetch(fetch(error)),
+            BundleError::Carry(error) => FailureKind::Fetch(carry(error)),
+            BundleError::Io { source, .. } if full(source) => FailureKind::Fetch(FetchKind::Full),
+            BundleError::Busy(_) => FailureKind::Fetch(FetchKind::Busy),
+            BundleError::Which { .. } | BundleError::Nowhere(_) => FailureKind::Usage,
+            _ => FailureKind::Bundle,
+        };
+        Self::of(&kind, Some(&error))
+    }
 }
 
 fn fetch(error: &FetchError) -> FetchKind {

@@ -121,12 +121,8 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
 fn surveyed(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list: &mut Vec<Finding>) {
     let name = &host.name;
     if survey.clock_synchronised == Some(false) {
-        list.push(stops(
-            "time-synchronised",
-            name,
-            "its clock is not synchronised; once it drifts, certificates and leases fail",
-            "`apt-get install chrony`, or `timedatectl set-ntp true`",
-        ));
+        let what = "its clock is not synchronised; once it drifts, certificates and leases fail";
+        list.push(stops("time-synchronised", name, what, "`apt-get install chrony`, or `timedatectl set-ntp true`"));
     }
     for other in &survey.others {
         let what = format!("is or was part of another Kubernetes cluster: {other}");
@@ -147,28 +143,20 @@ fn surveyed(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, 
         list.push(warns("processors", name, "1 CPU; a control plane needs 2", "add a CPU"));
     }
     if let Some(us) = survey.fsync_us.filter(|us| *us > SLOW_FSYNC_US) {
-        let dir = desired.etcd.data_dir.display();
-        list.push(warns(
-            "etcd-disk",
-            name,
-            format!(
-                "the disk below {dir} takes {} ms for the fsync of a small write; etcd needs less than 10",
-                us / 1000
-            ),
-            "put etcd.dataDir on a dedicated local SSD; otherwise expect leader elections under load",
-        ));
+        let (dir, ms) = (desired.etcd.data_dir.display(), us / 1000);
+        let what =
+            format!("the disk below {dir} takes {ms} ms for the fsync of a small write; etcd needs less than 10");
+        let remedy = "put etcd.dataDir on a dedicated local SSD; otherwise expect leader elections under load";
+        list.push(warns("etcd-disk", name, what, remedy));
     }
     if survey.page_bytes > 4096 {
         let what = format!("memory pages of {} KiB; many images only run with 4 KiB", survey.page_bytes >> 10);
         list.push(warns("page-size", name, what, "boot a kernel with 4 KiB pages"));
     }
     if survey.selinux.as_deref() == Some("enforcing") {
-        list.push(warns(
-            "selinux",
-            name,
-            "SELinux is enforcing; hactl is not tested with that",
-            "install container-selinux, run `setsebool -P haproxy_connect_any 1`, check for denials: `ausearch -m avc`",
-        ));
+        let remedy =
+            "install container-selinux, run `setsebool -P haproxy_connect_any 1`, check for denials: `ausearch -m avc`";
+        list.push(warns("selinux", name, "SELinux is enforcing; hactl is not tested with that", remedy));
     }
     if survey.reboot_required {
         let what = "its package manager requests a reboot";
@@ -181,14 +169,13 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
     if !facts.cgroup_v2 {
         let accepted = desired.extra.kubelet_config.get("failCgroupV1").is_some_and(|v| v == false);
         let what = "uses cgroup v1, which Kubernetes is about to drop";
-        let finding = if accepted {
+        list.push(if accepted {
             warns("cgroup-v2", name, what, "boot with systemd.unified_cgroup_hierarchy=1")
         } else {
             let remedy =
                 "boot with systemd.unified_cgroup_hierarchy=1, or accept it: extra.kubelet.config.failCgroupV1: false";
             stops("cgroup-v2", name, format!("{what}; the kubelet will not start"), remedy)
-        };
-        list.push(finding);
+        });
     }
     if desired.network.kube_proxy == KubeProxy::Nftables
         && kernel(&facts.kernel).is_some_and(|found| found < NFTABLES_KERNEL)
@@ -199,12 +186,10 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
     }
     let loops = |server: &IpAddr| server.is_loopback();
     if !facts.systemd_resolved && !survey.nameservers.is_empty() && survey.nameservers.iter().all(loops) {
-        list.push(warns(
-            "resolver-loop",
-            name,
-            "/etc/resolv.conf lists only loopback name servers, which pods cannot reach: CoreDNS would query itself",
-            "set extra.kubelet.config.resolvConf to a file that lists a reachable name server",
-        ));
+        let what =
+            "/etc/resolv.conf lists only loopback name servers, which pods cannot reach: CoreDNS would query itself";
+        let remedy = "set extra.kubelet.config.resolvConf to a file that lists a reachable name server";
+        list.push(warns("resolver-loop", name, what, remedy));
     }
 }
 
@@ -222,13 +207,10 @@ fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
             continue;
         }
         if let Some(other) = seen.insert(&facts.machine_id, host) {
-            list.push(Finding {
-                check: "machine-id",
-                hosts: vec![other.clone(), host.clone()],
-                stops: true,
-                what: format!("{other} and {host} have the same /etc/machine-id: one machine, or clones"),
-                remedy: "give each clone its own (`rm /etc/machine-id; systemd-machine-id-setup`)".to_owned(),
-            });
+            let what = format!("{other} and {host} have the same /etc/machine-id: one machine, or clones");
+            let remedy = "give each clone its own (`rm /etc/machine-id; systemd-machine-id-setup`)";
+            let hosts = vec![other.clone(), host.clone()];
+            list.push(Finding { hosts, ..stops("machine-id", host, what, remedy) });
         }
     }
 }
@@ -245,10 +227,9 @@ fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Fi
         let what =
             format!("its clock is {}.{} s {direction} the others'", apart.abs() / 1000, apart.abs() % 1000 / 100);
         let remedy = "synchronise it with chrony or timesyncd (`chronyc makestep`)";
-        if apart.abs() >= SKEW_STOPS_MS {
-            list.push(stops("clocks-agree", host, what, remedy));
-        } else if apart.abs() >= SKEW_WARNS_MS {
-            list.push(warns("clocks-agree", host, what, remedy));
+        if apart.abs() >= SKEW_WARNS_MS {
+            let stop = apart.abs() >= SKEW_STOPS_MS;
+            list.push(Finding { stops: stop, ..stops("clocks-agree", host, what, remedy) });
         }
     }
 }
@@ -268,16 +249,11 @@ fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
         }
     }
     if let Some((host, hardware)) = &seen.stranger {
-        list.push(Finding {
-            check: "vip-free",
-            hosts: vec![],
-            stops: true,
-            what: format!(
-                "endpoint.vip {address} is in use: {hardware} answers for it on {host}'s network, but no host of the \
-                 inventory holds it"
-            ),
-            remedy: "choose a free address".to_owned(),
-        });
+        let what = format!(
+            "endpoint.vip {address} is in use: {hardware} answers for it on {host}'s network, but no host of the \
+             inventory holds it"
+        );
+        list.push(Finding { hosts: vec![], ..stops("vip-free", host, what, "choose a free address") });
     }
 }
 
@@ -310,11 +286,7 @@ fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             );
             let remedy = "add a mirror with hactl's images under registries.mirrors, or a proxy; or use `security: \
                           baseline`";
-            list.push(if stop || new {
-                stops("registries", host, what, remedy)
-            } else {
-                warns("registries", host, what, remedy)
-            });
+            list.push(Finding { stops: stop || new, ..stops("registries", host, what, remedy) });
         }
     }
 }
@@ -335,11 +307,9 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             tried.iter().filter_map(|t| Some(seen.desired.host(&t.from)?.address.to_string())).collect();
         let firewalls = seen.surveys.get(to).map(|s| s.firewalls.as_slice()).unwrap_or_default();
         let (check, remedy) = if large {
-            (
-                "path-mtu",
-                "the network between them drops packets of the interface's MTU: make the MTUs equal, or lower them"
-                    .to_owned(),
-            )
+            let remedy =
+                "the network between them drops packets of the interface's MTU: make the MTUs equal, or lower them";
+            ("path-mtu", remedy.to_owned())
         } else if seen.desired.firewall == Firewall::Manage && !firewalls.is_empty() {
             // A step of the plan opens the port.
             continue;
@@ -362,12 +332,8 @@ fn rule(way: Way, from: &[String], firewalls: &[String]) -> String {
         Way::Vrrp if has("firewalld") => {
             "on it: `firewall-cmd --permanent --add-protocol=vrrp && firewall-cmd --reload`".to_owned()
         }
-        Way::Tcp(port) if has("ufw") => {
-            format!("on it: `ufw allow proto tcp from {first} to any port {port}`{more}")
-        }
-        Way::Udp(port) if has("ufw") => {
-            format!("on it: `ufw allow proto udp from {first} to any port {port}`{more}")
-        }
+        Way::Tcp(port) if has("ufw") => format!("on it: `ufw allow proto tcp from {first} to any port {port}`{more}"),
+        Way::Udp(port) if has("ufw") => format!("on it: `ufw allow proto udp from {first} to any port {port}`{more}"),
         Way::Vrrp if has("ufw") => format!("on it: `ufw allow proto vrrp from {first}`{more}"),
         Way::Tcp(port) => format!(
             "allow it, on the host and between them: `iptables -I INPUT -p tcp -s {first} --dport {port} -j \

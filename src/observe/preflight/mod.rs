@@ -13,7 +13,7 @@ use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
 use crate::model::ports;
 use crate::model::survey::{Survey, Tried, Way};
-use crate::model::target::{Place, Target};
+use crate::model::target::{Part, Place, Target};
 use crate::protocol::{ConnectivityTest, Expected, Op, Probe, ProbeResult, Reply};
 use crate::transport::{Agents, Payload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,12 +35,9 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
     let one = async |host: &Host| {
         let machine = machines.get(&host.name).filter(|_| facts.host(&host.name).is_some())?;
         let parts = target.hosts.get(&host.name)?.parts.iter();
-        let references: Vec<String> = parts
-            .filter_map(|part| match &part.place {
-                Place::Image { reference } => Some(reference.clone()),
-                Place::Program => None,
-            })
-            .collect();
+        let image =
+            |part: &Part| if let Place::Image { reference } = &part.place { Some(reference.clone()) } else { None };
+        let references: Vec<String> = parts.filter_map(image).collect();
         let op = Op::Dial { registries: crate::render::registry_places(desired, &references) };
         match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
             Ok(Reply::Dialled(away)) if !away.is_empty() => Some((host.name.clone(), away)),
