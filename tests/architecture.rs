@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "architecture/circles.rs"]
+mod circles;
+
 /// The floors of the house, highest first. A folder imports only from floors below its own; folders of one floor do not
 /// import one another. `agent` runs on hosts: it is at the top, and only `cli` imports it.
 const FLOORS: &[&[&str]] = &[

@@ -94,6 +94,11 @@ pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
     fault(FaultKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
 }
 
+/// A fault unless so many bytes are free for `path`, as far as that is known.
+pub(super) fn ensure_space(path: &Path, needed: u64) -> Outcome<()> {
+    if free_bytes(path).is_some_and(|free| free < needed) { Err(disk_full(path, Some(needed))) } else { Ok(()) }
+}
+
 /// The space that an unprivileged process may still use on the file system of `path`, or of its nearest existing
 /// parent.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {

@@ -2,25 +2,25 @@
 //!
 //! In: the root of the host's file system. Out: that, and what the operation waits for, for the heartbeats.
 
-use super::Root;
+use crate::agent::machine::root::Root;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The context of every operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
-    pub(super) root: Root,
+    pub(crate) root: Root,
     on: Arc<Mutex<String>>,
 }
 
 impl Host {
-    pub(super) fn new(root: Root) -> Self {
+    pub(crate) fn new(root: Root) -> Self {
         Self { root, on: Arc::default() }
     }
     /// Sets what the operation waits for, for the heartbeats.
-    pub(super) fn waits(&self, on: impl Into<String>) {
+    pub(crate) fn waits(&self, on: impl Into<String>) {
         *self.on.lock().unwrap_or_else(PoisonError::into_inner) = on.into();
     }
-    pub(super) fn waiting_on(&self) -> String {
+    pub(crate) fn waiting_on(&self) -> String {
         self.on.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -29,8 +29,5 @@ pub use observe::{DnsError, dns_probe};
 pub use pki::renew;
 pub use session::{ServeError, serve, serve_at};
 
-use host::Host;
-use perform::{panicked, perform};
-
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,10 @@ use super::etcd::{balancer, defragment, member, recover, survey};
 use super::fault::Outcome;
 use super::machine::{files, packages, prepare, previous, units, wipe};
 use super::observe::{gather, reach, wait};
-use super::parts::{self, Blob, images};
+use super::parts::blob::Blob;
+use super::parts::{self, images};
 use super::pki::keys as pki;
-use super::{Host, fault, observe};
+use super::{fault, host::Host, observe};
 use crate::protocol::{Fault, MemberChange, Op, Reply};
 use std::time::Duration;
 
@@ -63,7 +64,10 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),
         Op::Rehearse { snapshot, drill } => Box::pin(bundles::rehearse(host, snapshot, drill)).await.map(Reply::Proved),
-        Op::Seal { data_dir, cluster } => member::seal(host, data_dir, cluster).await.map(done),
+        Op::Seal { data_dir, cluster } => {
+            member::seal(host, data_dir, cluster).await?;
+            host.root.blocking(recover::let_go).await.map(done)
+        }
         Op::ChangeMembers { etcd, change } => {
             host.waits(match &change {
                 MemberChange::Remove(peer) => format!("etcd to remove the member {peer}"),

@@ -4,18 +4,17 @@
 //! loopback and the addresses of the host are dialled: a user of hactl on this host must not gain access to its
 //! network.
 
-use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad, failed};
-use crate::agent::observe::system::addresses;
-use crate::agent::parts::Piece;
-use crate::agent::session::{Out, ServeError};
-use crate::protocol::frame::{write_end, write_piece};
+use crate::agent::host::Host;
+use crate::agent::machine::addresses::addresses;
+use crate::agent::parts::blob::Piece;
+use crate::protocol::frame::{FrameError, write_end, write_piece};
 use crate::protocol::{Fault, Reply};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
 /// A connection to this host itself succeeds at once or not at all.
@@ -44,8 +43,8 @@ pub(super) async fn connect(host: &Host, to: IpAddr, port: u16) -> Outcome<TcpSt
 pub(super) async fn carry<W: AsyncWrite + Unpin>(
     stream: TcpStream,
     pieces: &mut mpsc::Receiver<Piece>,
-    out: &Out<W>,
-) -> Result<Result<Reply, Fault>, ServeError> {
+    out: &Mutex<W>,
+) -> Result<Result<Reply, Fault>, FrameError> {
     let (mut from, mut to) = stream.into_split();
     let broken = |error: std::io::Error| End::Fault(failed(format!("the relayed connection broke: {error}")));
     let up = async {
@@ -64,10 +63,10 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
             let read = from.read(&mut piece).await.map_err(broken)?;
             let mut out = out.lock().await;
             if read == 0 {
-                return write_end(&mut *out).await.map_err(|error| End::Channel(error.into()));
+                return write_end(&mut *out).await.map_err(End::Channel);
             }
-            write_piece(&mut *out, &piece[..read]).await.map_err(|error| End::Channel(error.into()))?;
-            out.flush().await.map_err(|error| End::Channel(ServeError::Frame(error.into())))?;
+            write_piece(&mut *out, &piece[..read]).await.map_err(End::Channel)?;
+            out.flush().await.map_err(|error| End::Channel(error.into()))?;
         }
     };
     match tokio::try_join!(up, down) {
@@ -80,5 +79,5 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
 /// The reason why a relay ended early.
 enum End {
     Fault(Fault),
-    Channel(ServeError),
+    Channel(FrameError),
 }

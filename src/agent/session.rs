@@ -4,9 +4,14 @@
 //! continues while an operation runs, so that a closed stream or missing heartbeats end it; leaving this function
 //! drops the operation, which kills the programs it runs.
 
-use crate::agent::machine::run::blocking;
-use crate::agent::parts::{Blob, Piece};
-use crate::agent::{Host, Root, lock, panicked, perform, relay};
+use crate::agent::fault::failed;
+use crate::agent::host::Host;
+use crate::agent::machine::root::Root;
+use crate::agent::parts::blob::{Appetite, Blob, Piece};
+use crate::agent::parts::clear_checks;
+use crate::agent::perform::{panicked, perform};
+use crate::agent::pki::tls::install_provider;
+use crate::agent::{lock, relay};
 use crate::protocol::changes;
 use crate::protocol::frame::{Frame, FrameError, read_frame, write_json};
 use crate::protocol::{DEAF_AFTER_S, Fault, Op, Reply, Request, Response};
@@ -14,7 +19,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending, select_all};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,27 +54,7 @@ pub enum ServeError {
     Deaf,
 }
 
-/// Whether pieces of a blob are expected: shared by the reader and the operation.
-#[derive(Debug, Default)]
-pub(super) struct Appetite(AtomicU8);
-
-impl Appetite {
-    const NONE: u8 = 0;
-    const WANTED: u8 = 1;
-    const SPOILT: u8 = 2;
-
-    /// Pieces will be requested next.
-    pub(super) fn want(&self) {
-        self.0.store(Self::WANTED, Ordering::SeqCst);
-    }
-    /// Pieces in transit are useless from now on.
-    pub(super) fn spoil(&self) {
-        // Nothing to spoil if the end has been read already.
-        let _ = self.0.compare_exchange(Self::WANTED, Self::SPOILT, Ordering::SeqCst, Ordering::SeqCst);
-    }
-}
-
-pub(super) type Out<W> = Arc<Mutex<W>>;
+type Out<W> = Arc<Mutex<W>>;
 
 /// Serves this host until the stream ends, or a signal arrives: the running programs must end with us in both cases.
 ///
@@ -98,7 +83,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    crate::agent::pki::tls::install_provider();
+    install_provider();
     let out: Out<W> = Arc::new(Mutex::new(stdout));
     let host = Host::new(root);
     let current = Arc::new(AtomicU64::new(0));
@@ -222,12 +207,11 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
         return Ok(Reply::Locked { epoch: lock.epoch });
     }
     host.waits("the lock of this host");
-    let root = host.root.clone();
-    let taken = blocking(move || {
-        let taken = lock::take(&root, &holder)?;
+    let taken = host.root.blocking(move |root| {
+        let taken = lock::take(root, &holder)?;
         if taken.is_ok() {
             // The previous holder is gone, and the results of its checks are useless.
-            crate::agent::parts::clear_checks(&root)?;
+            clear_checks(root)?;
         }
         Ok(taken)
     });
@@ -239,12 +223,8 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
 
 /// Performs an operation, with the lock that it requires.
 async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, Fault> {
-    let _busy = if changes(&op) {
-        let root = host.root.clone();
-        Some(blocking(move || lock::enter(&root, epoch)).await?)
-    } else {
-        None
-    };
+    let enter = move |root: &Root| lock::enter(root, epoch);
+    let _busy = if changes(&op) { Some(host.root.blocking(enter).await?) } else { None };
     Box::pin(perform(host, op, blob)).await
 }
 
@@ -252,7 +232,7 @@ async fn answer<W: AsyncWrite + Unpin>(out: &Out<W>, id: u64, outcome: Result<Re
     let mut out = out.lock().await;
     match write_json(&mut *out, &Response::Answer { id, outcome }).await {
         Err(FrameError::TooLarge { length, .. }) => {
-            let fault = crate::agent::fault::failed(format!("the answer of {length} bytes does not fit into a frame"));
+            let fault = failed(format!("the answer of {length} bytes does not fit into a frame"));
             Ok(write_json(&mut *out, &Response::Answer { id, outcome: Err(fault) }).await?)
         }
         outcome => Ok(outcome?),

@@ -6,14 +6,14 @@
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use super::views::{addons as view, balancer::Nothing, kubelet};
+use super::views::{Nothing, addons as view, flags, kubelet};
 use super::{RenderError, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
 use crate::model::names::Digest;
 use crate::model::target::{Addon, NODES, Part, Place, identity, object_key};
 
 /// The add-on of cluster DNS.
-pub const COREDNS: &str = "coredns";
+pub(super) const COREDNS: &str = "coredns";
 
 /// Overhead of VXLAN over IPv4 per packet.
 const VXLAN_OVERHEAD: u16 = 50;
@@ -85,14 +85,8 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     if table::kube_proxy(desired) {
         let config = kube_proxy_config(desired)?;
         let reads = Digest::of(config.as_bytes()).short();
-        let mut flags = BTreeMap::from([
-            ("config", "/var/lib/kube-proxy/config.yaml".to_owned()),
-            ("hostname-override", "$(NODE_NAME)".to_owned()),
-        ]);
-        for (name, value) in desired.extra.args.get("kube-proxy").into_iter().flatten() {
-            flags.insert(name, value.clone());
-        }
-        let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let own = [("config", "/var/lib/kube-proxy/config.yaml"), ("hostname-override", "$(NODE_NAME)")];
+        let flags = flags(desired, "kube-proxy", own.map(|(name, value)| (name, value.to_owned())));
         let view = view::KubeProxy { image: image("kube-proxy")?, host, port, config, reads, flags };
         addons.push(KUBE_PROXY.addon("kube-proxy", false, &view)?);
     }
@@ -187,11 +181,5 @@ fn flannel_probe(mtu: Option<u16>) -> String {
 
 fn kube_proxy_config(desired: &Desired) -> Result<String, RenderError> {
     let text = KUBE_PROXY_CONFIG.text(&view::KubeProxyConfig { pods: desired.network.pods.to_string() })?;
-    let extra = &desired.extra.kube_proxy_config;
-    if extra.is_empty() {
-        return Ok(text);
-    }
-    let mut config = yaml::parse(KUBE_PROXY_CONFIG.template, &text)?;
-    yaml::merge(&mut config, extra);
-    yaml::write(KUBE_PROXY_CONFIG.template, &config)
+    yaml::with(KUBE_PROXY_CONFIG.template, text, &desired.extra.kube_proxy_config)
 }

@@ -4,8 +4,8 @@
 //! a set are removed. Paths that may not be hactl's (a host may have its own haproxy or etcd) count only together with
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
-use super::table::{FILES, REGISTRIES, Row, keeps_state, unit};
-use super::views;
+use super::table::{FILES, Row, keeps_state, unit, units};
+use super::views::{drills, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -93,12 +93,34 @@ fn rows<'a>(desired: &'a Desired, host: &'a Host) -> impl Iterator<Item = (&'sta
     })
 }
 
+/// Files that may be on a host from an earlier inventory or a former role: to be removed, and never to be shown,
+/// because some are keys.
+pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
+    let mut all = former_renewal(desired, host);
+    all.extend(former_sets(desired, host).into_values().flat_map(|set| set.own));
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The files of unattended renewal on a host without it.
+pub(super) fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
+    let mut files = Vec::new();
+    if keeps_state(desired, host) && desired.unattended_days.is_none() {
+        files.extend(renewal::own());
+    }
+    if host.is(Role::Etcd) && desired.snapshots.drill.is_none() {
+        files.extend(drills::own());
+    }
+    files
+}
+
 /// The files that a host may have of each role that it does not have.
 pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let empty = |set| {
         let folders = match set {
-            FileSet::FormerNode => vec![REGISTRIES.to_owned()],
-            FileSet::FormerEtcd => vec![views::snapshots::STORAGE.to_owned()],
+            FileSet::FormerNode => vec![registries::FOLDER.to_owned()],
+            FileSet::FormerEtcd => vec![snapshots::STORAGE.to_owned()],
             _ => vec![],
         };
         (set, SetTarget { folders, ..SetTarget::default() })
@@ -127,7 +149,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
         }
     }
     if !keeps_state(desired, host) {
-        for path in views::renewal::own() {
+        for path in renewal::own() {
             // The other issuing CAs belong only to a control plane, and are handled with it.
             let shared = !path.starts_with(ISSUERS);
             [FileSet::FormerControlPlane, FileSet::FormerEtcd]
@@ -137,7 +159,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
         }
     }
     add(FileSet::FormerEtcd, FIRST_BOOT.to_owned(), false);
-    for path in views::drills::own() {
+    for path in drills::own() {
         add(FileSet::FormerEtcd, path, false);
     }
     for set in sets.values_mut() {
@@ -148,16 +170,16 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
 
 /// The units of roles that a host does not have.
 pub fn former_units(desired: &Desired, host: &Host) -> Vec<UnitName> {
-    let has = super::units(desired, host);
+    let has = units(desired, host);
     let mut units: Vec<UnitName> = Vec::new();
     let services = ["hactl-snapshot.service", SERVICE, drill::SERVICE]
         .map(|name| name.parse().expect("a constant that is a valid unit name"));
-    let [snapshot, renewal, drills]: [UnitName; 3] = services;
+    let [snapshot, renewal, drill]: [UnitName; 3] = services;
     for (row, _) in rows(desired, host) {
         let with = match row.set {
             FileSet::Snapshots => Some(snapshot.clone()),
             FileSet::Renewal => Some(renewal.clone()),
-            FileSet::Drills => Some(drills.clone()),
+            FileSet::Drills => Some(drill.clone()),
             _ => None,
         };
         for name in unit(row.set).map(|(name, _)| name).into_iter().chain(with) {

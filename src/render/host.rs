@@ -1,16 +1,17 @@
 //! The target of a host besides its files: users, directories, kernel settings, packages, ports, and how to query it.
 
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::table::{FILES, unit};
-use super::views::Setting;
-use super::{Input, addons};
+use super::addons;
+use super::former::former_renewal;
+use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
+use super::views::etcd::own_etcd;
+use super::views::os::sysctls;
+use super::views::{balancer, drills, runtime};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
-use crate::model::names::UnitName;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
@@ -19,56 +20,11 @@ use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAs
 /// Data directories of the kubelet and containerd.
 const NODES_DATA: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"];
 
-/// Whether haproxy for the endpoint runs here.
-pub(super) fn balances(desired: &Desired, host: &Host) -> bool {
-    desired.balances(host)
-}
-
-/// Whether keepalived runs here.
-pub(super) fn moves_vip(desired: &Desired, host: &Host) -> bool {
-    host.is(Role::LoadBalancer) && matches!(desired.endpoint.kind, EndpointKind::Vip { .. })
-}
-
-/// For `os/sysctl.conf`.
-#[derive(Debug, Serialize)]
-pub(super) struct Settings {
-    settings: Vec<Setting>,
-}
-
-pub(super) fn settings(input: &Input<'_>) -> Settings {
-    let settings = sysctls(input.desired, input.host).into_iter();
-    Settings { settings: settings.map(|(name, value)| Setting { name, value }).collect() }
-}
-
-/// Kernel settings, by sysctl name.
-pub fn sysctls(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
-    let mut all: Vec<(&str, &str)> = Vec::new();
-    if host.is_node() {
-        all.push(("net.ipv4.ip_forward", "1"));
-        if host.address.is_ipv6() || desired.network.pods.base.is_ipv6() {
-            all.push(("net.ipv6.conf.all.forwarding", "1"));
-        }
-        // The kubelet requires these settings if it may not change them: memory is overcommitted and never causes a
-        // panic, and a host that panicked reboots automatically.
-        all.extend([
-            ("vm.overcommit_memory", "1"),
-            ("vm.panic_on_oom", "0"),
-            ("kernel.panic", "10"),
-            ("kernel.panic_on_oops", "1"),
-            ("kernel.keys.root_maxkeys", "1000000"),
-            ("kernel.keys.root_maxbytes", "25000000"),
-        ]);
-        // Each watched file and directory of the kubelet, containerd and pods uses one.
-        all.extend([("fs.inotify.max_user_instances", "8192"), ("fs.inotify.max_user_watches", "524288")]);
-    }
-    all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
 /// Users, directories, modules, kernel settings and swap.
 pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     let root = |path: &str, mode| (path.to_owned(), "root".to_owned(), mode);
     let mut directories = vec![root("/etc/hactl", 0o755)];
-    if super::table::keeps_state(desired, host) && desired.unattended_days.is_some() {
+    if keeps_state(desired, host) && desired.unattended_days.is_some() {
         directories.push(root(ISSUERS, 0o700));
     }
     let mut users = Vec::new();
@@ -108,14 +64,14 @@ pub fn mounts(desired: &Desired, host: &Host) -> Vec<String> {
 
 /// The proxy as environment variables, in both spellings; none without a proxy.
 pub fn proxy_variables(desired: &Desired) -> Vec<(String, String)> {
-    let settings = super::views::runtime::proxy(desired).into_iter();
+    let settings = runtime::proxy(desired).into_iter();
     settings.flat_map(|s| [(s.name.to_lowercase(), s.value.clone()), (s.name, s.value)]).collect()
 }
 
 /// Programs from packages of the host's distribution: path to package name.
 pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     let mut packages = BTreeMap::new();
-    if host.is(Role::ControlPlane) || balances(desired, host) {
+    if host.is(Role::ControlPlane) || desired.balances(host) {
         packages.insert("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned());
     }
     if moves_vip(desired, host) {
@@ -131,19 +87,6 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     packages
 }
 
-/// The units of a host, in the order they are started.
-pub fn units(desired: &Desired, host: &Host) -> Vec<UnitName> {
-    let mut units: Vec<UnitName> = Vec::new();
-    for row in FILES.iter().filter(|row| (row.on)(desired, host)) {
-        if let Some((name, _)) = unit(row.set)
-            && !units.contains(&name)
-        {
-            units.push(name);
-        }
-    }
-    units
-}
-
 /// The TCP ports that must be free before the first run, and are in use afterwards.
 pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     let mut ports = Vec::new();
@@ -152,15 +95,15 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     }
     if host.is_node() {
         ports.extend([10250, 10248]);
-        if super::table::kube_proxy(desired) {
+        if kube_proxy(desired) {
             ports.extend([10249, 10256]);
         }
     }
     if host.is(Role::ControlPlane) {
         ports.extend([2381, desired.api_port, 10257, 10259]);
     }
-    if balances(desired, host) {
-        ports.extend([desired.endpoint.port, super::views::balancer::USABLE_PORT]);
+    if desired.balances(host) {
+        ports.extend([desired.endpoint.port, balancer::USABLE_PORT]);
     }
     ports.sort_unstable();
     ports.dedup();
@@ -170,17 +113,6 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
 /// How the agent queries the local etcd member; `None` if there is none.
 pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
     host.is(Role::Etcd).then(|| own_etcd(desired))
-}
-
-/// How a host reaches its member, whether it is to have one or still has one.
-pub fn own_etcd(desired: &Desired) -> EtcdAsk {
-    EtcdAsk {
-        url: "https://127.0.0.1:2379".to_owned(),
-        data_dir: desired.etcd.data_dir.display().to_string(),
-        ca: "/etc/etcd/pki/ca.crt".to_owned(),
-        cert: "/etc/etcd/pki/observer.crt".to_owned(),
-        key: "/etc/etcd/pki/observer.key".to_owned(),
-    }
 }
 
 /// How the agent queries the local API server, and for which objects; `None` if there is none.
@@ -219,7 +151,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
             units.insert(timer + 1, unit(service));
         }
     }
-    let files = super::paths(desired, host).into_iter().chain(super::former_renewal(desired, host));
+    let files = paths(desired, host).into_iter().chain(former_renewal(desired, host));
     let own = [
         "/etc/hactl",
         "/etc/etcd",
@@ -238,9 +170,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let single = files.filter(|path| !whole.iter().any(|folder| path.starts_with(&format!("{folder}/"))));
     let mut remove: Vec<String> = single.filter(|path| !path.starts_with("/etc/haproxy/")).collect();
     // The files that a host created for drills, if it still has them.
-    remove.extend(
-        super::views::drills::wanted(desired).iter().flat_map(|_| super::views::drills::MADE.map(str::to_owned)),
-    );
+    remove.extend(drills::wanted(desired).iter().flat_map(|_| drills::MADE.map(str::to_owned)));
     remove.extend(whole);
     let mut data = Vec::new();
     if host.is(Role::Etcd) {
@@ -267,7 +197,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
 pub fn clear_node(desired: &Desired, host: &Host) -> WipeAsk {
     let name = |text: &str| text.parse().expect("a constant that is a valid unit name");
     let mut units = vec![name("kubelet.service"), name("containerd.service")];
-    if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) && !balances(desired, host) {
+    if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) && !desired.balances(host) {
         units.push(name("haproxy.service"));
     }
     let remove = ["/var/lib/kubelet/pki", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin", "/run/flannel"];

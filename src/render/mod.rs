@@ -17,59 +17,22 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
-pub use addons::{COREDNS, addons, owned};
+pub use addons::{addons, owned};
 pub use error::RenderError;
-pub use former::{former_sets, former_units};
-pub use host::{
-    api_ask, clear_node, dns_ask, etcd_ask, mounts, own_etcd, packages, ports, preparation, proxy_variables, sysctls,
-    units, wipe,
-};
+pub use former::{former, former_sets, former_units};
+pub use host::{api_ask, clear_node, dns_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, wipe};
 pub use input::{Input, Keys, Sealed, Trust};
+pub use table::{paths, units};
+pub use text::fill as page;
+pub use views::etcd::own_etcd;
 pub use views::registries::places as registry_places;
 pub use views::snapshots::reach as object_storage;
 
-use crate::model::desired::{Desired, Host, Role};
+use crate::model::desired::Role;
 use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, SetTarget};
 use crate::protocol::FilePut;
 use table::{FILES, What};
-
-/// A file as wanted. No `Debug`: some contain keys.
-#[derive(Clone)]
-pub struct RenderedFile {
-    /// Absolute path.
-    pub path: String,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner's name; the group is the owner's.
-    pub owner: String,
-    /// The text.
-    pub content: String,
-    /// A command that must accept it first: arguments with `{}` for the temporary file.
-    pub check: Option<Vec<String>>,
-}
-
-impl RenderedFile {
-    /// The file by digest, for the target.
-    pub fn target(&self) -> FileTarget {
-        FileTarget {
-            path: self.path.clone(),
-            mode: self.mode,
-            owner: self.owner.clone(),
-            digest: Digest::of(self.content.as_bytes()),
-        }
-    }
-    /// The file as it is sent to a host.
-    pub fn put(&self) -> FilePut {
-        FilePut {
-            path: self.path.clone(),
-            mode: self.mode,
-            owner: self.owner.clone(),
-            content: self.content.clone(),
-            check: self.check.clone(),
-        }
-    }
-}
 
 /// The files of a set and the unit that reads them.
 #[derive(Clone)]
@@ -77,7 +40,7 @@ pub struct RenderedSet {
     /// The set.
     pub set: FileSet,
     /// Its files, in the order they are written.
-    pub files: Vec<RenderedFile>,
+    pub files: Vec<FilePut>,
     /// The unit that uses them.
     pub unit: Option<UnitName>,
     /// Whether the unit can reload new files.
@@ -88,12 +51,12 @@ impl RenderedSet {
     /// The set by digests, for the target.
     pub fn target(&self) -> SetTarget {
         SetTarget {
-            files: self.files.iter().map(RenderedFile::target).collect(),
+            files: self.files.iter().map(by_digest).collect(),
             unit: self.unit.clone(),
             reload: self.reload,
             reads: table::reads(self.set),
             folders: match self.set {
-                FileSet::Registries => vec![table::REGISTRIES.to_owned()],
+                FileSet::Registries => vec![views::registries::FOLDER.to_owned()],
                 FileSet::Snapshots => vec![views::snapshots::STORAGE.to_owned()],
                 _ => vec![],
             },
@@ -107,45 +70,20 @@ impl RenderedSet {
     }
 }
 
-/// Renders a page for people; its values end in `line` like those of files.
-///
-/// # Errors
-/// A value that is not allowed at its place in the template.
-pub fn page<V: serde::Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
-    text::fill(template, text, view)
-}
-
-/// The files to observe on a host; needs no facts.
-pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
-    FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
-}
-
-/// Files that may be on a host from an earlier inventory or a former role: to be removed, and never to be shown,
-/// because some are keys.
-pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
-    let mut all = former_renewal(desired, host);
-    all.extend(former_sets(desired, host).into_values().flat_map(|set| set.own));
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-/// The files of unattended renewal on a host without it.
-fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
-    let renewal = table::keeps_state(desired, host) && desired.unattended_days.is_none();
-    let drills = host.is(Role::Etcd) && desired.snapshots.drill.is_none();
-    let renewal = renewal.then(views::renewal::own).unwrap_or_default();
-    renewal.into_iter().chain(drills.then(views::drills::own).unwrap_or_default()).collect()
+/// The file by digest, for the target.
+fn by_digest(file: &FilePut) -> FileTarget {
+    let FilePut { path, mode, owner, content, .. } = file;
+    FileTarget { path: path.clone(), mode: *mode, owner: owner.clone(), digest: Digest::of(content.as_bytes()) }
 }
 
 /// Directories in which hactl searches for files that it wrote and that are no longer wanted.
 pub fn folders() -> Vec<String> {
-    vec![table::REGISTRIES.to_owned(), views::snapshots::STORAGE.to_owned()]
+    vec![views::registries::FOLDER.to_owned(), views::snapshots::STORAGE.to_owned()]
 }
 
 /// All wanted files of a host, by set. Deterministic.
 pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
-    let mut files: Vec<(FileSet, RenderedFile)> = Vec::new();
+    let mut files: Vec<(FileSet, FilePut)> = Vec::new();
     for row in FILES.iter().filter(|row| (row.on)(input.desired, input.host)) {
         let texts = match row.what {
             What::One(fill) => vec![(row.path.to_owned(), fill(input, row)?)],
@@ -154,14 +92,14 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
                 items(input.desired).into_iter().map(one).collect::<Result<_, RenderError>>()?
             }
             What::Pod(name) => {
-                let before: Vec<RenderedFile> = files.iter().map(|(_, file)| file.clone()).collect();
-                vec![(row.path.to_owned(), static_pod(input, row, name, &before)?)]
+                let before = files.iter().map(|(_, file)| (file.path.as_str(), file.content.as_str()));
+                vec![(row.path.to_owned(), static_pod(input, row, name, before)?)]
             }
         };
         for (path, content) in texts {
             let check = (!row.check.is_empty()).then(|| row.check.iter().map(|word| (*word).to_owned()).collect());
             let mode = row.mode(input.desired);
-            let file = RenderedFile { path, mode, owner: "root".to_owned(), content, check };
+            let file = FilePut { path, mode, owner: "root".to_owned(), content, check };
             files.push((row.set, file));
         }
     }
@@ -181,7 +119,7 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     Ok(sets)
 }
 
-fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {
+fn by_set(files: Vec<(FileSet, FilePut)>) -> Vec<RenderedSet> {
     let mut sets: Vec<RenderedSet> = Vec::new();
     for (set, file) in files {
         match sets.iter_mut().find(|s| s.set == set) {
@@ -197,9 +135,14 @@ fn by_set(files: Vec<(FileSet, RenderedFile)>) -> Vec<RenderedSet> {
 
 /// A manifest with a UID derived from the rest of it: a changed manifest is another pod. With a constant UID, the
 /// kubelet would not restart a pod of which only the flags changed.
-fn static_pod(input: &Input<'_>, row: &table::Row, name: &str, before: &[RenderedFile]) -> Result<String, RenderError> {
+fn static_pod<'a>(
+    input: &Input<'_>,
+    row: &table::Row,
+    name: &str,
+    before: impl Iterator<Item = (&'a str, &'a str)> + Clone,
+) -> Result<String, RenderError> {
     let manifest = |uid: &str| {
-        let text = row.fill(&views::control_plane::static_pod(input, name, before, uid)?)?;
+        let text = row.fill(&views::control_plane::static_pod(input, name, before.clone(), uid)?)?;
         let Some(extra) = input.desired.extra.args.get(name).filter(|args| !args.is_empty()) else { return Ok(text) };
         let mut pod = yaml::parse(row.template, &text)?;
         yaml::set_flags(&mut pod, extra.iter());

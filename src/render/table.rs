@@ -5,12 +5,14 @@
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-use super::views::{balancer, control_plane, drills, etcd, kubelet, program, registries, renewal, runtime, snapshots};
-use super::{Input, RenderError, host, text, yaml};
-use crate::model::desired::{Cni, Desired, Host, KubeProxy, Role, Security};
+use super::views::{
+    Nothing, balancer, control_plane, drills, etcd, kubelet, os, program, registries, renewal, runtime, snapshots,
+};
+use super::{Input, Keys, RenderError, text, yaml};
+use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, Security};
 use crate::model::drill;
 use crate::model::names::UnitName;
-use crate::model::renewal::{SETTINGS, TIMER};
+use crate::model::renewal::{Reader, SETTINGS, TIMER};
 use crate::model::target::{CertId, FileSet};
 
 /// One host file.
@@ -109,10 +111,10 @@ pub(super) fn reads(set: FileSet) -> Vec<CertId> {
 }
 
 /// The units of a host that read certificates only then, with those certificates.
-pub(super) fn readers(desired: &Desired, host: &Host) -> Vec<(UnitName, Vec<CertId>)> {
+fn readers(desired: &Desired, host: &Host) -> Vec<Reader> {
     let sets: BTreeSet<FileSet> = FILES.iter().filter(|row| (row.on)(desired, host)).map(|row| row.set).collect();
     let reading = sets.into_iter().map(|set| (unit(set), reads(set))).filter(|(_, reads)| !reads.is_empty());
-    reading.filter_map(|(unit, reads)| Some((unit?.0, reads))).collect()
+    reading.filter_map(|(unit, reads)| Some(Reader { unit: unit?.0, reads })).collect()
 }
 
 fn node(_: &Desired, host: &Host) -> bool {
@@ -133,6 +135,10 @@ fn etcd_host(_: &Desired, host: &Host) -> bool {
 /// Hosts with certificates that hactl renews, or with the encrypted state.
 pub(super) fn keeps_state(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd) || host.is(Role::ControlPlane)
+}
+/// Hosts on which keepalived runs.
+pub(super) fn moves_vip(desired: &Desired, host: &Host) -> bool {
+    host.is(Role::LoadBalancer) && matches!(desired.endpoint.kind, EndpointKind::Vip { .. })
 }
 fn keyed(_: &Desired, host: &Host) -> bool {
     host.is_node() || host.is(Role::LoadBalancer)
@@ -172,19 +178,16 @@ macro_rules! plain {
     };
 }
 
-/// The directory that containerd reads for each registry.
-pub(super) const REGISTRIES: &str = "/etc/containerd/certs.d";
-
 /// All host files, by set, in the order they are written.
 #[rustfmt::skip]
 pub(super) static FILES: &[Row] = &[
-    row!(Os, any, 0o644, "/etc/modules-load.d/hactl.conf", "templates/os/modules.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(Os, any, 0o644, "/etc/sysctl.d/90-hactl.conf", "templates/os/sysctl.conf", What::One(|i, r| r.fill(&host::settings(i)))),
-    row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, any, 0o644, "/etc/modules-load.d/hactl.conf", "templates/os/modules.conf", What::One(bare)),
+    row!(Os, any, 0o644, "/etc/sysctl.d/90-hactl.conf", "templates/os/sysctl.conf", What::One(|i, r| r.fill(&os::settings(i)))),
+    row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(bare)),
+    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(bare)),
+    row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(bare)),
     row!(Os, node, 0o644, "/etc/hactl/kubelet-registration.env", "templates/kubelet/registration.env", What::One(|i, r| r.fill(&kubelet::registration(i)))),
-    row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(Os, flannel_node, 0o644, "/etc/tmpfiles.d/hactl.conf", "templates/os/tmpfiles.conf", What::One(bare)),
 
     plain!(Trust, keyed, 0o644, "/etc/kubernetes/pki/ca.crt", |i, _| Ok(ended(i.trust.cluster_ca))),
     // The cluster CA and the intermediate CA of the controller manager, which signs certificates without a chain.
@@ -209,7 +212,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Fence, etcd_host, 0o644, "/etc/systemd/system/hactl-positions.service", "templates/etcd/hactl-positions.service", What::One(|i, r| r.fill(&program(i)))),
 
     row!(EtcdBalancer, control_plane_host, 0o644, "/etc/hactl/etcd-balancer.cfg", "templates/etcd-balancer/haproxy.cfg", What::One(|i, r| r.fill(&etcd::balancer(i))), HAPROXY),
-    row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(EtcdBalancer, control_plane_host, 0o644, "/etc/systemd/system/hactl-etcd-balancer.service", "templates/etcd-balancer/hactl-etcd-balancer.service", What::One(bare)),
 
     row!(Runtime, node, 0o644, "/etc/containerd/config.toml", "templates/runtime/config.toml", What::One(containerd_config)),
     row!(Runtime, node, 0o644, "/etc/systemd/system/containerd.service", "templates/runtime/containerd.service", What::One(|i, r| r.fill(&runtime::unit(i)?))),
@@ -222,9 +225,9 @@ pub(super) static FILES: &[Row] = &[
     row!(Kubelet, node, 0o644, "/etc/systemd/system/kubelet.service", "templates/kubelet/kubelet.service", What::One(|i, r| r.fill(&kubelet::unit(i)?))),
 
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/encryption.yaml", "templates/control-plane/encryption.yaml", What::One(|i, r| r.fill(&control_plane::encryption(i, r.path)?))),
-    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/audit-policy.yaml", "templates/control-plane/audit-policy.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/admission.yaml", "templates/control-plane/admission.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/event-rate-limit.yaml", "templates/control-plane/event-rate-limit.yaml", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/audit-policy.yaml", "templates/control-plane/audit-policy.yaml", What::One(bare)),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/admission.yaml", "templates/control-plane/admission.yaml", What::One(bare)),
+    row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/event-rate-limit.yaml", "templates/control-plane/event-rate-limit.yaml", What::One(bare)),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/pod-security.yaml", "templates/control-plane/pod-security.yaml", What::One(|i, r| r.fill(&control_plane::pod_security(i)))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/config/authentication.yaml", "templates/control-plane/authentication.yaml", What::One(|i, r| r.fill(&control_plane::authentication(i)))),
     row!(ControlPlaneConfig, control_plane_host, 0o600, "/etc/kubernetes/*.conf", "templates/control-plane/kubeconfig.yaml", What::Each(|_| vec!["controller-manager".to_owned(), "scheduler".to_owned()], |i, r, who| r.fill(&control_plane::kubeconfig(i, who)))),
@@ -233,20 +236,20 @@ pub(super) static FILES: &[Row] = &[
     row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-controller-manager.yaml", "manifests/static/kube-controller-manager.yaml", What::Pod("kube-controller-manager")),
     row!(ControlPlane, control_plane_host, 0o600, "/etc/kubernetes/manifests/kube-scheduler.yaml", "manifests/static/kube-scheduler.yaml", What::Pod("kube-scheduler")),
 
-    row!(LoadBalancer, host::balances, 0o644, "/etc/systemd/system/haproxy.service.d/50-hactl.conf", "templates/load-balancer/50-hactl.conf", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(LoadBalancer, host::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
+    row!(LoadBalancer, Desired::balances, 0o644, "/etc/systemd/system/haproxy.service.d/50-hactl.conf", "templates/load-balancer/50-hactl.conf", What::One(bare)),
+    row!(LoadBalancer, Desired::balances, 0o644, "/etc/haproxy/haproxy.cfg", "templates/load-balancer/haproxy.cfg", What::One(|i, r| r.fill(&balancer::load_balancer(i))), HAPROXY),
 
-    row!(VrrpFilter, host::moves_vip, 0o644, "/etc/hactl/vrrp.nft", "templates/vrrp-filter/vrrp.nft", What::One(|i, r| r.fill(&balancer::vrrp_filter(i)?)), &["/usr/sbin/nft", "--check", "--file", "{}"]),
-    row!(VrrpFilter, host::moves_vip, 0o644, "/etc/systemd/system/hactl-vrrp-filter.service", "templates/vrrp-filter/hactl-vrrp-filter.service", What::One(|_, r| r.fill(&balancer::Nothing {}))),
+    row!(VrrpFilter, moves_vip, 0o644, "/etc/hactl/vrrp.nft", "templates/vrrp-filter/vrrp.nft", What::One(|i, r| r.fill(&balancer::vrrp_filter(i)?)), &["/usr/sbin/nft", "--check", "--file", "{}"]),
+    row!(VrrpFilter, moves_vip, 0o644, "/etc/systemd/system/hactl-vrrp-filter.service", "templates/vrrp-filter/hactl-vrrp-filter.service", What::One(bare)),
 
-    row!(Keepalived, host::moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(|_, r| r.fill(&balancer::Nothing {}))),
-    row!(Keepalived, host::moves_vip, 0o644, "/etc/systemd/system/keepalived.service.d/50-hactl.conf", "templates/keepalived/50-hactl.conf", What::One(|i, r| r.fill(&balancer::hand_over(i)?))),
-    row!(Keepalived, host::moves_vip, 0o644, "/etc/keepalived/keepalived.conf", "templates/keepalived/keepalived.conf", What::One(|i, r| r.fill(&balancer::keepalived(i)?)), &["/usr/sbin/keepalived", "--config-test", "--use-file", "{}"]),
+    row!(Keepalived, moves_vip, 0o644, "/etc/hactl/endpoint-usable.sh", "templates/keepalived/endpoint-usable.sh", What::One(bare)),
+    row!(Keepalived, moves_vip, 0o644, "/etc/systemd/system/keepalived.service.d/50-hactl.conf", "templates/keepalived/50-hactl.conf", What::One(|i, r| r.fill(&balancer::hand_over(i)?))),
+    row!(Keepalived, moves_vip, 0o644, "/etc/keepalived/keepalived.conf", "templates/keepalived/keepalived.conf", What::One(|i, r| r.fill(&balancer::keepalived(i)?)), &["/usr/sbin/keepalived", "--config-test", "--use-file", "{}"]),
 
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
     row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
 
-    Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i))), check: &[] },
+    Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i, readers(i.desired, i.host)))), check: &[] },
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&program(i)))),
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
 
@@ -269,19 +272,16 @@ fn ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }
 
-fn keys<'a>(input: &Input<'a>, row: &Row) -> Result<&'a super::Keys<'a>, RenderError> {
+fn keys<'a>(input: &Input<'a>, row: &Row) -> Result<&'a Keys<'a>, RenderError> {
     input.keys.ok_or_else(|| control_plane::no_keys(input, row.path))
 }
 
+fn bare(_: &Input<'_>, row: &Row) -> Result<String, RenderError> {
+    row.fill(&Nothing {})
+}
+
 fn kubelet_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError> {
-    let text = row.fill(&kubelet::config(input))?;
-    let extra = &input.desired.extra.kubelet_config;
-    if extra.is_empty() {
-        return Ok(text);
-    }
-    let mut config = yaml::parse(row.template, &text)?;
-    yaml::merge(&mut config, extra);
-    yaml::write(row.template, &config)
+    yaml::with(row.template, row.fill(&kubelet::config(input))?, &input.desired.extra.kubelet_config)
 }
 
 fn containerd_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError> {
@@ -295,6 +295,24 @@ fn containerd_config(input: &Input<'_>, row: &Row) -> Result<String, RenderError
     yaml::merge(&mut config, extra);
     let merged = toml::to_string(&config).map_err(|e| bad(e.to_string()))?;
     Ok(format!("# Written by hactl, with the inventory's `extra`.\n{merged}"))
+}
+
+/// The units of a host, in the order they are started.
+pub fn units(desired: &Desired, host: &Host) -> Vec<UnitName> {
+    let mut units: Vec<UnitName> = Vec::new();
+    for row in FILES.iter().filter(|row| (row.on)(desired, host)) {
+        if let Some((name, _)) = unit(row.set)
+            && !units.contains(&name)
+        {
+            units.push(name);
+        }
+    }
+    units
+}
+
+/// The files to observe on a host; needs no facts.
+pub fn paths(desired: &Desired, host: &Host) -> Vec<String> {
+    FILES.iter().filter(|row| (row.on)(desired, host)).flat_map(|row| row.paths(desired)).collect()
 }
 
 /// Whether hactl installs flannel.

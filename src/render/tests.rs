@@ -12,8 +12,8 @@ use super::*;
 use crate::model::attached::Attached;
 use crate::model::bucket::SCHEME;
 use crate::model::desired::{
-    Cidr, Cni, ControlPlane, Endpoint, EndpointKind, EtcdSettings, Extra, KubeProxy, Network, Proxy, Role, Security,
-    Snapshots, SshTarget, Upgrade, Versions,
+    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
+    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::names::Digest;
@@ -222,7 +222,7 @@ fn attached() -> Attached {
     attached
 }
 
-fn all(desired: &Desired, name: &str) -> BTreeMap<String, RenderedFile> {
+fn all(desired: &Desired, name: &str) -> BTreeMap<String, FilePut> {
     let host = desired.hosts.iter().find(|h| h.name.as_str() == name).unwrap();
     let sets = rendered(desired, host, &facts(host)).unwrap();
     sets.into_iter().flat_map(|set| set.files).map(|file| (file.path.clone(), file)).collect()
@@ -281,7 +281,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_yaml_files_parse() {
     for (shape, desired) in shapes() {
         for host in &desired.hosts {
             let sets = rendered(&desired, host, &facts(host)).unwrap_or_else(|e| panic!("{shape} {}: {e}", host.name));
-            let files: Vec<&RenderedFile> = sets.iter().flat_map(|set| &set.files).collect();
+            let files: Vec<&FilePut> = sets.iter().flat_map(|set| &set.files).collect();
             let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
             assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len(), "{shape} {}: a path twice", host.name);
             let known: BTreeSet<String> = super::paths(&desired, host).into_iter().collect();

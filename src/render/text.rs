@@ -12,7 +12,10 @@ use tera::{Context, Kwargs, State, Tera, TeraResult, Value};
 use super::RenderError;
 
 /// Renders one template.
-pub(super) fn fill<V: Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
+///
+/// # Errors
+/// A value that is not allowed at its place in the template.
+pub fn fill<V: Serialize>(template: &str, text: &str, view: &V) -> Result<String, RenderError> {
     let bad = |error: &tera::Error| RenderError::Template { template: template.to_owned(), why: chain(error) };
     let mut engine = engine();
     engine.add_raw_template(template, text).map_err(|e| bad(&e))?;

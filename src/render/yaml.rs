@@ -6,21 +6,33 @@ use super::RenderError;
 
 /// Parses one document.
 pub(super) fn parse(template: &str, text: &str) -> Result<Value, RenderError> {
-    serde_saphyr::from_str(text)
-        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+    serde_saphyr::from_str(text).map_err(|error| bad(template, &error))
 }
 
 /// Parses a stream of documents.
 pub(super) fn parse_all(template: &str, text: &str) -> Result<Vec<Value>, RenderError> {
-    serde_saphyr::from_multiple(text)
-        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+    serde_saphyr::from_multiple(text).map_err(|error| bad(template, &error))
 }
 
 /// Writes a document under a comment.
 pub(super) fn write(template: &str, value: &Value) -> Result<String, RenderError> {
     serde_saphyr::to_string(value)
         .map(|text| format!("# Written by hactl, with the inventory's `extra`.\n{text}"))
-        .map_err(|error| RenderError::NotYaml { template: template.to_owned(), why: error.to_string() })
+        .map_err(|error| bad(template, &error))
+}
+
+fn bad(template: &str, error: &impl ToString) -> RenderError {
+    RenderError::NotYaml { template: template.to_owned(), why: error.to_string() }
+}
+
+/// The text of a document with the settings of the inventory merged into it, if there are any.
+pub(super) fn with(template: &str, text: String, extra: &Map<String, Value>) -> Result<String, RenderError> {
+    if extra.is_empty() {
+        return Ok(text);
+    }
+    let mut config = parse(template, &text)?;
+    merge(&mut config, extra);
+    write(template, &config)
 }
 
 /// Merges `over` into `base`: maps are merged key by key, other values replace, null removes.

@@ -73,6 +73,7 @@ fn shortened<T: Display>(items: &[T], most: usize, between: &str, more: &str) ->
     if items.len() > shown {
         text.push_str(&format!("{more}{} more", items.len() - shown));
     }
+    text
 }
 
 /// Several texts, owned.

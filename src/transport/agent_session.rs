@@ -100,7 +100,7 @@ type Writer = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
 type Answer = (u64, Result<Reply, Fault>);
 
 /// One `hactl host` process.
-pub(super) struct AgentSession {
+pub(crate) struct AgentSession {
     writer: Writer,
     answers: mpsc::Receiver<Answer>,
     beats: watch::Receiver<(u64, String)>,

@@ -337,6 +337,10 @@ fn detail(said: &str) -> String {
 }
 
 impl HostError {
+    /// An operation that exceeded its timeout; `waiting_on` may be empty.
+    pub(super) fn too_slow(doing: &'static str, after: Duration, waiting_on: impl Into<String>) -> Self {
+        Self::TimedOut { doing, after, waiting_on: waiting_on.into() }
+    }
     /// The error itself, or the error of the jump host.
     pub fn innermost(&self) -> &Self {
         match self {

@@ -241,7 +241,7 @@ impl Agent for Machine {
             let outcome = tokio::time::timeout(timeout, self.ask(op, &payload, &note)).await;
             let mut outcome = outcome.unwrap_or_else(|_| {
                 let waiting_on = std::mem::take(&mut *waiting_on.lock().unwrap_or_else(PoisonError::into_inner));
-                Err(HostError::TimedOut { doing: "the operation", after: timeout, waiting_on })
+                Err(HostError::too_slow("the operation", timeout, waiting_on))
             });
             if let Ok(Reply::Facts(facts)) = &mut outcome {
                 facts.judge();
@@ -327,11 +327,7 @@ impl Carrier {
                 Err(HostError::BootstrapFailed { output: format!("{said} ({exit:?})").trim().to_owned() })
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::TimedOut {
-                doing: "starting hactl on the host",
-                after: timeout,
-                waiting_on: String::new(),
-            }),
+            Err(_) => Err(HostError::too_slow("starting hactl on the host", timeout, "")),
         }
     }
 }

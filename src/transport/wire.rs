@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::bytes::{Buf, Bytes};
 
+/// The buffer for a slow reader of a tunnel, bytes.
+pub(super) const ROOM: usize = 32 << 20;
 /// How much is kept of stderr.
 const LAST_WORDS: usize = 2048;
 

@@ -270,7 +270,7 @@ fn split(
     let mut contents: BTreeMap<FileSet, Vec<FilePut>> = BTreeMap::new();
     for set in rendered {
         target.sets.insert(set.set, set.target());
-        contents.insert(set.set, set.files.iter().map(crate::render::RenderedFile::put).collect());
+        contents.insert(set.set, set.files);
     }
     target.sets.extend(crate::render::former_sets(desired, host));
     (target, contents)

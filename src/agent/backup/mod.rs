@@ -2,13 +2,13 @@
 //!
 //! In: the settings and the member of the host. Out: snapshots in its directory and their proofs.
 
-pub(in crate::agent) mod bundles;
-pub(in crate::agent) mod copies;
-pub(in crate::agent) mod packed;
+pub(crate) mod bundles;
+pub(crate) mod copies;
 
 pub use copies::copies_beside;
 
-use super::{Host, Root};
+use super::host::Host;
+use super::machine::root::Root;
 use crate::protocol::Fault;
 
 /// Takes a snapshot on this host if it is its turn; returns the result.

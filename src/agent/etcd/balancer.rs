@@ -6,10 +6,11 @@
 //! in that state.
 
 use crate::agent::fault::{Outcome, failed};
-use crate::agent::machine::run::{must, run};
+use crate::agent::host::Host;
+use crate::agent::machine::processes::{start, started_at};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::{blocking, must, own_program, run};
 use crate::agent::machine::units::{own_systemd, reloaded_ms, show_one};
-use crate::agent::observe::processes::{start, started_at};
-use crate::agent::{Host, Root};
 use crate::model::names::{HostName, UnitName};
 use crate::protocol::{Balancing, ETCD_BALANCER_SOCKET};
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,7 +46,7 @@ const LOOK: &str = "show info;show stat members 4 -1";
 const AGAIN_IN: Duration = Duration::from_millis(10);
 
 /// Performs the request.
-pub(in crate::agent) async fn balance(host: &Host, unit: &UnitName, how: Balancing) -> Outcome<()> {
+pub(crate) async fn balance(host: &Host, unit: &UnitName, how: Balancing) -> Outcome<()> {
     own_systemd(host)?;
     match how {
         Balancing::Pause { most_ms } => pause(unit, Duration::from_millis(most_ms.into())).await,
@@ -147,8 +148,7 @@ fn again(member: &HostName) -> String {
 /// Schedules the undo with systemd.
 async fn later(member: &HostName, most_s: u32) -> Outcome<()> {
     forget(member).await?;
-    let me = std::env::current_exe().map_err(|e| failed(format!("hactl cannot find its own binary: {e}")))?;
-    let (unit, after, me) = (again(member), format!("--on-active={most_s}"), me.display().to_string());
+    let (unit, after, me) = (again(member), format!("--on-active={most_s}"), own_program()?);
     let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, &after, "--timer-property=AccuracySec=1s", "--"];
     must(&[&run[..], &[&me, "host-pass-to", "--member", member.as_str()]].concat(), ANSWER).await.map(drop)
 }
@@ -192,7 +192,7 @@ async fn ask(socket: &Path, command: &str) -> Outcome<String> {
 /// The answer of the balancer to a command; `None`: nothing listens.
 async fn tell(socket: &Path, command: &str) -> Outcome<Option<String>> {
     let (socket, command) = (PathBuf::from(socket), format!("{command}\n"));
-    crate::agent::machine::run::blocking(move || {
+    blocking(move || {
         let mut stream = match UnixStream::connect(&socket) {
             Ok(stream) => stream,
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
@@ -260,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_stands_for_a_host_balances_nothing_of_this_machine() {
         let folder = tempfile::tempdir().unwrap();
-        let host = Host::new(crate::agent::Root::at(folder.path()));
+        let host = Host::new(Root::at(folder.path()));
         let unit: UnitName = "hactl-etcd-balancer.service".parse().unwrap();
         let member: HostName = "cp1".parse().unwrap();
         for how in [

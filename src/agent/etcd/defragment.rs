@@ -3,12 +3,13 @@
 //!
 //! In: its unit and its data directory. Out: done; or a fault, and the member runs as before.
 
-use crate::agent::Host;
+use crate::agent::etcd::member;
 use crate::agent::etcd::scratch::ETCDUTL;
 use crate::agent::fault::Outcome;
+use crate::agent::host::Host;
 use crate::agent::machine::run::{must, run_as};
 use crate::agent::machine::tree::Tree;
-use crate::agent::{etcd::member, machine::units};
+use crate::agent::machine::units;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
 use std::process::Stdio;
@@ -20,7 +21,7 @@ const STOP: Duration = Duration::from_secs(60);
 const WITHIN: Duration = Duration::from_secs(600);
 
 /// Stops, rewrites, starts.
-pub(in crate::agent) async fn defragment(host: &Host, unit: &UnitName, data_dir: &str) -> Outcome<()> {
+pub(crate) async fn defragment(host: &Host, unit: &UnitName, data_dir: &str) -> Outcome<()> {
     let data = host.root.path(data_dir)?;
     host.waits(format!("{unit} to stop"));
     // Not disabled: if power fails here, it starts at the next boot.

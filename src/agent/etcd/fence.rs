@@ -8,11 +8,11 @@
 //! members that the data lists, each over TLS with the CA of etcd. A member that cannot be asked, or data that cannot
 //! be read, prevents no start: this fence must never block a cluster that merely boots.
 
-use crate::agent::etcd::member::{GENESIS, access, me, read_mark};
+use crate::agent::etcd::member::{GENESIS, access, read_mark};
 use crate::agent::etcd::positions::remembered;
-use crate::agent::fault::{Explain as _, Outcome};
-use crate::agent::machine::files::write_one;
-use crate::agent::machine::root::Root;
+use crate::agent::fault::Outcome;
+use crate::agent::machine::files::{private_folder, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
 use crate::etcd::{self, Access, EtcdError, Witness, disk};
 use crate::model::facts::DiskFact;
@@ -21,7 +21,6 @@ use crate::model::positions::Position;
 use crate::model::recovery::left_behind;
 use crate::protocol::EtcdAsk;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -49,10 +48,9 @@ type PeerAnswer = (String, Result<Witness, String>);
 const RESTORED: &str = "/run/hactl/restored";
 
 /// Permits the next start of etcd on this host, as long as the data is that restored under this token.
-pub(in crate::agent) fn may_start_once(root: &Root, token: &str) -> Outcome<()> {
+pub(crate) fn may_start_once(root: &Root, token: &str) -> Outcome<()> {
     let at = root.own(RESTORED);
-    let folder = at.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).explain("create", folder)?;
+    private_folder(at.parent().unwrap_or(Path::new("/")))?;
     write_one(at, token.as_bytes(), 0o600, me())
 }
 

@@ -4,13 +4,12 @@
 //! In: the decision of the plan. Out: done, or a refusal: the state on the disk is decisive, so that no request can
 //! bootstrap a second cluster on the disk of an existing one, or start a new member on the data of an old one.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed, fault};
+use crate::agent::host::Host;
 use crate::agent::machine::files::{remove, same, write_one};
-use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
+use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::tree::Tree;
-use crate::agent::{machine::units, machine::when, observe};
+use crate::agent::machine::{ports, prepare, units, when};
 use crate::etcd::{self, Access, Election, EtcdError};
 use crate::model::facts::ETCD_UNIT;
 use crate::model::names::PeerUrl;
@@ -25,17 +24,18 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The token of a bootstrap that is not confirmed yet.
-pub(in crate::agent) const GENESIS: &str = "hactl-genesis";
+pub(crate) const GENESIS: &str = "hactl-genesis";
 /// Permits a join with an empty disk; without it or a token the unit does not start on an empty disk.
-pub(in crate::agent) const JOIN: &str = "hactl-join";
+pub(crate) const JOIN: &str = "hactl-join";
 /// The id of the cluster that was bootstrapped here.
-pub(in crate::agent) const BORN: &str = "hactl-born";
-/// The file that contains the path of the first-boot file, for the bootstrapped marker.
-const FIRST_BOOT: &str = "/var/lib/hactl/first-boot";
+pub(crate) const BORN: &str = "hactl-born";
+/// The file of hactl that contains the path of the first-boot file, for the bootstrapped marker.
+const FIRST_BOOT: &str = "first-boot";
+const HACTL: &str = "/var/lib/hactl";
 /// The maximum that is read of a marker.
 const LONGEST_MARK: u64 = 4096;
 /// The user that etcd runs as.
-pub(in crate::agent) const OWNER: &str = "etcd";
+pub(crate) const OWNER: &str = "etcd";
 /// How long a member may take until its peers can reach it.
 const LISTEN: Duration = Duration::from_secs(60);
 /// How long systemd may take to begin to start a unit.
@@ -54,7 +54,7 @@ const SERVES: Duration = Duration::from_secs(3);
 const TAKEN_OUT: Duration = Duration::from_secs(10);
 
 /// Reads the files that a request names for the access to the member.
-pub(in crate::agent) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
+pub(crate) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
     let read = |path: &str| {
         let at = root.path(path)?;
         fs::read(&at).explain("read", &at)
@@ -63,7 +63,7 @@ pub(in crate::agent) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
 }
 
 /// A fault about etcd.
-pub(in crate::agent) fn trouble(error: &EtcdError) -> Fault {
+pub(crate) fn trouble(error: &EtcdError) -> Fault {
     let kind = match error {
         EtcdError::Silent { .. } | EtcdError::Leaderless => FaultKind::TimedOut,
         EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => FaultKind::BadRequest,
@@ -73,21 +73,21 @@ pub(in crate::agent) fn trouble(error: &EtcdError) -> Fault {
 }
 
 /// The hash of the member's keys.
-pub(in crate::agent) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) -> Outcome<Reply> {
+pub(crate) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) -> Outcome<Reply> {
     let access = access(&host.root, ask)?;
     let hash = etcd::hash(&access, revision, Duration::from_secs(30)).await;
     hash.map(|(revision, compacted, hash)| Reply::Hash { revision, compacted, hash }).map_err(|e| trouble(&e))
 }
 
 /// Changes the member list through this host's member.
-pub(in crate::agent) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
+pub(crate) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
     let access = access(&host.root, ask)?;
     let timeout = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
     Box::pin(etcd::change(&access, &change, timeout)).await.map_err(|e| trouble(&e))
 }
 
 /// Frees space in the database through this host's member.
-pub(in crate::agent) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) -> Outcome<()> {
+pub(crate) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) -> Outcome<()> {
     host.waits(match room {
         Room::Compact => "etcd to compact its revisions",
         Room::Defragment => "etcd to defragment its database",
@@ -98,17 +98,15 @@ pub(in crate::agent) async fn make_room(host: &Host, ask: &EtcdAsk, room: Room) 
 }
 
 /// Writes the settings of the first start and starts the member, without waiting for quorum.
-pub(in crate::agent) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
+pub(crate) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
     host.waits(format!("{} to listen for its peers", start.unit));
-    let root = host.root.clone();
     let MemberStart { unit, data_dir, first_boot, first } = start;
-    let changed = blocking(move || settings(&root, &data_dir, &first_boot, first.as_ref())).await?;
+    let changed = host.root.blocking(move |root| settings(root, &data_dir, &first_boot, first.as_ref())).await?;
     units::launch(host, &unit, changed).await?;
     let launched = Instant::now();
     let until = launched + LISTEN;
     loop {
-        let root = host.root.clone();
-        if blocking(move || Ok(observe::ports::listening(&root, PEER_PORT))).await? {
+        if host.root.blocking(|root| Ok(ports::listening(root, PEER_PORT))).await? {
             return Ok(());
         }
         match units::state(&unit).await?.as_str() {
@@ -160,7 +158,7 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         None if !has_data => return Err(bad(format!("{data_dir} holds no member data to start from"))),
         Some(_) | None => {}
     }
-    crate::agent::machine::prepare::directory(root, data_dir, OWNER, 0o700)?;
+    prepare::directory(root, data_dir, OWNER, 0o700)?;
     if let Some(member) = Tree::there(&data)?.sub("member")? {
         // A reinstalled system may give its etcd user another uid than the one that wrote this disk.
         member.own(root.owner(OWNER)?)?;
@@ -175,10 +173,7 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         None => {}
     }
     // Written only if it differs: a member is started on a full disk as well.
-    let noted = root.own(FIRST_BOOT);
-    if !same(&noted, first_boot.as_bytes(), 0o644, me()) {
-        write_one(noted, first_boot.as_bytes(), 0o644, me())?;
-    }
+    mark(&root.own(HACTL), FIRST_BOOT, first_boot)?;
     let Some(text) = text else { return Ok(false) };
     if same(&file, text.as_bytes(), 0o644, me()) {
         return Ok(false);
@@ -187,17 +182,13 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
     Ok(true)
 }
 
-pub(in crate::agent) fn me() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
-
-pub(in crate::agent) fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
+pub(crate) fn mark(data: &Path, name: &str, text: &str) -> Outcome<()> {
     let path = data.join(name);
     if same(&path, text.as_bytes(), 0o644, me()) { Ok(()) } else { write_one(path, text.as_bytes(), 0o644, me()) }
 }
 
 /// Reads a marker; an unreadable one is a fault, never an absence.
-pub(in crate::agent) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
+pub(crate) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
     let Some(file) = Tree::open(data)?.map(|data| data.file(name)).transpose()?.flatten() else { return Ok(None) };
     let mut text = String::new();
     file.take(LONGEST_MARK).read_to_string(&mut text).explain("read", &data.join(name))?;
@@ -209,7 +200,7 @@ fn plain(text: &str, also: &str) -> bool {
 }
 
 /// The initial cluster in the syntax of etcd and its tools.
-pub(in crate::agent) fn initial_cluster(members: &[(String, PeerUrl)]) -> Outcome<String> {
+pub(crate) fn initial_cluster(members: &[(String, PeerUrl)]) -> Outcome<String> {
     let word = |(name, peer): &(String, PeerUrl)| {
         let good = plain(name, "-.") && plain(peer.as_str(), "-.:/[]%");
         if good { Ok(format!("{name}={peer}")) } else { Err(bad(format!("{name:?} at {peer} is not a valid member"))) }
@@ -232,9 +223,8 @@ fn first_boot_text(first: &FirstBoot) -> Outcome<String> {
 }
 
 /// Marks the disk as bootstrapped and makes the first-boot file harmless.
-pub(in crate::agent) async fn seal(host: &Host, data_dir: String, cluster: String) -> Outcome<()> {
-    let root = host.root.clone();
-    blocking(move || {
+pub(crate) async fn seal(host: &Host, data_dir: String, cluster: String) -> Outcome<()> {
+    let sealing = host.root.blocking(move |root| {
         let data = root.path(&data_dir)?;
         if cluster.is_empty() || cluster.len() > 16 || !cluster.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(bad("a cluster id has up to 16 hexadecimal digits"));
@@ -252,14 +242,13 @@ pub(in crate::agent) async fn seal(host: &Host, data_dir: String, cluster: Strin
         }
         // In this order: there is always either the bootstrapped marker or an unconfirmed token.
         mark(&data, BORN, &cluster)?;
-        if let Some(path) = read_mark(&root.own("/var/lib/hactl"), "first-boot")? {
+        if let Some(path) = read_mark(&root.own(HACTL), FIRST_BOOT)? {
             disarm(&root.path(&path)?)?;
         }
         remove(&data.join(JOIN))?;
-        remove(&data.join(GENESIS))?;
-        crate::agent::etcd::recover::let_go(&root)
-    })
-    .await
+        remove(&data.join(GENESIS))
+    });
+    sealing.await
 }
 
 /// Changes `new` to `existing` and removes the token: with an empty disk etcd then refuses to start instead of
@@ -279,20 +268,19 @@ fn disarm(file: &Path) -> Outcome<()> {
 }
 
 /// Stops the member and moves its data and markers aside within the data directory, which may be a mount point.
-pub(in crate::agent) async fn move_aside(host: &Host, ask: EtcdAsk) -> Outcome<()> {
+pub(crate) async fn move_aside(host: &Host, ask: EtcdAsk) -> Outcome<()> {
     must_not_serve(host, &ask, TAKEN_OUT).await?;
     if host.root.is_host() {
         let unit = ETCD_UNIT.parse().map_err(|_| failed("etcd.service is not a valid unit"))?;
         units::stop(host, &[unit]).await?;
     }
-    let root = host.root.clone();
-    blocking(move || aside(&root.path(&ask.data_dir)?)).await
+    host.root.blocking(move |root| aside(&root.path(&ask.data_dir)?)).await
 }
 
 /// Refuses while this host's member has a vote and a quorum: the caller that archives its data was informed of
 /// another cluster, or that this one is lost. A member that was removed from the list may take `within` to learn of
 /// it.
-pub(in crate::agent) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within: Duration) -> Outcome<()> {
+pub(crate) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within: Duration) -> Outcome<()> {
     // Without certificates no member serves.
     let Ok(access) = access(&host.root, ask) else { return Ok(()) };
     let until = Instant::now() + within;
@@ -318,7 +306,7 @@ pub(in crate::agent) async fn must_not_serve(host: &Host, ask: &EtcdAsk, within:
 }
 
 /// Moves them within this data directory.
-pub(in crate::agent) fn aside(data: &Path) -> Outcome<()> {
+pub(crate) fn aside(data: &Path) -> Outcome<()> {
     in_use(data)?;
     let Some(data) = Tree::open(data)? else { return Ok(()) };
     let stamp = when::file_timestamp(when::now_ms());
@@ -334,13 +322,13 @@ pub(in crate::agent) fn aside(data: &Path) -> Outcome<()> {
 }
 
 /// Refuses while a process has the database open: etcd holds a lock on it.
-pub(in crate::agent) fn in_use(data: &Path) -> Outcome<()> {
+pub(crate) fn in_use(data: &Path) -> Outcome<()> {
     let member = Tree::open(data)?.map(|data| data.sub("member")).transpose()?.flatten();
     member.map_or(Ok(()), |member| held(&member).map(drop))
 }
 
 /// Prevents etcd from starting on the database of a member as long as the file is open; none: there is no database.
-pub(in crate::agent) fn held(member: &Tree) -> Outcome<Option<File>> {
+pub(crate) fn held(member: &Tree) -> Outcome<Option<File>> {
     let Some(snap) = member.sub("snap")? else { return Ok(None) };
     let Some(file) = snap.file("db")? else { return Ok(None) };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -2,14 +2,14 @@
 //!
 //! In: operations on one member. Out: their results, or faults.
 
-pub(in crate::agent) mod balancer;
-pub(in crate::agent) mod defragment;
-pub(in crate::agent) mod fence;
-pub(in crate::agent) mod member;
-pub(in crate::agent) mod positions;
-pub(in crate::agent) mod recover;
-pub(in crate::agent) mod scratch;
-pub(in crate::agent) mod survey;
+pub(crate) mod balancer;
+pub(crate) mod defragment;
+pub(crate) mod fence;
+pub(crate) mod member;
+pub(crate) mod positions;
+pub(crate) mod recover;
+pub(crate) mod scratch;
+pub(crate) mod survey;
 
 pub use balancer::pass_to;
 pub use fence::{Fence, fence};

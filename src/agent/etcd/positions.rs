@@ -3,13 +3,11 @@
 //! In: this host's member, asked every few seconds over loopback. Out: a small file outside the data directory, so
 //! that it stays if the volume of the data goes back in time, and a report in etcd that every other member can read.
 //! Positions of members that are no longer in the list are dropped.
-//! the list does not have any more.
 
-use crate::agent::etcd::member::{access, me, trouble};
+use crate::agent::etcd::member::{access, trouble};
 use crate::agent::fault::{Outcome, failed};
 use crate::agent::machine::files::write_one;
-use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
+use crate::agent::machine::root::{Root, me};
 use crate::etcd::Reporter;
 use crate::model::positions::{MOST, POSITIONS, Position};
 use crate::protocol::EtcdAsk;
@@ -26,7 +24,7 @@ const WITHIN: Duration = Duration::from_secs(4);
 const LARGEST: u64 = 64 << 10;
 
 /// The positions that this host remembers; none if they are unreadable: that prevents no member from starting.
-pub(in crate::agent) fn remembered(root: &Root) -> Vec<Position> {
+pub(crate) fn remembered(root: &Root) -> Vec<Position> {
     let mut text = Vec::new();
     let read = File::open(root.own(POSITIONS)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
     let mut all: Vec<Position> = read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default();
@@ -65,9 +63,8 @@ async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Op
     let access = access(root, ask)?;
     let known = Box::pin(reporter.round(&access, WITHIN)).await.map_err(|error| trouble(&error))?;
     let Some(own) = known.own else { return Ok(None) };
-    let root = root.clone();
-    blocking(move || {
-        let before = remembered(&root);
+    let noting = root.blocking(move |root| {
+        let before = remembered(root);
         let mut all: Vec<Position> = before.clone();
         all.retain(|p| p.cluster == known.witness.cluster && known.witness.lists(p));
         let told = known.witness.positions.iter().filter(|p| known.witness.lists(p)).cloned();
@@ -78,8 +75,8 @@ async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Op
         }
         let text = serde_json::to_vec(&all).map_err(|e| failed(format!("could not write positions: {e}")))?;
         write_one(root.own(POSITIONS), &text, 0o600, me())
-    })
-    .await?;
+    });
+    noting.await?;
     Ok(known.unreported.map(|error| error.to_string()))
 }
 

@@ -6,15 +6,18 @@
 //! runs alone, as its own user and with sockets that no other user can open, until it has. That it has is verified in
 //! the database afterwards.
 
-use crate::agent::backup::packed::{End, packed};
-use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, me, read_mark};
+use crate::agent::etcd::fence::may_start_once;
+use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, read_mark};
 use crate::agent::etcd::scratch::{self, ScratchEtcd};
-use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
-use crate::agent::machine::files::{absent, remove, write_one};
-use crate::agent::machine::root::Root;
+use crate::agent::fault::{Explain, Outcome, bad, disk_full, ensure_space, failed, free_bytes};
+use crate::agent::host::Host;
+use crate::agent::machine::files::{optional, piece, private_folder, remove, remove_all, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
-use crate::agent::{Host, machine::prepare, machine::units, machine::wipe, parts};
+use crate::agent::machine::{prepare, units, when, wipe};
+use crate::agent::parts;
+use crate::agent::parts::packed::{End, packed};
 use crate::etcd::disk;
 use crate::model::blob::SnapshotBlob;
 use crate::model::facts::DiskFact;
@@ -22,11 +25,9 @@ use crate::model::names::UnitName;
 use crate::model::plausible::{is_base, is_revision};
 use crate::model::recovery::is_aside;
 use crate::protocol::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,20 +66,16 @@ fn hold_endpoint(root: &Root) -> Outcome<()> {
         return Ok(());
     }
     let at = root.own(HELD);
-    let folder = at.parent().unwrap_or(Path::new("/"));
-    private(folder)?;
-    let now = crate::agent::machine::when::now_ms() / 1000;
+    private_folder(at.parent().unwrap_or(Path::new("/")))?;
+    let now = when::now_ms() / 1000;
     write_one(at, format!("{} {}\n", now + SEEN_GONE_S, now + HELD_FOR_S).as_bytes(), 0o600, me())
 }
 
 /// Stops units, and kills processes of these programs in pods until none is left. The first unit would restart the
 /// pods. The others stop while the pods end, and at once: an etcd without a quorum waits for requests that wait for
 /// it, and everything it has acknowledged is on its disk.
-pub(in crate::agent) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
-    let hold = async || {
-        let root = host.root.clone();
-        blocking(move || hold_endpoint(&root)).await
-    };
+pub(crate) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
+    let hold = || host.root.blocking(hold_endpoint);
     hold().await?;
     host.waits("kubelet and etcd to stop");
     let (keeper, others) = stopped.split_at(stopped.len().min(1));
@@ -105,13 +102,8 @@ fn kept(root: &Root, recovery: &str) -> Outcome<PathBuf> {
     Ok(root.own(KEPT).join(format!("{}.zst", plain(recovery)?)))
 }
 
-/// A directory for root alone.
-fn private(at: &Path) -> Outcome<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(at).explain("create", at)
-}
-
 /// Takes the snapshot. The result of an earlier attempt is deleted: it may be incomplete.
-pub(in crate::agent) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob> {
+pub(crate) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob> {
     let SnapshotAsk { data_dir, aside, recovery, reach, stays } = ask;
     if aside.as_deref().is_some_and(|name| !is_aside(name)) {
         return Err(bad("the directory is not one of moved-aside data"));
@@ -222,14 +214,11 @@ async fn caught_up(work: &Arc<Tree>, owner: (u32, u32), end: u64) -> Outcome<()>
 fn pack(root: &Root, member: &Tree, place: &Path, stays: bool) -> Outcome<SnapshotBlob> {
     let_go(root)?;
     let folder = place.parent().unwrap_or(Path::new("/"));
-    private(folder)?;
+    private_folder(folder)?;
     let snap = member.below(&["snap"])?;
     let db = (snap.file_there("db")?, snap.shown().join("db"));
     let bytes = db.0.metadata().explain("read", &db.1)?.len();
-    let needed = bytes * (1 + u64::from(stays)) + RESERVE;
-    if free_bytes(folder).is_some_and(|free| free < needed) {
-        return Err(disk_full(folder, Some(needed)));
-    }
+    ensure_space(folder, bytes * (1 + u64::from(stays)) + RESERVE)?;
     let outcome = write_packed(root, db, place, stays);
     if outcome.is_err() {
         // The first failure is the one reported; the next attempt begins with this.
@@ -262,39 +251,32 @@ fn write_packed(root: &Root, db: (File, PathBuf), place: &Path, stays: bool) -> 
 }
 
 /// Removes the files of finished or abandoned recoveries: they are not encrypted.
-pub(in crate::agent) fn let_go(root: &Root) -> Outcome<()> {
+pub(crate) fn let_go(root: &Root) -> Outcome<()> {
     let folder = root.own(KEPT);
     let note = folder.join(STAYS);
-    match fs::read(&note) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        text => {
-            if let Ok(snapshot) = serde_json::from_slice(&text.explain("read", &note)?) {
-                parts::forget(root, snapshot, SnapshotUse::Recovery)?;
-            }
-        }
+    let noted = optional(fs::read(&note)).explain("read", &note)?;
+    if let Some(snapshot) = noted.and_then(|text| serde_json::from_slice(&text).ok()) {
+        parts::forget(root, snapshot, SnapshotUse::Recovery)?;
     }
-    absent(fs::remove_dir_all(&folder)).explain("remove", &folder)
+    remove_all(&folder)
 }
 
 /// A piece of the compressed snapshot; at its end nothing, and then the file is no longer needed.
-pub(in crate::agent) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<String> {
+pub(crate) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<String> {
     let place = kept(&host.root, &recovery)?;
     blocking(move || {
-        let mut file = File::open(&place).explain("open", &place)?;
-        file.seek(SeekFrom::Start(from)).explain("read", &place)?;
-        let mut piece = Vec::new();
-        file.take(SNAPSHOT_PIECE).read_to_end(&mut piece).explain("read", &place)?;
+        let piece = piece(File::open(&place).explain("open", &place)?, &place, from, SNAPSHOT_PIECE)?;
         if piece.is_empty() {
             remove(&place)?;
         }
-        Ok(STANDARD.encode(piece))
+        Ok(piece)
     })
     .await
 }
 
 /// Replaces the data of the member by the snapshot. The two never exist together. A token with data and without the
 /// bootstrapped marker of an older cluster means that it is done.
-pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
+pub(crate) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
     let data = host.root.path(&ask.data_dir)?;
     plain(&ask.token)?;
     if !is_base(ask.base) {
@@ -330,11 +312,10 @@ pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<(
     host.waits("etcdutl to restore the snapshot");
     let fresh = data.fresh(&name)?;
     etcdutl(&ask, owner, &snapshot, &fresh, bump).await?;
-    let root = host.root.clone();
-    blocking(move || {
+    let replacing = host.root.blocking(move |root| {
         // Data that is not on the disk yet may be dropped: the administrator's hactl has the snapshot, and sends it
         // again after a power loss.
-        parts::forget(&root, ask.snapshot, SnapshotUse::Recovery)?;
+        parts::forget(root, ask.snapshot, SnapshotUse::Recovery)?;
         fresh.sync()?;
         // Before any client can see a revision above it.
         write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
@@ -342,9 +323,9 @@ pub(in crate::agent) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<(
         mark(data.shown(), GENESIS, &ask.token)?;
         fresh.move_to("member", &data, "member")?;
         data.clear(name)?;
-        crate::agent::etcd::fence::may_start_once(&root, &ask.token)
-    })
-    .await
+        may_start_once(root, &ask.token)
+    });
+    replacing.await
 }
 
 /// etcd's own tool: it checks the digest of the snapshot, and writes the members and ids of a new cluster.
@@ -365,15 +346,9 @@ async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &T
 
 /// The highest base revision of any restore on this host. A revision that no cluster reaches was a false claim that
 /// an earlier version believed: it is ignored.
-pub(in crate::agent) fn high_water(root: &Root) -> Outcome<Option<i64>> {
+pub(crate) fn high_water(root: &Root) -> Outcome<Option<i64>> {
     let at = root.own(HIGH_WATER);
-    match fs::read_to_string(&at) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        read => {
-            let text = read.explain("read", &at)?;
-            let revision =
-                text.trim().parse().map_err(|_| failed(format!("{} does not contain a revision", at.display())))?;
-            Ok(Some(revision).filter(|revision| is_revision(*revision)))
-        }
-    }
+    let Some(text) = optional(fs::read_to_string(&at)).explain("read", &at)? else { return Ok(None) };
+    let revision = text.trim().parse().map_err(|_| failed(format!("{} does not contain a revision", at.display())))?;
+    Ok(Some(revision).filter(|revision| is_revision(*revision)))
 }

@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 const ETCD: &str = "/usr/local/bin/etcd";
-pub(in crate::agent) const ETCDUTL: &str = "/usr/local/bin/etcdutl";
+pub(crate) const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 /// The socket that etcd makes for `unix://localhost:1`, in its working directory.
 const CLIENTS: &str = "localhost:1";
 const PEERS: &str = "localhost:2";
@@ -33,7 +33,7 @@ const ANSWER: Duration = Duration::from_secs(2400);
 /// Restores a snapshot of root with etcd's own tool, which checks its digest, into an empty directory that belongs to
 /// etcd from then on. That user gets access to the snapshot meanwhile: it is passed as an open file, because only
 /// root can reach its path.
-pub(in crate::agent) async fn restored(
+pub(crate) async fn restored(
     owner: (u32, u32),
     snapshot: &Path,
     into: &Tree,
@@ -56,7 +56,7 @@ pub(in crate::agent) async fn restored(
 }
 
 /// The process.
-pub(in crate::agent) struct ScratchEtcd<'a> {
+pub(crate) struct ScratchEtcd<'a> {
     child: Child,
     at: &'a Tree,
     log: File,
@@ -64,7 +64,7 @@ pub(in crate::agent) struct ScratchEtcd<'a> {
 
 impl<'a> ScratchEtcd<'a> {
     /// Starts it as the owner of the directory; `name` is that of the member.
-    pub(in crate::agent) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
+    pub(crate) fn start(at: &'a Tree, owner: (u32, u32), name: &str, more: &[&str]) -> Outcome<Self> {
         let log = at.fresh_file("etcd.log")?;
         let said = || log.try_clone().explain("open", at.shown());
         let child = as_user(Command::new(ETCD).env_clear(), owner, at)
@@ -92,7 +92,7 @@ impl<'a> ScratchEtcd<'a> {
     }
 
     /// A fault with the last lines of its output.
-    pub(in crate::agent) fn fault(&self, what: impl Into<String>) -> Fault {
+    pub(crate) fn fault(&self, what: impl Into<String>) -> Fault {
         let mut said = vec![0; 64 << 10];
         let length = self.log.metadata().map_or(0, |log| log.len());
         // An empty log is better than hiding the failure.
@@ -101,7 +101,7 @@ impl<'a> ScratchEtcd<'a> {
     }
 
     /// An error once it has ended.
-    pub(in crate::agent) fn runs(&mut self) -> Outcome<()> {
+    pub(crate) fn runs(&mut self) -> Outcome<()> {
         match self.child.try_wait().explain("wait for", Path::new(ETCD))? {
             Some(status) => Err(self.fault(format!("etcd ended on {} ({status})", self.at.shown().display()))),
             None => Ok(()),
@@ -109,14 +109,14 @@ impl<'a> ScratchEtcd<'a> {
     }
 
     /// Whether it answers a read that requires a quorum: its own. Alarms in the data do not prevent reading it.
-    pub(in crate::agent) async fn answers(&self) -> bool {
+    pub(crate) async fn answers(&self) -> bool {
         self.ask(CLIENTS, "/health?exclude=NOSPACE&exclude=CORRUPT", "")
             .await
             .is_ok_and(|said| said.contains("\"health\":\"true\""))
     }
 
     /// etcd's hash over all keys up to a revision, and the compact revision; as members request it from one another.
-    pub(in crate::agent) async fn hash(&self, revision: i64) -> Outcome<(u32, i64)> {
+    pub(crate) async fn hash(&self, revision: i64) -> Outcome<(u32, i64)> {
         #[derive(serde::Deserialize)]
         struct Hash {
             hash: u32,
@@ -149,7 +149,7 @@ impl<'a> ScratchEtcd<'a> {
     }
 
     /// Terminates it, so that it closes its database in order, and waits.
-    pub(in crate::agent) async fn stop(mut self) -> Outcome<()> {
+    pub(crate) async fn stop(mut self) -> Outcome<()> {
         if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
             // It may have ended already, which shows below.
             let _ = kill_process(pid, Signal::TERM);

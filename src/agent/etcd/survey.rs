@@ -3,12 +3,12 @@
 //! In: etcd's data directory, the host's address. Out: a [`Survey`]. Changes nothing; measuring the disk writes a
 //! file that is already unlinked when it is measured.
 
-use crate::agent::Host;
 use crate::agent::fault::Outcome;
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, run};
+use crate::agent::machine::{addresses, firewall};
 use crate::model::survey::Survey;
-use serde::Deserialize;
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ const OTHERS: [(&str, &str); 9] = [
 ];
 
 /// Surveys the host.
-pub(in crate::agent) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAddr) -> Outcome<Survey> {
+pub(crate) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAddr) -> Outcome<Survey> {
     host.waits("the host to be surveyed");
     let root = &host.root;
     let disk = async {
@@ -51,7 +51,7 @@ pub(in crate::agent) async fn survey(host: &Host, etcd_dir: Option<String>, addr
         }
     };
     let (clock_synchronised, manager, mtu, fsync_us) =
-        tokio::join!(clock(), crate::agent::machine::firewall::manager(), mtu(address), disk);
+        tokio::join!(clock(), firewall::manager(), addresses::mtu(address), disk);
     let read = |path: &'static str| fs::read_to_string(root.own(path)).unwrap_or_default();
     Ok(Survey {
         clock_synchronised,
@@ -79,28 +79,6 @@ async fn clock() -> Option<bool> {
         "no" => Some(false),
         _ => None,
     }
-}
-
-#[derive(Deserialize)]
-struct Interface {
-    #[serde(default)]
-    mtu: u32,
-    #[serde(default)]
-    addr_info: Vec<Address>,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    local: Option<IpAddr>,
-}
-
-async fn mtu(address: IpAddr) -> Option<u32> {
-    mtu_of(&run(&["ip", "-j", "addr", "show"], SHORT).await.ok()?.out, address)
-}
-
-fn mtu_of(text: &str, address: IpAddr) -> Option<u32> {
-    let interfaces: Vec<Interface> = serde_json::from_str(text).ok()?;
-    interfaces.iter().find(|i| i.addr_info.iter().any(|a| a.local == Some(address))).map(|i| i.mtu)
 }
 
 fn selinux(root: &Root) -> Option<String> {
@@ -180,10 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn mtu_and_name_servers_are_read() {
-        let text = r#"[{"ifname":"lo","mtu":65536,"addr_info":[{"local":"127.0.0.1"}]},{"ifname":"eth0","mtu":1450,"addr_info":[{"local":"10.0.0.7"}]}]"#;
-        assert_eq!(mtu_of(text, "10.0.0.7".parse().unwrap()), Some(1450));
-        assert_eq!(mtu_of(text, "10.0.0.8".parse().unwrap()), None);
+    fn name_servers_are_read() {
         let text =
             "# nameserver 1.1.1.1\nsearch x\nnameserver 127.0.0.1\n nameserver fe80::1%eth0\nnameserver 9.9.9.9 \n";
         assert_eq!(nameservers(text), ["127.0.0.1".parse::<IpAddr>().unwrap(), "9.9.9.9".parse().unwrap()]);

@@ -37,11 +37,11 @@ fn newest(root: &Root, program: &str) -> Option<Pod> {
 
 /// How often programs have ended since their first observation.
 #[derive(Debug, Default)]
-pub(in crate::agent) struct Ends(BTreeMap<String, Option<Pod>>);
+pub(crate) struct Ends(BTreeMap<String, Option<Pod>>);
 
 impl Ends {
     /// Observes a program: how often it has ended since its first observation, with its present manifest.
-    pub(in crate::agent) fn of(&mut self, root: &Root, program: &str) -> u32 {
+    pub(crate) fn of(&mut self, root: &Root, program: &str) -> u32 {
         let now = newest(root, program);
         let first = self.0.entry(program.to_owned()).or_insert_with(|| now.clone());
         match (first, now) {
@@ -53,7 +53,7 @@ impl Ends {
 }
 
 /// The end of the output of a program: of its last start, or of the previous one if that has no output yet.
-pub(in crate::agent) fn last_words(root: &Root, program: &str) -> Vec<String> {
+pub(crate) fn last_words(root: &Root, program: &str) -> Vec<String> {
     let Some(pod) = newest(root, program) else { return Vec::new() };
     let logs = (pod.starts.saturating_sub(1)..=pod.starts).rev().map(|number| pod.folder.join(format!("{number}.log")));
     logs.map(|path| end_of(&path).unwrap_or_default()).find(|lines| !lines.is_empty()).unwrap_or_default()

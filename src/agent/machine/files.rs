@@ -4,34 +4,38 @@
 //! not touched, so that its change time shows when it last changed.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed, tail};
-use crate::agent::machine::root::Root;
-use crate::agent::machine::run::{blocking, run};
-use crate::agent::{Host, machine::units};
+use crate::agent::host::Host;
+use crate::agent::machine::root::{Root, me};
+use crate::agent::machine::run::run;
+use crate::agent::machine::{previous, units};
 use crate::model::facts::ClusterId;
 use crate::model::names::UnitName;
 use crate::model::target::FileSet;
 use crate::protocol::{Fault, FaultKind, FilePut};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The cluster that this host belongs to.
-pub(in crate::agent) const STAMP: &str = "/var/lib/hactl/cluster.json";
+pub(crate) const STAMP: &str = "/var/lib/hactl/cluster.json";
 /// How long a check of new content may take.
 const CHECK: Duration = Duration::from_secs(30);
 
 /// New content that is ready beside its destination; removed again unless it is put in place.
-pub(in crate::agent) struct Ready {
+pub(crate) struct Ready {
     fresh: PathBuf,
     place: PathBuf,
 }
 
 impl Ready {
     /// Writes content with mode and owner to a file beside `place`, and syncs it.
-    pub(in crate::agent) fn write(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<Self> {
+    pub(crate) fn write(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<Self> {
         let directory = place.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory).explain("create", directory)?;
         let name = place.file_name().unwrap_or_default().to_string_lossy();
@@ -43,7 +47,7 @@ impl Ready {
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).explain("create", path)?;
         file.write_all(content).explain("write", path)?;
-        if owner != (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()) {
+        if owner != me() {
             fchown(&file, Some(owner.0), Some(owner.1)).explain("change the owner of", path)?;
         }
         file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", path)?;
@@ -51,10 +55,10 @@ impl Ready {
         Ok(ready)
     }
     /// Renames it over the previous file.
-    pub(in crate::agent) fn put(self) -> Outcome<()> {
+    pub(crate) fn put(self) -> Outcome<()> {
         fs::rename(&self.fresh, &self.place).explain("replace", &self.place)
     }
-    pub(in crate::agent) fn place(&self) -> &Path {
+    pub(crate) fn place(&self) -> &Path {
         &self.place
     }
 }
@@ -67,7 +71,7 @@ impl Drop for Ready {
 }
 
 /// Puts several files in place and syncs their directories.
-pub(in crate::agent) fn put_all(ready: Vec<Ready>) -> Outcome<()> {
+pub(crate) fn put_all(ready: Vec<Ready>) -> Outcome<()> {
     let mut folders = BTreeSet::new();
     for file in ready {
         folders.extend(file.place.parent().map(Path::to_owned));
@@ -77,19 +81,19 @@ pub(in crate::agent) fn put_all(ready: Vec<Ready>) -> Outcome<()> {
 }
 
 /// Writes one file atomically.
-pub(in crate::agent) fn write_one(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<()> {
+pub(crate) fn write_one(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<()> {
     put_all(vec![Ready::write(place, content, mode, owner)?])
 }
 
 /// Removes a file if it exists; syncs the directory.
-pub(in crate::agent) fn remove(path: &Path) -> Outcome<()> {
+pub(crate) fn remove(path: &Path) -> Outcome<()> {
     match fs::remove_file(path) {
         Ok(()) => sync_parent(path),
         error => absent(error).explain("remove", path),
     }
 }
 
-pub(in crate::agent) fn sync_parent(path: &Path) -> Outcome<()> {
+pub(crate) fn sync_parent(path: &Path) -> Outcome<()> {
     path.parent().map_or(Ok(()), sync)
 }
 
@@ -98,15 +102,50 @@ fn sync(folder: &Path) -> Outcome<()> {
 }
 
 /// A missing file counts as removed.
-pub(in crate::agent) fn absent(outcome: io::Result<()>) -> io::Result<()> {
+pub(crate) fn absent(outcome: io::Result<()>) -> io::Result<()> {
+    optional(outcome).map(Option::unwrap_or_default)
+}
+
+/// The outcome of reading what may be missing: `None`.
+pub(crate) fn optional<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 
+/// Removes a directory with everything below, if it exists.
+pub(crate) fn remove_all(folder: &Path) -> Outcome<()> {
+    absent(fs::remove_dir_all(folder)).explain("remove", folder)
+}
+
+/// Makes a directory for root alone, and its parents, unless it exists.
+pub(crate) fn private_folder(at: &Path) -> Outcome<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(at).explain("create", at)
+}
+
+/// Makes an empty directory for root alone; removes what a killed process left there.
+pub(crate) fn fresh_folder(at: &Path) -> Outcome<()> {
+    remove_all(at)?;
+    DirBuilder::new().mode(0o700).create(at).explain("create", at)
+}
+
+/// At most `most` bytes of a file from an offset on, in base64; at its end nothing.
+pub(crate) fn piece(mut file: File, path: &Path, from: u64, most: u64) -> Outcome<String> {
+    file.seek(SeekFrom::Start(from)).explain("read", path)?;
+    let mut piece = Vec::new();
+    file.take(most).read_to_end(&mut piece).explain("read", path)?;
+    Ok(STANDARD.encode(piece))
+}
+
+/// Settings that `up` wrote.
+pub(crate) fn settings<T: DeserializeOwned>(at: &Path) -> Outcome<T> {
+    let text = fs::read(at).explain("read", at)?;
+    serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
+}
+
 /// Whether a regular file with exactly this content, mode and owner exists.
-pub(in crate::agent) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32, u32)) -> bool {
+pub(crate) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32, u32)) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     found.is_file()
         && found.len() == content.len() as u64
@@ -116,14 +155,13 @@ pub(in crate::agent) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32
 }
 
 /// Writes files atomically, all checks first, and removes others. With `keep`, the previous files are saved first.
-pub(in crate::agent) async fn write(
+pub(crate) async fn write(
     host: &Host,
     files: Vec<FilePut>,
     remove_these: Vec<String>,
     keep: Option<FileSet>,
 ) -> Outcome<()> {
-    let root = host.root.clone();
-    let gone = remove_these.iter().map(|path| root.path(path)).collect::<Outcome<Vec<_>>>()?;
+    let gone = remove_these.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
         return Err(bad(format!("the request writes {} twice", twice.path)));
@@ -132,7 +170,8 @@ pub(in crate::agent) async fn write(
     let paths: Vec<String> = files.iter().map(|f| f.path.clone()).collect();
     let changes: Vec<_> = paths.iter().map(|path| units::changed_by(path)).collect();
     let checks: Vec<_> = files.iter().map(|f| f.check.clone()).collect();
-    let ready = blocking(move || files.iter().map(|file| prepare(&root, file)).collect::<Outcome<Vec<_>>>()).await?;
+    let prepared = move |root: &Root| files.iter().map(|file| prepare(root, file)).collect::<Outcome<Vec<_>>>();
+    let ready = host.root.blocking(prepared).await?;
     for (file, check) in ready.iter().zip(checks) {
         if let (Some(file), Some(check)) = (file, check) {
             host.waits(format!("{} to check {}", check.first().map_or("", String::as_str), file.place().display()));
@@ -142,21 +181,20 @@ pub(in crate::agent) async fn write(
     // Unlike the unit file itself, these belong to no step that runs the unit afterwards.
     let changed: Vec<UnitName> =
         ready.iter().zip(changes).filter(|(r, _)| r.is_some()).filter_map(|(_, u)| u).collect();
-    let root = host.root.clone();
-    blocking(move || {
+    let putting = host.root.blocking(move |root| {
         if let Some(set) = keep {
             let replaced: Vec<String> =
                 ready.iter().zip(&paths).filter_map(|(r, p)| r.as_ref().map(|_| p.clone())).collect();
-            crate::agent::machine::previous::keep(&root, set, &[replaced, remove_these].concat())?;
+            previous::keep(root, set, &[replaced, remove_these].concat())?;
         }
         put_all(ready.into_iter().flatten().collect())?;
         gone.iter().try_for_each(|path| {
             remove(path)?;
-            units::folder_with_the_last(&root, path);
+            units::folder_with_the_last(root, path);
             Ok(())
         })
-    })
-    .await?;
+    });
+    putting.await?;
     units::read_again(host, &changed).await?;
     units::forget(host, &removed).await
 }
@@ -195,14 +233,14 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
 
 /// Writes the cluster that this host belongs to. The id of another cluster is never overwritten, nor one of this
 /// cluster that knows later keys.
-pub(in crate::agent) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
-    let (root, path) = (host.root.clone(), host.root.own(STAMP));
-    blocking(move || {
+pub(crate) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
+    let writing = host.root.blocking(move |root| {
+        let path = root.own(STAMP);
         let machine = fs::read_to_string(root.own("/etc/machine-id")).unwrap_or_default();
         // Only the host knows its machine id.
         let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
         let stamp = ClusterId { machine, ..stamp };
-        if let Some(there) = read_stamp(&path)?
+        if let Some(there) = read_stamp(root)?
             && there != stamp
         {
             if !there.same_cluster(&stamp) {
@@ -218,33 +256,27 @@ pub(in crate::agent) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outc
         }
         let text = serde_json::to_vec_pretty(&stamp)
             .map_err(|e| failed(format!("could not serialize the cluster id: {e}")))?;
-        let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        if same(&path, &text, 0o644, me) { Ok(()) } else { write_one(path, &text, 0o644, me) }
-    })
-    .await
+        if same(&path, &text, 0o644, me()) { Ok(()) } else { write_one(path, &text, 0o644, me()) }
+    });
+    writing.await
 }
 
 /// Reads the cluster id; an unreadable one is a fault, never "no cluster".
-pub(in crate::agent) fn read_stamp(path: &Path) -> Outcome<Option<ClusterId>> {
-    match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => {
-            let text = read.explain("read", path)?;
-            let stamp = serde_json::from_slice(&text)
-                .map_err(|e| failed(format!("{} does not contain a cluster id: {e}", path.display())))?;
-            Ok(Some(stamp))
-        }
-    }
+pub(crate) fn read_stamp(root: &Root) -> Outcome<Option<ClusterId>> {
+    let at = root.own(STAMP);
+    let Some(text) = optional(fs::read(&at)).explain("read", &at)? else { return Ok(None) };
+    let stamp = serde_json::from_slice(&text);
+    stamp.map(Some).map_err(|e| failed(format!("{} does not contain a cluster id: {e}", at.display())))
 }
+
 /// Larger than any file that hactl writes.
 const LARGEST_TEXT: u64 = 256 << 10;
 /// The limit for all of them, well below the largest frame.
 const ALL_TEXTS: usize = 4 << 20;
 
 /// The contents of those files that exist; a file that is not text, or larger than any of ours, is omitted.
-pub(in crate::agent) async fn texts(host: &Host, paths: Vec<String>) -> Outcome<BTreeMap<String, String>> {
-    let root = host.root.clone();
-    blocking(move || {
+pub(crate) async fn texts(host: &Host, paths: Vec<String>) -> Outcome<BTreeMap<String, String>> {
+    let reading = host.root.blocking(move |root| {
         let (mut texts, mut all) = (BTreeMap::new(), 0);
         for path in paths {
             let at = root.path(&path)?;
@@ -258,6 +290,6 @@ pub(in crate::agent) async fn texts(host: &Host, paths: Vec<String>) -> Outcome<
             texts.insert(path, text);
         }
         Ok(texts)
-    })
-    .await
+    });
+    reading.await
 }

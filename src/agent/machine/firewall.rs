@@ -3,10 +3,10 @@
 //! In: openings. Out: exactly these, now and after the next boot. Rules of the administrator are never treated as
 //! ours nor changed: ours have a comment in ufw, and policies of their own in firewalld.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::files::{remove, same, write_one};
-use crate::agent::machine::run::{blocking, must, run};
+use crate::agent::machine::run::{must, run};
 use crate::model::firewall::{FirewallFact, Manager, Opening, Source};
 use crate::model::survey::Way;
 use ipnet::IpNet;
@@ -30,7 +30,7 @@ const NO_POLICY: i32 = 140;
 const POLICIES: &str = "/etc/firewalld/policies";
 
 /// Which manager is active.
-pub(in crate::agent) async fn manager() -> Option<Manager> {
+pub(crate) async fn manager() -> Option<Manager> {
     let firewalld = run(&["systemctl", "is-active", "--quiet", "firewalld.service"], WITHIN).await;
     if firewalld.is_ok_and(|ran| ran.ok()) {
         return Some(Manager::Firewalld);
@@ -42,7 +42,7 @@ pub(in crate::agent) async fn manager() -> Option<Manager> {
 }
 
 /// The openings of hactl in the active manager.
-pub(in crate::agent) async fn look() -> Outcome<Option<FirewallFact>> {
+pub(crate) async fn look() -> Outcome<Option<FirewallFact>> {
     let Some(manager) = manager().await else { return Ok(None) };
     Ok(Some(FirewallFact { manager, open: found(manager).await? }))
 }
@@ -69,7 +69,7 @@ async fn in_force() -> Outcome<BTreeSet<Opening>> {
 }
 
 /// Opens exactly these, besides the administrator's rules. Does nothing if no manager is active.
-pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> Outcome<()> {
+pub(crate) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> Outcome<()> {
     let Some(manager) = manager().await else { return Ok(()) };
     let found = found(manager).await?;
     match manager {
@@ -97,9 +97,8 @@ pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> O
                 return Ok(());
             }
             let texts = policies(wanted);
-            let root = host.root.clone();
             let nothing = wanted.is_empty();
-            let changed = blocking(move || {
+            let changing = host.root.blocking(move |root| {
                 fs::create_dir_all(root.path(POLICIES)?).explain("create", &root.path(POLICIES)?)?;
                 let mut changed = false;
                 for (path, text) in &texts {
@@ -113,8 +112,8 @@ pub(in crate::agent) async fn open(host: &Host, wanted: &BTreeSet<Opening>) -> O
                     }
                 }
                 Ok(changed)
-            })
-            .await?;
+            });
+            let changed = changing.await?;
             // firewalld does not answer while it reloads: so do not reload without need.
             if !changed && &in_force().await? == wanted {
                 return Ok(());

@@ -2,17 +2,20 @@
 //!
 //! In: the steps of the plan. Out: done, or a fault that names the path or unit.
 
-pub(in crate::agent) mod ends;
-pub(in crate::agent) mod files;
-pub(in crate::agent) mod firewall;
-pub(in crate::agent) mod packages;
-pub(in crate::agent) mod prepare;
-pub(in crate::agent) mod previous;
-pub(in crate::agent) mod root;
-pub(in crate::agent) mod run;
-pub(in crate::agent) mod tree;
-pub(in crate::agent) mod units;
-pub(in crate::agent) mod when;
-pub(in crate::agent) mod wipe;
+pub(crate) mod addresses;
+pub(crate) mod ends;
+pub(crate) mod files;
+pub(crate) mod firewall;
+pub(crate) mod packages;
+pub(crate) mod ports;
+pub(crate) mod prepare;
+pub(crate) mod previous;
+pub(crate) mod processes;
+pub(crate) mod root;
+pub(crate) mod run;
+pub(crate) mod tree;
+pub(crate) mod units;
+pub(crate) mod when;
+pub(crate) mod wipe;
 
 pub use root::Root;

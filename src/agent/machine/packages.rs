@@ -3,8 +3,8 @@
 //! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service
 //! in a package must not start with its sample configuration: its unit is masked until the installation is over.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::run::{Ran, must, run, run_with};
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn manager() -> Outcome<Manager> {
 }
 
 /// Installs missing packages, and holds all of them at their version.
-pub(in crate::agent) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
+pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
     let plain = |p: &String| {
         !p.is_empty()
             && p.len() <= 100

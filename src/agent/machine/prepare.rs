@@ -2,11 +2,12 @@
 //!
 //! In: a [`Preparation`]. Out: all of it in place; each part is idempotent.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::files::write_one;
+use crate::agent::machine::firewall;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::{blocking, must, run};
+use crate::agent::machine::run::{must, run};
 use crate::agent::machine::tree::Tree;
 use crate::protocol::{Fault, Preparation};
 use std::fs;
@@ -18,30 +19,29 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_secs(20);
 
 /// Prepares the host for the files and units.
-pub(in crate::agent) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
+pub(crate) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
     let Preparation { users, directories, modules, sysctls, swap_off, openings } = preparation;
     for user in &users {
         add_user(&host.root, user).await?;
     }
-    let root = host.root.clone();
-    blocking(move || directories.iter().try_for_each(|(path, owner, mode)| directory(&root, path, owner, *mode)))
-        .await?;
+    let made =
+        move |root: &Root| directories.iter().try_for_each(|(path, owner, mode)| directory(root, path, owner, *mode));
+    host.root.blocking(made).await?;
     for module in &modules {
         load(&host.root, module).await?;
     }
-    let root = host.root.clone();
-    blocking(move || {
+    let setting = host.root.blocking(move |root| {
         // All possible settings are set, so that the user sees every one that is not.
         let bad: Vec<String> =
-            sysctls.iter().filter_map(|(key, value)| set(&root, key, value).err()).map(|f| f.what).collect();
+            sysctls.iter().filter_map(|(key, value)| set(root, key, value).err()).map(|f| f.what).collect();
         if bad.is_empty() { Ok(()) } else { Err(Fault { tail: bad.clone(), ..failed(bad.join("; ")) }) }
-    })
-    .await?;
+    });
+    setting.await?;
     if swap_off {
         turn_swap_off(&host.root).await?;
     }
     match openings {
-        Some(openings) => crate::agent::machine::firewall::open(host, &openings).await,
+        Some(openings) => firewall::open(host, &openings).await,
         None => Ok(()),
     }
 }
@@ -97,7 +97,7 @@ fn lacking_group(groups: &str, user: &str, gid: u32) -> Option<Vec<String>> {
 }
 
 /// A directory with this owner and mode, made or corrected.
-pub(in crate::agent) fn directory(root: &Root, path: &str, owner: &str, mode: u32) -> Outcome<()> {
+pub(crate) fn directory(root: &Root, path: &str, owner: &str, mode: u32) -> Outcome<()> {
     Tree::made(&root.path(path)?)?.set(root.owner(owner)?, mode)
 }
 
@@ -145,7 +145,7 @@ fn built_in(root: &Root, module: &str) -> bool {
 }
 
 /// The path of a kernel setting.
-pub(in crate::agent) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> {
+pub(crate) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> {
     let plain = key.len() <= 200
         && key.split('.').all(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
     if !plain {
@@ -155,7 +155,7 @@ pub(in crate::agent) fn sysctl_path(root: &Root, key: &str) -> Outcome<PathBuf> 
 }
 
 /// The value of a kernel setting with normalized blanks.
-pub(in crate::agent) fn sysctl(root: &Root, key: &str) -> Outcome<Option<String>> {
+pub(crate) fn sysctl(root: &Root, key: &str) -> Outcome<Option<String>> {
     let text = fs::read_to_string(sysctl_path(root, key)?).ok();
     Ok(text.map(|t| even(&t)))
 }
@@ -185,8 +185,8 @@ async fn turn_swap_off(root: &Root) -> Outcome<()> {
     if swap_in_use(root) {
         must(&["swapoff", "-a"], Duration::from_secs(55)).await?;
     }
-    let (table, path) = (root.clone(), root.own("/etc/fstab"));
-    blocking(move || {
+    let commenting = root.blocking(|root| {
+        let path = root.own("/etc/fstab");
         let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
         let is_swap =
             |line: &str| !line.trim_start().starts_with('#') && line.split_whitespace().nth(2) == Some("swap");
@@ -200,12 +200,12 @@ async fn turn_swap_off(root: &Root) -> Outcome<()> {
                 })
                 .collect();
         let found = fs::metadata(&path).explain("stat", &path)?;
-        write_one(table.own("/etc/fstab"), after.as_bytes(), found.mode() & 0o7777, (found.uid(), found.gid()))
-    })
-    .await
+        write_one(path, after.as_bytes(), found.mode() & 0o7777, (found.uid(), found.gid()))
+    });
+    commenting.await
 }
 
-pub(in crate::agent) fn swap_in_use(root: &Root) -> bool {
+pub(crate) fn swap_in_use(root: &Root) -> bool {
     fs::read_to_string(root.own("/proc/swaps")).is_ok_and(|text| text.lines().skip(1).any(|l| !l.trim().is_empty()))
 }
 

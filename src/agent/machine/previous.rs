@@ -3,16 +3,14 @@
 //! In: the paths of a set that are about to be written. Out: a record per set of the previous files, for root alone;
 //! restored, or deleted. The first record stays until then: later files have not passed their trial.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::agent::machine::files::{Ready, put_all, remove, write_one};
-use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
+use crate::agent::host::Host;
+use crate::agent::machine::files::{Ready, optional, put_all, remove, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::model::target::FileSet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
@@ -40,17 +38,12 @@ fn place(root: &Root, set: FileSet) -> Outcome<PathBuf> {
 
 fn read(root: &Root, set: FileSet) -> Outcome<Option<Record>> {
     let path = place(root, set)?;
-    match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => {
-            let record = serde_json::from_slice(&read.explain("read", &path)?);
-            record.map(Some).map_err(|e| failed(format!("{} cannot be read: {e}", path.display())))
-        }
-    }
+    let Some(text) = optional(fs::read(&path)).explain("read", &path)? else { return Ok(None) };
+    serde_json::from_slice(&text).map(Some).map_err(|e| failed(format!("{} cannot be read: {e}", path.display())))
 }
 
 /// Saves the files at these paths, unless the set has saved them already.
-pub(in crate::agent) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Outcome<()> {
+pub(crate) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Outcome<()> {
     let mut record = read(root, set)?.unwrap_or_default();
     for path in paths.iter().filter(|path| !record.contains_key(*path)).collect::<Vec<_>>() {
         record.insert(path.clone(), as_it_is(root, path)?);
@@ -60,16 +53,12 @@ pub(in crate::agent) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Out
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).explain("set the mode of", &folder)?;
     let text =
         serde_json::to_vec(&record).map_err(|e| failed(format!("the previous files cannot be serialized: {e}")))?;
-    let me = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    write_one(place(root, set)?, &text, 0o600, me)
+    write_one(place(root, set)?, &text, 0o600, me())
 }
 
 fn as_it_is(root: &Root, path: &str) -> Outcome<Option<Was>> {
     let at = root.path(path)?;
-    let found = match fs::symlink_metadata(&at) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        found => found.explain("stat", &at)?,
-    };
+    let Some(found) = optional(fs::symlink_metadata(&at)).explain("stat", &at)? else { return Ok(None) };
     if !found.is_file() {
         return Err(bad(format!("{path} is not a regular file")));
     }
@@ -78,14 +67,11 @@ fn as_it_is(root: &Root, path: &str) -> Outcome<Option<Was>> {
 }
 
 /// The sets that have previous files.
-pub(in crate::agent) fn sets(root: &Root) -> Outcome<BTreeSet<FileSet>> {
+pub(crate) fn sets(root: &Root) -> Outcome<BTreeSet<FileSet>> {
     let folder = root.own(KEPT);
-    let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        entries => entries.explain("read the directory", &folder)?,
-    };
+    let entries = optional(fs::read_dir(&folder)).explain("read the directory", &folder)?;
     let mut found = BTreeSet::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let name = entry.explain("read the directory", &folder)?.file_name();
         // Incomplete records begin with a dot; an unknown set belongs to another version of hactl.
         let name = name.to_str().and_then(|name| name.strip_suffix(".json")).map(serde_json::Value::from);
@@ -95,12 +81,11 @@ pub(in crate::agent) fn sets(root: &Root) -> Outcome<BTreeSet<FileSet>> {
 }
 
 /// Restores the previous files of all these sets, and deletes the records.
-pub(in crate::agent) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
-    let root = host.root.clone();
-    blocking(move || {
+pub(crate) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
+    let restoring = host.root.blocking(move |root| {
         let mut records = Vec::new();
         for set in &sets {
-            records.extend(read(&root, *set)?.map(|record| (*set, record)));
+            records.extend(read(root, *set)?.map(|record| (*set, record)));
         }
         if records.is_empty() {
             return Err(bad("there are no previous files to restore"));
@@ -115,13 +100,12 @@ pub(in crate::agent) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outco
         }
         put_all(ready)?;
         gone.iter().try_for_each(|path| remove(path))?;
-        records.iter().try_for_each(|(set, _)| remove(&place(&root, *set)?))
-    })
-    .await
+        records.iter().try_for_each(|(set, _)| remove(&place(root, *set)?))
+    });
+    restoring.await
 }
 
 /// Deletes the previous files of these sets.
-pub(in crate::agent) async fn accept(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
-    let root = host.root.clone();
-    blocking(move || sets.iter().try_for_each(|set| remove(&place(&root, *set)?))).await
+pub(crate) async fn accept(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
+    host.root.blocking(move |root| sets.iter().try_for_each(|set| remove(&place(root, *set)?))).await
 }

@@ -3,8 +3,14 @@
 //! In: absolute paths from requests. Out: paths to open. A path that is not absolute or contains `..` is refused.
 
 use crate::agent::fault::{Outcome, bad};
+use crate::agent::machine::run::blocking;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+
+/// User and group of this process.
+pub(crate) fn me() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
 
 /// The directory that stands for `/`.
 #[derive(Debug, Clone)]
@@ -20,11 +26,11 @@ impl Root {
         Self(directory.into())
     }
     /// Whether this is the real file system: then processes, mounts and interfaces belong to it too.
-    pub(in crate::agent) fn is_host(&self) -> bool {
+    pub(crate) fn is_host(&self) -> bool {
         self.0 == Path::new("/")
     }
     /// A path named by a request.
-    pub(in crate::agent) fn path(&self, absolute: &str) -> Outcome<PathBuf> {
+    pub(crate) fn path(&self, absolute: &str) -> Outcome<PathBuf> {
         let fine = absolute.len() < 1024
             && absolute.len() > 1
             && !absolute.contains('\0')
@@ -39,12 +45,20 @@ impl Root {
         }
     }
     /// A path known to be plain and absolute, because it is a constant of this program.
-    pub(in crate::agent) fn own(&self, absolute: &'static str) -> PathBuf {
+    pub(crate) fn own(&self, absolute: &'static str) -> PathBuf {
         self.below(absolute)
     }
     /// A path that this program composed.
-    pub(in crate::agent) fn below(&self, absolute: &str) -> PathBuf {
+    pub(crate) fn below(&self, absolute: &str) -> PathBuf {
         self.0.join(absolute.trim_start_matches('/'))
+    }
+    /// Blocking work on its files, off the event loop.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Outcome<T> + Send + 'static,
+    ) -> Outcome<T> {
+        let root = self.clone();
+        blocking(move || work(&root)).await
     }
     /// Users by name, from the host's `/etc/passwd`: `(name, uid, gid)`.
     ///
@@ -60,7 +74,7 @@ impl Root {
             .collect()
     }
     /// User and primary group of a name; a number stands for itself.
-    pub(in crate::agent) fn owner(&self, name: &str) -> Outcome<(u32, u32)> {
+    pub(crate) fn owner(&self, name: &str) -> Outcome<(u32, u32)> {
         if name == "root" {
             return Ok((0, 0));
         }
@@ -70,7 +84,7 @@ impl Root {
         name.parse().map(|id| (id, id)).map_err(|_| bad(format!("the user {name:?} does not exist on this host")))
     }
     /// Resolves uids to names; made once for many files.
-    pub(in crate::agent) fn names(&self) -> impl Fn(u32) -> String + use<> {
+    pub(crate) fn names(&self) -> impl Fn(u32) -> String + use<> {
         let users = self.users();
         move |uid| users.iter().find(|(_, u, _)| *u == uid).map_or_else(|| uid.to_string(), |(name, ..)| name.clone())
     }

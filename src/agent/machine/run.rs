@@ -3,7 +3,7 @@
 //! In: an argument list. Out: the output, or a fault with its last lines. Dropping the future kills the whole group,
 //! so nothing outlives the channel that requested it.
 
-use crate::agent::fault::{Outcome, failed, fault, tail};
+use crate::agent::fault::{Outcome, bad, failed, fault, tail};
 use crate::agent::machine::tree::Tree;
 use crate::protocol::{Fault, FaultKind};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -19,11 +19,11 @@ const KEPT: usize = 8 << 20;
 /// How long a stream may stay open after the program itself has ended (a child of it holds the stream).
 const LINGER: Duration = Duration::from_millis(300);
 /// The search path of programs, whatever the login shell has.
-pub(in crate::agent) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The output of a program that ended.
 #[derive(Debug)]
-pub(in crate::agent) struct Ran {
+pub(crate) struct Ran {
     /// Its exit code, unless it was killed; 0 is success.
     pub code: Option<i32>,
     /// Its standard output.
@@ -33,15 +33,15 @@ pub(in crate::agent) struct Ran {
 }
 
 impl Ran {
-    pub(in crate::agent) fn ok(&self) -> bool {
+    pub(crate) fn ok(&self) -> bool {
         self.code == Some(0)
     }
     /// The last lines of its output.
-    pub(in crate::agent) fn tail(&self) -> Vec<String> {
+    pub(crate) fn tail(&self) -> Vec<String> {
         tail(&format!("{}\n{}", self.out, self.err))
     }
     /// A fault about its failure.
-    pub(in crate::agent) fn fault(&self, doing: &str) -> Fault {
+    pub(crate) fn fault(&self, doing: &str) -> Fault {
         let how = self.code.map_or_else(|| "was killed".to_owned(), |c| format!("exited with {c}"));
         Fault { kind: FaultKind::Failed, what: format!("{doing} {how}"), tail: self.tail() }
     }
@@ -60,17 +60,17 @@ impl Drop for Group {
 }
 
 /// Runs a program to its end and returns its output, whatever its exit code.
-pub(in crate::agent) async fn run(argv: &[&str], within: Duration) -> Outcome<Ran> {
+pub(crate) async fn run(argv: &[&str], within: Duration) -> Outcome<Ran> {
     run_with(argv, &[], within).await
 }
 
 /// [`run`] with additional environment.
-pub(in crate::agent) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
+pub(crate) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
     run_on(argv, env, Stdio::null(), None, within).await
 }
 
 /// Runs a program as another user, without supplementary groups, in a directory that this user can enter.
-pub(in crate::agent) async fn run_as(
+pub(crate) async fn run_as(
     owner: (u32, u32),
     at: &Tree,
     argv: &[&str],
@@ -83,17 +83,13 @@ pub(in crate::agent) async fn run_as(
 /// Makes a program run as a user, in a directory. The directory is entered by its descriptor, whatever is above it,
 /// and the program refers to it by a name that does not lead there from above either: etcd and its tools make
 /// absolute paths of relative ones, from `PWD` if that is valid.
-pub(in crate::agent) fn as_user<'a>(command: &'a mut Command, owner: (u32, u32), at: &Tree) -> &'a mut Command {
+pub(crate) fn as_user<'a>(command: &'a mut Command, owner: (u32, u32), at: &Tree) -> &'a mut Command {
     // Other groups are dropped with the user.
     command.uid(owner.0).gid(owner.1).current_dir(at.anchor()).env("PWD", "/proc/self/cwd")
 }
 
 /// Runs a program that must succeed with the output of `from` as its stdin.
-pub(in crate::agent) async fn must_take(
-    argv: &[&str],
-    mut from: impl Read + Send + 'static,
-    within: Duration,
-) -> Outcome<()> {
+pub(crate) async fn must_take(argv: &[&str], mut from: impl Read + Send + 'static, within: Duration) -> Outcome<()> {
     let (take, mut give) = std::io::pipe().map_err(|e| failed(format!("could not make a pipe: {e}")))?;
     let feeding = tokio::task::spawn_blocking(move || std::io::copy(&mut from, &mut give).map(|_| ()));
     let ran = run_on(argv, &[], Stdio::from(take), None, within).await?;
@@ -118,7 +114,7 @@ async fn run_on(
     user: Option<((u32, u32), &Tree)>,
     within: Duration,
 ) -> Outcome<Ran> {
-    let (program, arguments) = argv.split_first().ok_or_else(|| crate::agent::fault::bad("an empty argument list"))?;
+    let (program, arguments) = argv.split_first().ok_or_else(|| bad("an empty argument list"))?;
     let mut command = Command::new(program);
     if let Some((owner, at)) = user {
         as_user(&mut command, owner, at);
@@ -171,7 +167,7 @@ async fn run_on(
 }
 
 /// Runs a program that must succeed, and returns its standard output.
-pub(in crate::agent) async fn must(argv: &[&str], within: Duration) -> Outcome<String> {
+pub(crate) async fn must(argv: &[&str], within: Duration) -> Outcome<String> {
     let ran = run(argv, within).await?;
     if ran.ok() { Ok(ran.out) } else { Err(ran.fault(&argv.join(" "))) }
 }
@@ -186,10 +182,14 @@ async fn collect(from: Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) {
     }
 }
 
+/// The path of this very program.
+pub(crate) fn own_program() -> Outcome<String> {
+    let me = std::env::current_exe().map_err(|e| failed(format!("hactl cannot find its own binary: {e}")))?;
+    me.into_os_string().into_string().map_err(|_| failed("the path of hactl is not UTF-8 text"))
+}
+
 /// Runs blocking work off the event loop; a panic in it becomes a fault.
-pub(in crate::agent) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Outcome<T> + Send + 'static,
-) -> Outcome<T> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
         Err(error) => Err(failed(format!("hactl itself failed: {error}"))),

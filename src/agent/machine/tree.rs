@@ -5,7 +5,7 @@
 //! or, if the kernel permits it, a hard link to such a file. So each action uses the descriptor that was checked, and
 //! a file with several names is changed only if it belongs to the owner of its directory.
 
-use crate::agent::fault::{Explain, Outcome, bad};
+use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::protocol::Fault;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RawDir, Stat, Uid, chownat, fchmod, fstat, fsync, mkdirat, open, openat,
@@ -29,14 +29,14 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCT
 
 /// A directory, held open.
 #[derive(Debug)]
-pub(in crate::agent) struct Tree {
+pub(crate) struct Tree {
     fd: OwnedFd,
     shown: PathBuf,
 }
 
 impl Tree {
     /// Opens a directory; `None`: it does not exist.
-    pub(in crate::agent) fn open(path: &Path) -> Outcome<Option<Self>> {
+    pub(crate) fn open(path: &Path) -> Outcome<Option<Self>> {
         match walk(path, false) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             fd => fd.explain("open", path).map(|fd| Some(Self { fd, shown: path.to_owned() })),
@@ -44,28 +44,28 @@ impl Tree {
     }
 
     /// Opens a directory; makes it and its parents if they do not exist.
-    pub(in crate::agent) fn made(path: &Path) -> Outcome<Self> {
+    pub(crate) fn made(path: &Path) -> Outcome<Self> {
         let fd = walk(path, true).explain("create", path)?;
         Ok(Self { fd, shown: path.to_owned() })
     }
 
     /// A directory that must exist.
-    pub(in crate::agent) fn there(path: &Path) -> Outcome<Self> {
+    pub(crate) fn there(path: &Path) -> Outcome<Self> {
         Self::open(path)?.ok_or_else(|| bad(format!("{} does not exist", path.display())))
     }
 
     /// A path to this very directory, even if it is renamed; for this process alone.
-    pub(in crate::agent) fn anchor(&self) -> PathBuf {
+    pub(crate) fn anchor(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
     /// The path for messages.
-    pub(in crate::agent) fn shown(&self) -> &Path {
+    pub(crate) fn shown(&self) -> &Path {
         &self.shown
     }
 
     /// Opens a directory in it; `None`: there is none of this name, or it is something else, such as a link.
-    pub(in crate::agent) fn sub(&self, name: impl AsRef<OsStr>) -> Outcome<Option<Self>> {
+    pub(crate) fn sub(&self, name: impl AsRef<OsStr>) -> Outcome<Option<Self>> {
         let shown = self.shown.join(name.as_ref());
         match openat(&self.fd, name.as_ref(), OFlags::RDONLY | FOLDER, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// Opens a directory below it that must exist.
-    pub(in crate::agent) fn below(&self, names: &[&str]) -> Outcome<Self> {
+    pub(crate) fn below(&self, names: &[&str]) -> Outcome<Self> {
         let mut at = Self { fd: self.fd.try_clone().explain("open", &self.shown)?, shown: self.shown.clone() };
         for name in names {
             let missing = || bad(format!("{} is not a directory", at.shown.join(name).display()));
@@ -84,7 +84,7 @@ impl Tree {
     }
 
     /// Makes an empty directory of root in it; a previous entry of this name is removed.
-    pub(in crate::agent) fn fresh(&self, name: &str) -> Outcome<Self> {
+    pub(crate) fn fresh(&self, name: &str) -> Outcome<Self> {
         self.clear(name)?;
         let shown = self.shown.join(name);
         mkdirat(&self.fd, name, Mode::RWXU).explain("create", &shown)?;
@@ -95,7 +95,7 @@ impl Tree {
     }
 
     /// Opens a regular file in it for reading; `None`: there is none of this name.
-    pub(in crate::agent) fn file(&self, name: impl AsRef<OsStr>) -> Outcome<Option<File>> {
+    pub(crate) fn file(&self, name: impl AsRef<OsStr>) -> Outcome<Option<File>> {
         let shown = self.shown.join(name.as_ref());
         let file = match openat(&self.fd, name.as_ref(), OFlags::RDONLY | FILE, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -110,12 +110,12 @@ impl Tree {
     }
 
     /// A regular file that must exist.
-    pub(in crate::agent) fn file_there(&self, name: &str) -> Outcome<File> {
+    pub(crate) fn file_there(&self, name: &str) -> Outcome<File> {
         self.file(name)?.ok_or_else(|| bad(format!("{} does not exist", self.shown.join(name).display())))
     }
 
     /// Makes a file of root in it, to write and to read; a previous entry of this name is removed.
-    pub(in crate::agent) fn fresh_file(&self, name: &str) -> Outcome<File> {
+    pub(crate) fn fresh_file(&self, name: &str) -> Outcome<File> {
         let shown = self.shown.join(name);
         self.clear(name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | FILE;
@@ -123,14 +123,14 @@ impl Tree {
     }
 
     /// The path of a socket in it, for this process alone and as long as the descriptor is open.
-    pub(in crate::agent) fn socket(&self, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
+    pub(crate) fn socket(&self, name: &str) -> io::Result<(OwnedFd, PathBuf)> {
         let fd = openat(&self.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd()).into();
         Ok((fd, path))
     }
 
     /// The names in it.
-    pub(in crate::agent) fn names(&self) -> Outcome<Vec<OsString>> {
+    pub(crate) fn names(&self) -> Outcome<Vec<OsString>> {
         let list = openat(&self.fd, ".", OFlags::RDONLY | FOLDER, Mode::empty()).explain("list", &self.shown)?;
         let mut names = Vec::new();
         let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
@@ -146,7 +146,7 @@ impl Tree {
     }
 
     /// Sets this owner and mode, if it has others.
-    pub(in crate::agent) fn set(&self, owner: (u32, u32), mode: u32) -> Outcome<()> {
+    pub(crate) fn set(&self, owner: (u32, u32), mode: u32) -> Outcome<()> {
         let found = fstat(&self.fd).explain("stat", &self.shown)?;
         give(&self.fd, &found, owner).explain("change the owner of", &self.shown)?;
         if found.st_mode & 0o7777 != mode {
@@ -160,7 +160,7 @@ impl Tree {
     ///
     /// # Errors
     /// Also for a file of another user that has another name: that may be anywhere.
-    pub(in crate::agent) fn own(&self, owner: (u32, u32)) -> Outcome<()> {
+    pub(crate) fn own(&self, owner: (u32, u32)) -> Outcome<()> {
         let found = fstat(&self.fd).explain("stat", &self.shown)?;
         give(&self.fd, &found, owner).explain("change the owner of", &self.shown)?;
         for name in self.names()? {
@@ -196,7 +196,7 @@ impl Tree {
     }
 
     /// Syncs it and everything below, and nothing else: others write to the file system as well.
-    pub(in crate::agent) fn sync(&self) -> Outcome<()> {
+    pub(crate) fn sync(&self) -> Outcome<()> {
         for name in self.names()? {
             if let Some(folder) = self.sub(&name)? {
                 folder.sync()?;
@@ -208,7 +208,7 @@ impl Tree {
     }
 
     /// Copies all directories and regular files into another one, except those that `leave` matches.
-    pub(in crate::agent) fn copy_into(&self, to: &Self, leave: &impl Fn(&Path) -> bool) -> Outcome<()> {
+    pub(crate) fn copy_into(&self, to: &Self, leave: &impl Fn(&Path) -> bool) -> Outcome<()> {
         for name in self.names()? {
             let at = self.shown.join(&name);
             if let Some(folder) = self.sub(&name)? {
@@ -230,7 +230,7 @@ impl Tree {
     }
 
     /// Moves an entry to another directory of the same file system, and syncs both.
-    pub(in crate::agent) fn move_to(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Outcome<()> {
+    pub(crate) fn move_to(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Outcome<()> {
         let (name, new) = (name.as_ref(), new.as_ref());
         renameat(&self.fd, name, &to.fd, new).explain("move", &self.shown.join(name))?;
         fsync(&to.fd).explain("write", &to.shown)?;
@@ -238,13 +238,13 @@ impl Tree {
     }
 
     /// Removes an entry with everything below; a missing one is fine.
-    pub(in crate::agent) fn clear(&self, name: impl AsRef<OsStr>) -> Outcome<()> {
+    pub(crate) fn clear(&self, name: impl AsRef<OsStr>) -> Outcome<()> {
         self.clear_but(name.as_ref(), &[]).map(drop)
     }
 
     /// The same, except for paths that must stay; a mount point is emptied and stays as well. Returns whether
     /// everything is gone.
-    pub(in crate::agent) fn clear_but(&self, name: &OsStr, keep: &[PathBuf]) -> Outcome<bool> {
+    pub(crate) fn clear_but(&self, name: &OsStr, keep: &[PathBuf]) -> Outcome<bool> {
         let shown = self.shown.join(name);
         if keep.contains(&shown) {
             return Ok(false);
@@ -264,9 +264,9 @@ impl Tree {
     }
 
     /// Replaces the anchor in an error message by the path that users know.
-    pub(in crate::agent) fn words(&self, error: &impl ToString) -> Fault {
+    pub(crate) fn words(&self, error: &impl ToString) -> Fault {
         let anchor = self.anchor().display().to_string();
-        crate::agent::fault::failed(error.to_string().replace(&anchor, &self.shown.display().to_string()))
+        failed(error.to_string().replace(&anchor, &self.shown.display().to_string()))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed, fault, tail, telling};
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
 use crate::agent::machine::when;
@@ -43,17 +43,17 @@ const FILE_STATE: &str = "UnitFileState";
 
 /// A unit as systemd shows it.
 #[derive(Debug, Clone, Default)]
-pub(in crate::agent) struct Shown(BTreeMap<String, String>);
+pub(crate) struct Shown(BTreeMap<String, String>);
 
 impl Shown {
     fn get(&self, property: &str) -> &str {
         self.0.get(property).map_or("", String::as_str)
     }
-    pub(in crate::agent) fn active(&self) -> &str {
+    pub(crate) fn active(&self) -> &str {
         self.get("ActiveState")
     }
     /// Its main process, while it runs.
-    pub(in crate::agent) fn main_process(&self) -> Option<u32> {
+    pub(crate) fn main_process(&self) -> Option<u32> {
         self.get("MainPID").parse().ok().filter(|pid| *pid > 0)
     }
     /// Whether it can be stopped.
@@ -65,7 +65,7 @@ impl Shown {
         matches!(self.get(FILE_STATE), "enabled" | "enabled-runtime")
     }
     /// Whether systemd has a file for it.
-    pub(in crate::agent) fn known(&self) -> bool {
+    pub(crate) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"
     }
     /// Whether systemd has loaded another text than the one on the disk.
@@ -113,7 +113,7 @@ fn drop_ins(unit: &UnitName) -> Vec<String> {
 }
 
 /// The unit of a drop-in, if the file is one.
-pub(in crate::agent) fn changed_by(path: &str) -> Option<UnitName> {
+pub(crate) fn changed_by(path: &str) -> Option<UnitName> {
     let (folder, file) = path.strip_prefix(ADMINISTRATORS)?.strip_prefix('/')?.split_once('/')?;
     let unit = folder.strip_suffix(".d").filter(|_| file.ends_with(".conf") && !file.contains('/'))?;
     unit.parse().ok()
@@ -121,7 +121,7 @@ pub(in crate::agent) fn changed_by(path: &str) -> Option<UnitName> {
 
 /// Makes systemd reload the drop-ins of units that run: nothing restarts, and they take effect at the next automatic
 /// start. A unit that does not run is reloaded when it is started.
-pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
+pub(crate) async fn read_again(host: &Host, units: &[UnitName]) -> Outcome<()> {
     if units.is_empty() || !host.root.is_host() {
         return Ok(());
     }
@@ -136,7 +136,7 @@ pub(in crate::agent) async fn read_again(host: &Host, units: &[UnitName]) -> Out
 }
 
 /// Makes systemd forget units whose own files were removed: a unit without a file must not be started from memory.
-pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
+pub(crate) async fn forget(host: &Host, removed: &[String]) -> Outcome<()> {
     let ours = |path: &String| path.strip_prefix(ADMINISTRATORS).is_some_and(|rest| rest.starts_with('/'));
     if host.root.is_host() && removed.iter().any(ours) {
         must(&["systemctl", "daemon-reload"], TIMEOUT).await?;
@@ -145,7 +145,7 @@ pub(in crate::agent) async fn forget(host: &Host, removed: &[String]) -> Outcome
 }
 
 /// Removes the drop-in directory of a unit with the last of our files; with files of others it stays.
-pub(in crate::agent) fn folder_with_the_last(root: &Root, removed: &Path) {
+pub(crate) fn folder_with_the_last(root: &Root, removed: &Path) {
     let folder = removed.parent().filter(|folder| folder.extension().is_some_and(|end| end == "d"));
     if let Some(folder) = folder.filter(|folder| folder.starts_with(root.own(ADMINISTRATORS))) {
         let _ = fs::remove_dir(folder);
@@ -153,7 +153,7 @@ pub(in crate::agent) fn folder_with_the_last(root: &Root, removed: &Path) {
 }
 
 /// Asks systemd about several units at once.
-pub(in crate::agent) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
+pub(crate) async fn show(units: &[UnitName]) -> Outcome<Vec<Shown>> {
     if units.is_empty() {
         return Ok(Vec::new());
     }
@@ -178,7 +178,7 @@ fn parse(text: &str) -> Vec<Shown> {
         .collect()
 }
 
-pub(in crate::agent) async fn show_one(unit: &UnitName) -> Outcome<Shown> {
+pub(crate) async fn show_one(unit: &UnitName) -> Outcome<Shown> {
     Ok(show(std::slice::from_ref(unit)).await?.pop().unwrap_or_default())
 }
 
@@ -215,7 +215,7 @@ async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
 }
 
 /// The observed state of units.
-pub(in crate::agent) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
+pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
     let shown = with_files(units).await?;
     let fact = |(unit, shown): (&UnitName, Shown)| {
         let reloaded = reloaded_ms(root, unit);
@@ -237,12 +237,12 @@ fn reload_stamp(root: &Root, unit: &UnitName) -> PathBuf {
 }
 
 /// When it was last reloaded, milliseconds since 1970.
-pub(in crate::agent) fn reloaded_ms(root: &Root, unit: &UnitName) -> Option<i64> {
+pub(crate) fn reloaded_ms(root: &Root, unit: &UnitName) -> Option<i64> {
     fs::read_to_string(reload_stamp(root, unit)).ok()?.trim().parse().ok()
 }
 
 /// A test directory has no systemd, and that of this machine must not answer for it.
-pub(in crate::agent) fn own_systemd(host: &Host) -> Outcome<()> {
+pub(crate) fn own_systemd(host: &Host) -> Outcome<()> {
     if host.root.is_host() { Ok(()) } else { Err(bad("a test directory has no systemd")) }
 }
 
@@ -268,7 +268,7 @@ async fn enable(unit: &UnitName) -> Outcome<()> {
 }
 
 /// Makes a unit run with its current files.
-pub(in crate::agent) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
+pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
     own_systemd(host)?;
     host.waits(format!("{unit} to become active"));
     enable(unit).await?;
@@ -328,7 +328,7 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
 }
 
 /// A fault about a unit, with the end of its journal.
-pub(in crate::agent) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
+pub(crate) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
     let lines =
         match run(&["journalctl", "-u", unit.as_str(), "-n", "100", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
             Ok(ran) => tail(&telling(&ran.out)),
@@ -338,7 +338,7 @@ pub(in crate::agent) async fn blame(unit: &UnitName, kind: FaultKind, what: &str
 }
 
 /// Stops and disables units in the given order; one that does not exist counts as stopped.
-pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
+pub(crate) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
     if units.is_empty() {
         return Ok(());
     }
@@ -367,7 +367,7 @@ pub(in crate::agent) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<(
 
 /// Stops units at once: each gets SIGTERM, and SIGKILL after a short time. Only for units that lose nothing by it.
 /// They stay enabled.
-pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
+pub(crate) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
     own_systemd(host)?;
     for unit in units {
         if !show_one(unit).await?.up() {
@@ -388,7 +388,7 @@ pub(in crate::agent) async fn end_now(host: &Host, units: &[UnitName]) -> Outcom
 }
 
 /// Starts a unit without waiting; restarts a running one if its settings have `changed`.
-pub(in crate::agent) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
+pub(crate) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
     own_systemd(host)?;
     let anew = changed && matches!(state(unit).await?.as_str(), "active" | "activating");
     enable(unit).await?;
@@ -396,7 +396,7 @@ pub(in crate::agent) async fn launch(host: &Host, unit: &UnitName, changed: bool
 }
 
 /// Why a started unit does not run, although it did not fail.
-pub(in crate::agent) async fn not_begun(unit: &UnitName) -> Fault {
+pub(crate) async fn not_begun(unit: &UnitName) -> Fault {
     match show_one(unit).await {
         Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, shown.skipped_for()).await,
         Ok(_) => blame(unit, FaultKind::Failed, "was not started: a condition of its unit does not hold").await,
@@ -405,12 +405,12 @@ pub(in crate::agent) async fn not_begun(unit: &UnitName) -> Fault {
 }
 
 /// The present ActiveState of a unit.
-pub(in crate::agent) async fn state(unit: &UnitName) -> Outcome<String> {
+pub(crate) async fn state(unit: &UnitName) -> Outcome<String> {
     Ok(show_one(unit).await?.active().to_owned())
 }
 
 /// Last lines of the journals of some units, unit after unit.
-pub(in crate::agent) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<String>> {
+pub(crate) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<String>> {
     let count = lines.min(200).to_string();
     let mut all = Vec::new();
     for unit in units.iter().take(50) {

@@ -1,17 +1,17 @@
 //! The clock of the host, and the timestamps of systemd.
 
 use crate::model::timestamp::millis;
-pub(in crate::agent) use crate::model::timestamp::{file_timestamp, parse_rfc3339, rfc3339};
+pub(crate) use crate::model::timestamp::{file_timestamp, parse_rfc3339, rfc3339};
 use std::time::{SystemTime, UNIX_EPOCH};
 use time::macros::format_description;
 
 /// The time, milliseconds since 1970.
-pub(in crate::agent) fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Parses a timestamp of `systemctl show --timestamp=us+utc`, such as `Fri 2025-11-21 06:55:01.123456 UTC`.
-pub(in crate::agent) fn parse_systemd(text: &str) -> Option<i64> {
+pub(crate) fn parse_systemd(text: &str) -> Option<i64> {
     let rest = text.split_once(' ')?.1.strip_suffix(" UTC")?;
     let shape = format_description!("[year]-[month]-[day] [hour]:[minute]:[second].[subsecond]");
     millis(time::PrimitiveDateTime::parse(rest, &shape).ok()?.assume_utc())

@@ -4,10 +4,12 @@
 //! another wipe finishes an interrupted one.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed};
+use crate::agent::host::Host;
+use crate::agent::lock;
 use crate::agent::machine::files::absent;
 use crate::agent::machine::run::{blocking, must, run};
 use crate::agent::machine::tree::Tree;
-use crate::agent::{Host, lock, machine::files, machine::firewall, machine::units, machine::when, observe};
+use crate::agent::machine::{addresses, files, firewall, units, when};
 use crate::model::node::PODS_INTERFACES;
 use crate::protocol::{Leftovers, WipeAsk};
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,7 +44,7 @@ const FLANNELS_FILES: [&str; 2] = ["/etc/cni/net.d/10-flannel.conflist", "/etc/t
 const NEVER: [&str; 12] = ["bin", "boot", "dev", "etc", "home", "lib", "proc", "root", "run", "sys", "usr", "var"];
 
 /// Stops and removes everything.
-pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
+pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let paths = |list: &[String]| list.iter().map(|p| ours(host, p)).collect::<Outcome<Vec<_>>>();
     let (remove, data) = (paths(&ask.remove)?, paths(&ask.data)?);
     if ask.hand_over && host.root.is_host() {
@@ -62,25 +64,24 @@ pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         }
     }
     host.waits("files to be removed");
-    let root = host.root.clone();
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
     let stamp = when::file_timestamp(when::now_ms());
     let delete = ask.delete;
     // Files to be removed from archived data are removed first.
     let (first, remove): (Vec<_>, Vec<_>) =
         remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
-    blocking(move || {
+    let removing = host.root.blocking(move |root| {
         first.iter().try_for_each(|path| clear(path, &keep))?;
         for path in &data {
             if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
         }
         remove.iter().try_for_each(|path| {
             clear(path, &keep)?;
-            units::folder_with_the_last(&root, path);
+            units::folder_with_the_last(root, path);
             Ok(())
         })
-    })
-    .await?;
+    });
+    removing.await?;
     if host.root.is_host() {
         must(&["systemctl", "daemon-reload"], SHORT).await?;
     }
@@ -88,8 +89,7 @@ pub(in crate::agent) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         return Ok(());
     }
     // Last: a host without a cluster id belongs to no cluster, and no run would return to finish this.
-    let stamp = host.root.own(files::STAMP);
-    blocking(move || files::remove(&stamp)).await
+    host.root.blocking(|root| files::remove(&root.own(files::STAMP))).await
 }
 
 /// A killed API server stays in the endpoints of the Service until its lease expires, a quarter of a minute; a
@@ -113,7 +113,7 @@ async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outco
 /// Stops static pods that are no longer wanted: first those beside the API server, because they are its clients, then
 /// the API server, which takes time to complete its requests. The kubelet does not restart them, because they have no
 /// manifest.
-pub(in crate::agent) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
+pub(crate) async fn end_pods(host: &Host, manifests: &[String]) -> Outcome<()> {
     let paths = manifests.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
     let (beside, last) = paths.split_at(paths.len().saturating_sub(1));
     for turn in [beside, last] {
@@ -133,8 +133,8 @@ pub(in crate::agent) async fn end_pods(host: &Host, manifests: &[String]) -> Out
 
 /// Removes what deleted pods left. Interfaces stay while running pods are attached to them, except those to be
 /// removed.
-pub(in crate::agent) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
-    let (names, files): (&[_], &[&str]) = match what {
+pub(crate) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()> {
+    let (names, files): (&[_], &[&'static str]) = match what {
         Leftovers::KubeProxy => (&KUBE_PROXYS, &[]),
         Leftovers::Flannel => (&FLANNELS, &FLANNELS_FILES),
         Leftovers::Wires => return unwire(host).await,
@@ -142,16 +142,14 @@ pub(in crate::agent) async fn sweep(host: &Host, what: Leftovers) -> Outcome<()>
     if host.root.is_host() {
         tables(names).await?;
     }
-    let files: Vec<PathBuf> = files.iter().map(|path| host.root.own(path)).collect();
-    blocking(move || files.iter().try_for_each(|path| files::remove(path))).await
+    host.root.blocking(move |root| files.iter().try_for_each(|path| files::remove(&root.own(path)))).await
 }
 
 /// Removes flannel's interfaces and the pods attached to them. The kubelet restarts flannel, and until that has read
 /// the Pod CIDR of the Node no pod gets an address. The interfaces go last: as long as one exists with its address,
 /// another run starts this again.
 async fn unwire(host: &Host) -> Outcome<()> {
-    let said = host.root.own(FLANNEL_SAYS);
-    blocking(move || files::remove(&said)).await?;
+    host.root.blocking(|root| files::remove(&root.own(FLANNEL_SAYS))).await?;
     if !host.root.is_host() {
         return Ok(());
     }
@@ -199,7 +197,7 @@ fn ours(host: &Host, path: &str) -> Outcome<PathBuf> {
 }
 
 /// Kills the matching processes until there is none.
-pub(in crate::agent) async fn end_all(
+pub(crate) async fn end_all(
     whose: &str,
     timeout: Duration,
     find: impl Fn() -> Vec<Pid> + Clone + Send + 'static,
@@ -222,7 +220,7 @@ pub(in crate::agent) async fn end_all(
 }
 
 /// The processes of pods that run one of these programs.
-pub(in crate::agent) fn pods_of(programs: &[String]) -> Vec<Pid> {
+pub(crate) fn pods_of(programs: &[String]) -> Vec<Pid> {
     let runs = |pid: &Pid| {
         let command = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
         let program = command.split(|b| *b == 0).next().unwrap_or_default();
@@ -296,7 +294,7 @@ fn unescape(place: &str) -> String {
 /// Removes the VIP, the interfaces of the network plugin and the nftables tables.
 async fn network(vip: Option<IpAddr>) -> Outcome<()> {
     if let Some(vip) = vip {
-        for found in observe::system::addresses().await?.iter().filter(|a| a.address == vip) {
+        for found in addresses::addresses().await?.iter().filter(|a| a.address == vip) {
             let prefixed = format!("{vip}/{}", found.prefix);
             must(&["ip", "addr", "del", &prefixed, "dev", &found.interface], SHORT).await?;
         }

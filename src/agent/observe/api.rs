@@ -27,7 +27,7 @@ const NAMESPACES: [&str; 2] = ["kube-system", "kube-flannel"];
 const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
 /// A connection to this host's own API server, with the client certificate of the observer.
-pub(in crate::agent) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String> {
+pub(crate) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String> {
     let tls = tls::client(root, &ask.ca, Some((&ask.cert, &ask.key))).map_err(|f| f.what)?;
     Web::new(tls, &ask.own.0.to_string(), ask.own.1, CONNECT)
 }

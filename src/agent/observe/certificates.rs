@@ -4,10 +4,9 @@
 //! without verification: an expired one is just what a user wants to see. Only ports of this host are probed, each
 //! within a deadline.
 
-use super::system::addresses;
 use crate::agent::fault::Outcome;
+use crate::agent::machine::addresses::addresses;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
 use crate::agent::pki::tls;
 use crate::model::certificate::{CertFact, CertificatesAsk, CertificatesFact, Presenting};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -34,9 +33,8 @@ const LARGEST: u64 = 1 << 20;
 /// Observes files and components.
 pub(super) async fn look(root: &Root, ask: CertificatesAsk) -> Outcome<CertificatesFact> {
     let CertificatesAsk { files, presented } = ask;
-    let own_root = root.clone();
-    let files = blocking(move || {
-        let read = files.into_iter().map(|path| Ok((read(&own_root, &path)?, path)));
+    let files = root.blocking(move |root| {
+        let read = files.into_iter().map(|path| Ok((read(root, &path)?, path)));
         let read: Outcome<Vec<_>> = read.collect();
         Ok(read?.into_iter().filter_map(|(found, path)| Some((path, found?))).collect::<BTreeMap<_, _>>())
     });

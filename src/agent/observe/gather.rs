@@ -5,10 +5,10 @@
 //! host, and so is everything that resembles a secret ([`crate::model::redact`]). Changes nothing. Unavailable data
 //! becomes a page with the reason.
 
-use crate::agent::Host;
 use crate::agent::fault::{Outcome, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::{blocking, run};
+use crate::agent::machine::run::run;
 use crate::model::redact::{Known, Redactor};
 use crate::model::support::{GatherAsk, Page, SECRETS, is_place};
 use std::fs;
@@ -92,14 +92,13 @@ const LOG_DIR: &str = "/var/log/pods";
 const OURS: &str = "kube-system_";
 
 /// Gathers everything.
-pub(in crate::agent) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec<Page>> {
+pub(crate) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec<Page>> {
     host.waits("journals and logs to be gathered");
-    let root = host.root.clone();
-    let (redactor, files) = blocking(move || {
-        let redactor = Redactor::new(&known(&root)).map_err(failed)?;
-        Ok((redactor, texts_of_files(&root, &ask.files)))
-    })
-    .await?;
+    let reading = host.root.blocking(move |root| {
+        let redactor = Redactor::new(&known(root)).map_err(failed)?;
+        Ok((redactor, texts_of_files(root, &ask.files)))
+    });
+    let (redactor, files) = reading.await?;
     let mut album = Album { redactor, left: ALL, pages: Vec::new() };
     // The most important pages come first: if everything is too much, the rest is omitted.
     if host.root.is_host() {
@@ -112,8 +111,7 @@ pub(in crate::agent) async fn gather(host: &Host, ask: GatherAsk) -> Outcome<Vec
             album.add(format!("units/{unit}.status"), said(&argv).await);
         }
     }
-    let root = host.root.clone();
-    let logs = blocking(move || Ok(logs(&root))).await?;
+    let logs = host.root.blocking(|root| Ok(logs(root))).await?;
     for (name, text) in logs.into_iter().chain(files) {
         album.add(name, text);
     }

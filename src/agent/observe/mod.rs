@@ -3,30 +3,28 @@
 //! In: an [`ObserveAsk`]. Out: [`HostFacts`]. A read failure other than a missing file is a fault of the whole
 //! observation: half of the facts would be taken for all of them.
 
-pub(super) mod api;
+mod api;
 mod certificates;
 mod dns;
 mod dns_query;
 mod etcd;
 pub(super) mod gather;
 pub(super) mod neighbour;
-pub(super) mod ports;
-pub(super) mod processes;
 pub(super) mod reach;
 mod stuck;
-pub(super) mod system;
+mod system;
 mod versions;
 pub(super) mod wait;
 
 pub use dns_query::{DnsError, dns_probe};
 
-use crate::agent::fault::Outcome;
+use crate::agent::backup::bundles;
+use crate::agent::fault::{Outcome, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
-use crate::agent::{
-    Host, backup::bundles, machine::files, machine::firewall, machine::prepare, machine::previous, machine::units,
-    parts, parts::images, pki::keys as pki,
-};
+use crate::agent::machine::{addresses, firewall, ports, prepare, previous, processes, units, when};
+use crate::agent::parts::{self, images};
+use crate::agent::pki::keys as pki;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
 use crate::model::target::{CertSpec, Part};
@@ -74,25 +72,26 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         api,
         dns,
     ) = tokio::try_join!(
-        with(root, (), |root, ()| system::facts(root)),
-        system::addresses(),
-        with(root, (paths, folders), |root, (mut paths, folders)| {
+        root.blocking(system::facts),
+        addresses::addresses(),
+        root.blocking(move |root| {
+            let mut paths = paths;
             paths.extend(own_files(root, &folders)?);
             file_facts(root, &paths)
         }),
-        with(root, (), |root, ()| Ok((previous::sets(root)?, versions::named(root)?))),
-        with(root, parts, |root, parts| blobs(root, &parts)),
+        root.blocking(|root| Ok((previous::sets(root)?, versions::named(root)?))),
+        root.blocking(move |root| blobs(root, &parts)),
         units::facts(root, &units),
-        with(root, leaves, |root, leaves| leaf_facts(root, &leaves)),
+        root.blocking(move |root| leaf_facts(root, &leaves)),
         certificates::look(root, certificates),
         async { if images { images::list(root).await } else { Ok(BTreeMap::new()) } },
-        with(root, (programs, sysctls), |root, (programs, sysctls)| {
+        root.blocking(move |root| {
             let values = sysctls.into_iter().map(|key| Ok((prepare::sysctl(root, &key)?, key)));
             let values: Outcome<Vec<_>> = values.collect();
             let values = values?.into_iter().filter_map(|(value, key)| Some((key, value?))).collect();
             Ok((runnable(root, programs)?, values))
         }),
-        with(root, ports, |root, ports| Ok(ports::taken(root, &ports))),
+        root.blocking(move |root| Ok(ports::taken(root, &ports))),
         async { if firewall { firewall::look().await } else { Ok(None) } },
         async {
             match &etcd {
@@ -102,7 +101,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         },
         async {
             match &etcd {
-                Some(_) => with(root, (), |root, ()| bundles::fact(root)).await.map(Some),
+                Some(_) => root.blocking(bundles::fact).await.map(Some),
                 None => Ok(None),
             }
         },
@@ -136,17 +135,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         ..system
     };
     // Last, so that it is the time of the answer.
-    Ok(HostFacts { now_ms: crate::agent::machine::when::now_ms(), ..facts })
-}
-
-/// Blocking work that owns its arguments.
-async fn with<A: Send + 'static, T: Send + 'static>(
-    root: &Root,
-    asked: A,
-    work: fn(&Root, A) -> Outcome<T>,
-) -> Outcome<T> {
-    let root = root.clone();
-    blocking(move || work(&root, asked)).await
+    Ok(HostFacts { now_ms: when::now_ms(), ..facts })
 }
 
 fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFact>> {
@@ -188,7 +177,7 @@ fn own_files(root: &Root, folders: &[String]) -> Outcome<Vec<String>> {
             let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
             looked += 1;
             if looked > MOST_FILES {
-                return Err(crate::agent::fault::failed(format!("{folder} contains more than {MOST_FILES} files")));
+                return Err(failed(format!("{folder} contains more than {MOST_FILES} files")));
             }
             let path = format!("{folder}/{name}");
             if kind.is_dir() {
@@ -241,9 +230,4 @@ fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
         }
     }
     Ok(found)
-}
-
-/// The cluster id of this host.
-fn stamp(root: &Root) -> Outcome<Option<crate::model::facts::ClusterId>> {
-    files::read_stamp(&root.own(files::STAMP))
 }

@@ -3,8 +3,8 @@
 //! In: an IPv4 address. Out: the hardware address that answers for it. The kernel sends an ARP request, which every
 //! machine answers, whatever its ports and firewall; one datagram to the discard port triggers it.
 
-use crate::agent::Host;
 use crate::agent::fault::{Outcome, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::run::run;
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const COMPLETE: u32 = 2;
 const DISCARD: u16 = 9;
 
 /// The hardware address that has `address`; `None` if there is no answer or the host itself has it.
-pub(in crate::agent) async fn owner(host: &Host, address: Ipv4Addr) -> Outcome<Option<String>> {
+pub(crate) async fn owner(host: &Host, address: Ipv4Addr) -> Outcome<Option<String>> {
     host.waits(format!("an ARP answer for {address}"));
     // An entry of the kernel may be outdated. A missing entry is no failure, nor is a host without `ip`.
     let _ = run(&["ip", "neigh", "flush", "to", &address.to_string()], Duration::from_secs(2)).await;

@@ -4,8 +4,8 @@
 //! failed. A probe of a TCP port sends more than one packet and expects an echo, which detects paths that drop large
 //! packets. Listeners end when they have received all expected probes, or at their deadline.
 
-use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad};
+use crate::agent::host::Host;
 use crate::model::survey::Way;
 use crate::protocol::{ConnectivityTest, Expected, Probe, ProbeResult};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,10 +67,7 @@ const DIAL: Duration = Duration::from_secs(4);
 const MOST_PLACES: usize = 64;
 
 /// The registries of which no mirror accepts a connection from here, and why.
-pub(in crate::agent) async fn dial(
-    host: &Host,
-    registries: BTreeMap<String, Vec<String>>,
-) -> Outcome<BTreeMap<String, String>> {
+pub(crate) async fn dial(host: &Host, registries: BTreeMap<String, Vec<String>>) -> Outcome<BTreeMap<String, String>> {
     let count: usize = registries.values().map(Vec::len).sum();
     if count > MOST_PLACES {
         return Err(bad(format!("{count} addresses of registries exceed the limit of {MOST_PLACES}")));
@@ -90,10 +87,7 @@ pub(in crate::agent) async fn dial(
 }
 
 /// Sends and receives probes at once: both sides must do so at the same time.
-pub(in crate::agent) async fn meet(
-    host: &Host,
-    meeting: ConnectivityTest,
-) -> Outcome<(Vec<ProbeResult>, Vec<Option<String>>)> {
+pub(crate) async fn meet(host: &Host, meeting: ConnectivityTest) -> Outcome<(Vec<ProbeResult>, Vec<Option<String>>)> {
     let ConnectivityTest { who, address, expected, knocks, within_ms } = meeting;
     let most = expected.len().max(knocks.len());
     if most > MOST {
@@ -280,6 +274,7 @@ async fn vrrp(who: u16, to: IpAddr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::machine::root::Root;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -326,7 +321,7 @@ mod tests {
             ("away.example".to_owned(), vec![nobody.clone()]),
         ]);
         let folder = tempfile::tempdir().unwrap();
-        let host = Host::new(crate::agent::Root::at(folder.path()));
+        let host = Host::new(Root::at(folder.path()));
         let away = dial(&host, registries).await.unwrap();
         assert_eq!(away.len(), 1);
         assert!(away["away.example"].contains(&nobody) && away["away.example"].contains("refused"), "{away:?}");

@@ -4,10 +4,12 @@
 
 use crate::agent::etcd::member;
 use crate::agent::fault::{Outcome, fault};
+use crate::agent::host::Host;
 use crate::agent::machine::ends::{Ends, last_words};
+use crate::agent::machine::processes;
+use crate::agent::machine::when::now_ms;
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
-use crate::agent::{Host, observe};
 use crate::etcd;
 use crate::protocol::{Fault, FaultKind, WaitCondition};
 use std::time::Duration;
@@ -25,7 +27,7 @@ const CONNECT: Duration = Duration::from_millis(400);
 const API_SERVER: &str = "kube-apiserver";
 
 /// Waits until the condition holds.
-pub(in crate::agent) async fn wait(host: &Host, condition: &WaitCondition, within: Duration) -> Outcome<()> {
+pub(crate) async fn wait(host: &Host, condition: &WaitCondition, within: Duration) -> Outcome<()> {
     let until = Instant::now() + within;
     let what = name(condition);
     host.waits(&what);
@@ -64,7 +66,7 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
     if newer.is_empty() {
         return Ok(());
     }
-    let started = observe::processes::started();
+    let started = processes::started();
     for (program, manifest) in newer {
         let path = host.root.path(manifest).map_err(|f| f.what)?;
         let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
@@ -73,7 +75,7 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
             // The API server reports its own readiness.
             Some(at) if *at >= changed && program == API_SERVER => {}
             Some(at) if *at >= changed => {
-                let ran = crate::agent::machine::when::now_ms().saturating_sub(*at);
+                let ran = now_ms().saturating_sub(*at);
                 if u64::try_from(ran).unwrap_or(0) < settled_ms {
                     return Err(format!("{program} has just started"));
                 }

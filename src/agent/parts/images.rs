@@ -4,10 +4,10 @@
 //! and pinned so that kubelet's image garbage collection keeps it. containerd is accessed with its own `ctr`, which
 //! is delivered with it.
 
-use crate::agent::Host;
 use crate::agent::fault::{Outcome, bad, failed, fault};
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::{blocking, must, must_take, run};
+use crate::agent::machine::run::{must, must_take, run};
 use crate::agent::parts;
 use crate::model::target::{Part, Place};
 use crate::protocol::FaultKind;
@@ -34,7 +34,7 @@ struct Listed {
 
 /// Images by reference, with the part they were imported from, or else the digest of their manifest; none if
 /// containerd does not run.
-pub(in crate::agent) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
+pub(crate) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
     if !root.own(SOCKET).exists() || !root.own(CTR).exists() {
         return Ok(BTreeMap::new());
     }
@@ -63,7 +63,7 @@ fn parse(text: &str) -> BTreeMap<String, Listed> {
 }
 
 /// Imports a delivered image and pins it; idempotent.
-pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
+pub(crate) async fn import(host: &Host, part: &Part) -> Outcome<()> {
     let Place::Image { reference } = &part.place else {
         return Err(bad(format!("{} is not an image", part.name)));
     };
@@ -74,8 +74,9 @@ pub(in crate::agent) async fn import(host: &Host, part: &Part) -> Outcome<()> {
     if !plain {
         return Err(bad(format!("{reference:?} is not an image reference")));
     }
-    let (root, wanted) = (host.root.clone(), part.clone());
-    let digest = blocking(move || manifest(&mut parts::unpacked(&root, &wanted)?, &wanted.name)).await?;
+    let wanted = part.clone();
+    let reading = host.root.blocking(move |root| manifest(&mut parts::unpacked(root, &wanted)?, &wanted.name));
+    let digest = reading.await?;
     let from = format!("{PART}={}", part.digest.hex());
     host.waits(format!("containerd to import {reference}"));
     let there = images(Duration::from_secs(30)).await?.remove(reference);

@@ -19,7 +19,7 @@ const CHECKS: &str = "/var/lib/hactl/checks";
 
 /// A deliverable item.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct Item {
+pub(crate) struct Item {
     /// Its name for messages.
     pub(super) words: String,
     pub(super) digest: Digest,
@@ -42,9 +42,20 @@ pub(super) enum Becomes {
     Snapshot,
 }
 
+impl Becomes {
+    /// The mode of its file.
+    pub(super) fn mode(self) -> u32 {
+        match self {
+            Self::Program { .. } => 0o755,
+            Self::Image => 0o644,
+            Self::Snapshot => 0o600,
+        }
+    }
+}
+
 impl Item {
     /// A component. One that is not in the table is refused, so that no name leads to any path but that of its row.
-    pub(in crate::agent) fn part(part: &Part) -> Outcome<Self> {
+    pub(crate) fn part(part: &Part) -> Outcome<Self> {
         let kind = if part.place == Place::Program { Kind::Program } else { Kind::Image };
         let named = || part.name.chars().take(100).collect::<String>();
         let row = row(&part.name, kind).ok_or_else(|| bad(format!("{:?} is not a component of a host", named())))?;
@@ -59,7 +70,7 @@ impl Item {
     }
 
     /// A snapshot.
-    pub(in crate::agent) fn snapshot(blob: SnapshotBlob, to: SnapshotUse) -> Self {
+    pub(crate) fn snapshot(blob: SnapshotBlob, to: SnapshotUse) -> Self {
         let SnapshotBlob { digest, size, sent_digest, sent_size } = blob;
         let path = format!("{}/{}/snapshot", folder(to), digest.hex());
         Self {

@@ -5,59 +5,38 @@
 //! until the end, so that an interrupted delivery resumes. They are decompressed and hashed as they arrive, so that
 //! nothing is left to do after the last piece.
 
+pub(super) mod blob;
 pub(super) mod images;
 mod item;
+pub(super) mod packed;
 mod store;
 mod unpack;
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
+use crate::agent::host::Host;
+use crate::agent::machine::files::{absent, remove_all, sync_parent};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
-use crate::agent::session::Appetite;
 use crate::model::blob::{LARGEST_SENT, SnapshotBlob};
 use crate::model::digester::Digester;
 use crate::model::target::Part;
 use crate::protocol::{FaultKind, SnapshotUse};
+use blob::{Blob, Piece};
 use item::Becomes;
 pub(super) use item::Item;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use store::{Kept, Paths};
+use store::{Kept, NOFOLLOW, Paths};
 use tokio::sync::mpsc;
-use unpack::{Unpack, corrupt};
+use unpack::{Unpack, WINDOW, corrupt};
 
-/// A piece of a blob, or its end.
-#[derive(Debug)]
-pub(super) enum Piece {
-    Bytes(Vec<u8>),
-    End,
-}
-
-/// The blob that follows a request.
-pub(super) struct Blob<'a> {
-    pub pieces: &'a mut mpsc::Receiver<Piece>,
-    pub appetite: &'a Appetite,
-    /// Receives the offset from which the blob is requested.
-    pub wanted: &'a mpsc::Sender<u64>,
-}
-
-/// Decompressed bytes processed at once.
-const WINDOW: usize = 1 << 20;
 /// Largest accepted item, bytes, in either form: that of a snapshot.
 const LARGEST: u64 = LARGEST_SENT;
 /// Free space that must remain after a delivery, bytes.
 const RESERVE: u64 = 64 << 20;
-
-/// `O_NOFOLLOW`.
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-
-const MODE_PROGRAM: u32 = 0o755;
-const MODE_IMAGE: u32 = 0o644;
-const MODE_SNAPSHOT: u32 = 0o600;
 
 fn linked(paths: &Paths) -> bool {
     paths.link.as_ref().is_none_or(|(at, to)| fs::read_link(at).is_ok_and(|found| found == Path::new(to)))
@@ -113,7 +92,7 @@ pub(super) fn keep_snapshot(root: &Root, blob: SnapshotBlob, from: &Path) -> Out
 pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcome<()> {
     let paths = Paths::of(root, &Item::snapshot(blob, to));
     let own = paths.content.parent().unwrap_or(&paths.content);
-    crate::agent::machine::files::absent(fs::remove_dir_all(own)).explain("remove", own)?;
+    remove_all(own)?;
     // Other snapshots of its kind may be there; a missing directory is fine.
     let _ = fs::remove_dir(item::folder_of(root, to));
     Ok(())
@@ -121,8 +100,7 @@ pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcom
 
 /// Removes the remains of interrupted checks.
 pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
-    let at = item::folder_of(root, SnapshotUse::Check);
-    crate::agent::machine::files::absent(fs::remove_dir_all(&at)).explain("remove", &at)
+    remove_all(&item::folder_of(root, SnapshotUse::Check))
 }
 
 /// The directory of an item, made if it does not exist.
@@ -184,8 +162,7 @@ pub(super) async fn deliver_snapshot(
 ) -> Outcome<()> {
     let delivered = deliver(host, Item::snapshot(snapshot, to), blob).await;
     if delivered.is_err() && to == SnapshotUse::Check {
-        let root = host.root.clone();
-        blocking(move || forget(&root, snapshot, to)).await?;
+        host.root.blocking(move |root| forget(root, snapshot, to)).await?;
     }
     delivered
 }
@@ -266,12 +243,8 @@ fn take_in(paths: &Paths, part: &Item, partial: &mut File, pieces: &mut mpsc::Re
         }
     }
     let unpacked = intake.finish(part, got)?;
-    let (from, file, mode) = match &unpacked {
-        Some(snapshot) if part.becomes == Becomes::Snapshot => (&paths.fresh, snapshot, MODE_SNAPSHOT),
-        Some(program) => (&paths.fresh, program, MODE_PROGRAM),
-        None => (&paths.partial, &*partial, MODE_IMAGE),
-    };
-    file.set_permissions(fs::Permissions::from_mode(mode)).explain("set the mode of", from)?;
+    let (from, file) = unpacked.as_ref().map_or((&paths.partial, &*partial), |whole| (&paths.fresh, whole));
+    file.set_permissions(fs::Permissions::from_mode(part.becomes.mode())).explain("set the mode of", from)?;
     fs::rename(from, &paths.content).explain("replace", &paths.content)?;
     if unpacked.is_some() {
         fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
@@ -356,13 +329,10 @@ fn link(paths: &Paths) -> Outcome<()> {
     fs::create_dir_all(directory).explain("create", directory)?;
     let name = at.file_name().unwrap_or_default().to_string_lossy();
     let fresh = at.with_file_name(format!(".{name}.hactl-new"));
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).explain("remove", &fresh),
-        _ => {}
-    }
+    absent(fs::remove_file(&fresh)).explain("remove", &fresh)?;
     symlink(to, &fresh).explain("create", &fresh)?;
     fs::rename(&fresh, at).explain("replace", at)?;
-    crate::agent::machine::files::sync_parent(at)
+    sync_parent(at)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //! the next one: after a power loss during a run, files may be empty. So the disk writes while the run continues.
 
 use super::item::{Becomes, Item};
-use super::{MODE_IMAGE, MODE_PROGRAM, MODE_SNAPSHOT, NOFOLLOW};
 use crate::agent::fault::{Explain, Outcome};
 use crate::agent::machine::files::sync_parent;
 use crate::agent::machine::root::Root;
@@ -15,6 +14,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Mutex;
+
+/// `O_NOFOLLOW`.
+pub(super) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// The paths of an item.
 #[derive(Debug, Clone)]
@@ -93,13 +95,12 @@ impl Paths {
     pub(super) fn kept(&self, part: &Item) -> Outcome<Kept> {
         let Ok(mut file) = self.open() else { return Ok(Kept::No) };
         let found = file.metadata().explain("stat", &self.content)?;
-        let (mode, sized) = match part.becomes {
-            Becomes::Program { .. } => (MODE_PROGRAM, found.len() == part.size),
-            Becomes::Snapshot => (MODE_SNAPSHOT, found.len() == part.size),
-            Becomes::Image => (MODE_IMAGE, found.len() == part.sent_size),
+        let (digest, size) = match part.becomes {
+            Becomes::Program { .. } | Becomes::Snapshot => (part.digest, part.size),
+            Becomes::Image => (part.sent_digest, part.sent_size),
         };
         // A file of another user could change after it was verified.
-        let shape = found.is_file() && sized && found.mode() & 0o7777 == mode;
+        let shape = found.is_file() && found.len() == size && found.mode() & 0o7777 == part.becomes.mode();
         if !shape || found.uid() != rustix::process::geteuid().as_raw() {
             return Ok(Kept::No);
         }
@@ -109,10 +110,6 @@ impl Paths {
             Some(written) if boot().is_some_and(|boot| boot == written) => return Ok(Kept::Written),
             _ => {}
         }
-        let (digest, size) = match part.becomes {
-            Becomes::Program { .. } | Becomes::Snapshot => (part.digest, part.size),
-            Becomes::Image => (part.sent_digest, part.sent_size),
-        };
         let whole = Digest::of_all(&mut file, size).map(|found| found == (digest, size));
         // Unreadable content counts as missing: it is sent again.
         if !whole.unwrap_or(false) {

@@ -2,7 +2,6 @@
 //!
 //! In: pieces. Out: the verified content, or a fault that distinguishes damage from a full disk.
 
-use super::WINDOW;
 use super::item::Item;
 use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault};
 use crate::model::digester::Digester;
@@ -11,6 +10,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+
+/// Decompressed bytes processed at once.
+pub(super) const WINDOW: usize = 1 << 20;
 
 /// An item with the wrong content.
 pub(super) fn corrupt(part: &Item, why: impl std::fmt::Display) -> Fault {

@@ -3,11 +3,10 @@
 //! In: the wanted leaf certificates; signed certificates. Out: CSRs; both files in place. A new key waits beside its
 //! destination, so that the old pair stays in use until the new one is complete.
 
-use crate::agent::Host;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::agent::machine::files::{Ready, put_all, remove, same};
-use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
+use crate::agent::host::Host;
+use crate::agent::machine::files::{Ready, put_all, remove, same, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::agent::pki::tls;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
@@ -22,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 use zeroize::Zeroizing;
 
@@ -31,18 +30,13 @@ fn waiting(root: &Root, leaf: &CertSpec) -> Outcome<PathBuf> {
     root.path(&format!("{}.new", leaf.key_path))
 }
 
-fn me() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
-
 /// Makes or keeps a key for each leaf certificate, and a CSR for it.
-pub(in crate::agent) async fn make_keys(host: &Host, leaves: Vec<CertSpec>) -> Outcome<BTreeMap<CertId, String>> {
-    let root = host.root.clone();
-    blocking(move || leaves.iter().map(|leaf| Ok((leaf.id, request(&root, leaf)?))).collect()).await
+pub(crate) async fn make_keys(host: &Host, leaves: Vec<CertSpec>) -> Outcome<BTreeMap<CertId, String>> {
+    host.root.blocking(move |root| leaves.iter().map(|leaf| Ok((leaf.id, request(root, leaf)?))).collect()).await
 }
 
 /// Makes or keeps a key for a leaf certificate, and a CSR for it.
-pub(in crate::agent) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String> {
+pub(crate) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String> {
     let path = waiting(root, leaf)?;
     let kept = fs::read_to_string(&path).map(Zeroizing::new).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
     let key = if let Some(key) = kept {
@@ -50,7 +44,7 @@ pub(in crate::agent) fn request(root: &Root, leaf: &CertSpec) -> Outcome<String>
     } else {
         let key = KeyPair::generate().map_err(|e| failed(format!("could not make a key for {}: {e}", leaf.id)))?;
         let pem = Zeroizing::new(key.serialize_pem());
-        put_all(vec![Ready::write(path, pem.as_bytes(), 0o600, me())?])?;
+        write_one(path, pem.as_bytes(), 0o600, me())?;
         key
     };
     let mut asked = CertificateParams::default();
@@ -74,13 +68,12 @@ fn alternative(san: &str) -> Outcome<SanType> {
 }
 
 /// Installs certificates and the keys made for them.
-pub(in crate::agent) async fn install(host: &Host, certs: Vec<(CertSpec, String)>) -> Outcome<()> {
-    let root = host.root.clone();
-    blocking(move || put(&root, &certs)).await
+pub(crate) async fn install(host: &Host, certs: Vec<(CertSpec, String)>) -> Outcome<()> {
+    host.root.blocking(move |root| put(root, &certs)).await
 }
 
 /// The same.
-pub(in crate::agent) fn put(root: &Root, certs: &[(CertSpec, String)]) -> Outcome<()> {
+pub(crate) fn put(root: &Root, certs: &[(CertSpec, String)]) -> Outcome<()> {
     let mut ready = Vec::new();
     for (leaf, pem) in certs {
         ready.extend(pair(root, leaf, pem)?);
@@ -184,19 +177,20 @@ fn belong(certificate: &[u8], key: &[u8]) -> bool {
 }
 
 /// The facts of a leaf certificate; `None` if there is none, or it cannot be parsed.
-pub(in crate::agent) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<LeafFact>> {
+pub(crate) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<LeafFact>> {
     let path = root.path(&leaf.cert_path)?;
     if !path.exists() {
         return Ok(None);
     }
     let Ok(list) = tls::certificates(root, &leaf.cert_path) else { return Ok(None) };
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&list[0]) else { return Ok(None) };
+    let Some(known) = CertFact::read(&list[0]) else { return Ok(None) };
     let certificate = fs::read(&path).explain("read", &path)?;
     let key = fs::read(root.path(&leaf.key_path)?).map(Zeroizing::new);
     let changed =
         |path: &std::path::Path| fs::metadata(path).map_or(0, |m| m.ctime() * 1000 + m.ctime_nsec() / 1_000_000);
     let changed_ms = changed(&path).max(changed(&root.path(&leaf.key_path)?));
-    let fact = facts(&parsed, key.is_ok_and(|key| belong(&certificate, &key)));
+    let fact = facts(&parsed, known, key.is_ok_and(|key| belong(&certificate, &key)));
     let through = through(&fact.authority, &certificate);
     Ok(Some(LeafFact { through, changed_ms, ..fact }))
 }
@@ -208,7 +202,7 @@ fn through(authority: &str, pem: &[u8]) -> Option<String> {
     signers.next().map(|signer| signer.authority).filter(|above| !above.is_empty())
 }
 
-fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
+fn facts(certificate: &X509Certificate<'_>, known: CertFact, key_matches: bool) -> LeafFact {
     let subject = certificate.subject();
     let mut organizations: Vec<String> =
         subject.iter_organization().filter_map(|o| o.as_str().ok()).map(ToOwned::to_owned).collect();
@@ -220,18 +214,14 @@ fn facts(certificate: &X509Certificate<'_>, key_matches: bool) -> LeafFact {
         .map(|names| names.value.general_names.iter().map(name).collect())
         .unwrap_or_default();
     sans.sort();
-    let authority = certificate.extensions().iter().find_map(|e| match e.parsed_extension() {
-        ParsedExtension::AuthorityKeyIdentifier(a) => a.key_identifier.as_ref().map(|id| hex(id.0)),
-        _ => None,
-    });
     LeafFact {
-        common_name: subject.iter_common_name().find_map(|n| n.as_str().ok()).unwrap_or_default().to_owned(),
+        common_name: known.common_name,
         organizations,
         sans,
-        authority: authority.unwrap_or_default(),
+        authority: known.authority,
         through: None,
-        not_before_s: certificate.validity().not_before.timestamp(),
-        not_after_s: certificate.validity().not_after.timestamp(),
+        not_before_s: known.not_before_s,
+        not_after_s: known.not_after_s,
         key_matches,
         changed_ms: 0,
     }
@@ -248,12 +238,4 @@ fn name(name: &GeneralName<'_>) -> String {
         GeneralName::URI(text) => format!("URI:{text}"),
         other => format!("other:{other:?}").chars().take(200).collect(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

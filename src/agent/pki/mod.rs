@@ -2,8 +2,8 @@
 //!
 //! In: which certificates the host should have. Out: CSRs, installed certificates, TLS configurations.
 
-pub(in crate::agent) mod keys;
-pub(in crate::agent) mod renew;
-pub(in crate::agent) mod tls;
+pub(crate) mod keys;
+pub(crate) mod renew;
+pub(crate) mod tls;
 
 pub use renew::renew;

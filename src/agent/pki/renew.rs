@@ -5,9 +5,11 @@
 //! the host if there is something to do, so that no run of `up` is active meanwhile.
 
 use crate::agent::fault::{Explain, Outcome, failed};
+use crate::agent::host::Host;
+use crate::agent::lock;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
-use crate::agent::{Host, lock, machine::units, machine::when, pki::keys as pki};
+use crate::agent::machine::{files, units, when};
+use crate::agent::pki::keys as pki;
 use crate::issue::{self, Signer};
 use crate::model::facts::LeafFact;
 use crate::model::leaf::renews_by_itself;
@@ -28,17 +30,13 @@ const HOLDER: &str = "the renewal of this host's certificates";
 /// # Errors
 /// The failure, in words.
 pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
-    turn(&Host::new(root)).await
-}
-
-async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
-    let root = host.root.clone();
-    let (settings, idle) = blocking(move || {
-        let settings = settings(&root)?;
-        let due = due(&root, &settings)?;
+    let host = &Host::new(root);
+    let reading = host.root.blocking(|root| {
+        let settings: Settings = files::settings(&root.own(SETTINGS))?;
+        let due = due(root, &settings)?;
         Ok((settings, due.is_empty()))
-    })
-    .await?;
+    });
+    let (settings, idle) = reading.await?;
     let own = settings.leaves.iter().filter(|leaf| leaf.id.may_be_renewed_by_its_host() && !leaf.self_renewing);
     let mut renewed = Renewed { looked_at: own.count(), ..Renewed::default() };
     // On most days there is nothing to do; then the host is not locked.
@@ -48,8 +46,8 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
             Ok(held) => Some(held),
             Err(busy) => return Ok(Err(busy)),
         };
-        let (root, settings) = (host.root.clone(), settings.clone());
-        renewed = blocking(move || leaves(&root, &settings, renewed)).await?;
+        let settings = settings.clone();
+        renewed = host.root.blocking(move |root| leaves(root, &settings, renewed)).await?;
     }
     for reader in &settings.readers {
         tell(host, reader, &settings.leaves).await?;
@@ -59,15 +57,8 @@ async fn turn(host: &Host) -> Outcome<Result<Renewed, String>> {
 }
 
 async fn lock(host: &Host) -> Outcome<Result<lock::Held, String>> {
-    let root = host.root.clone();
-    let held = blocking(move || lock::take(&root, HOLDER)).await?;
+    let held = host.root.blocking(|root| lock::take(root, HOLDER)).await?;
     Ok(held.map_err(|other| format!("{} holds the lock of this host since {}", other.by, other.since)))
-}
-
-fn settings(root: &Root) -> Outcome<Settings> {
-    let at = root.own(SETTINGS);
-    let text = fs::read(&at).explain("read", &at)?;
-    serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
 }
 
 /// The leaf certificates that are due, with their facts and the reason.
@@ -124,10 +115,9 @@ fn successor(root: &Root, settings: &Settings, leaf: &CertSpec, fact: &LeafFact)
 
 /// Makes a unit that uses an older certificate read the new one.
 async fn tell(host: &Host, reader: &Reader, leaves: &[CertSpec]) -> Outcome<()> {
-    let root = host.root.clone();
     let read: Vec<CertSpec> = leaves.iter().filter(|leaf| reader.reads.contains(&leaf.id)).cloned().collect();
-    let changed = blocking(move || {
-        let facts = read.iter().map(|leaf| pki::look(&root, leaf)).collect::<Outcome<Vec<_>>>()?;
+    let changed = host.root.blocking(move |root| {
+        let facts = read.iter().map(|leaf| pki::look(root, leaf)).collect::<Outcome<Vec<_>>>()?;
         Ok(facts.into_iter().flatten().map(|fact| fact.changed_ms).max())
     });
     let Some(changed) = changed.await? else { return Ok(()) };

@@ -10,13 +10,13 @@ use rustls::{ClientConfig, RootCertStore};
 use std::fs;
 
 /// Makes aws-lc-rs the provider of this process; idempotent.
-pub(in crate::agent) fn install_provider() {
+pub(crate) fn install_provider() {
     // An error means that there is one already, and the program has no other.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// A client that trusts one CA, with or without a certificate of its own.
-pub(in crate::agent) fn client(root: &Root, ca: &str, identity: Option<(&str, &str)>) -> Outcome<ClientConfig> {
+pub(crate) fn client(root: &Root, ca: &str, identity: Option<(&str, &str)>) -> Outcome<ClientConfig> {
     install_provider();
     let mut trusted = RootCertStore::empty();
     for certificate in certificates(root, ca)? {
@@ -31,7 +31,7 @@ pub(in crate::agent) fn client(root: &Root, ca: &str, identity: Option<(&str, &s
     }
 }
 
-pub(in crate::agent) fn certificates(root: &Root, path: &str) -> Outcome<Vec<CertificateDer<'static>>> {
+pub(crate) fn certificates(root: &Root, path: &str) -> Outcome<Vec<CertificateDer<'static>>> {
     let at = root.path(path)?;
     let pem = fs::read(&at).explain("read", &at)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -42,7 +42,7 @@ pub(in crate::agent) fn certificates(root: &Root, path: &str) -> Outcome<Vec<Cer
     }
 }
 
-pub(in crate::agent) fn private_key(root: &Root, path: &str) -> Outcome<PrivateKeyDer<'static>> {
+pub(crate) fn private_key(root: &Root, path: &str) -> Outcome<PrivateKeyDer<'static>> {
     let at = root.path(path)?;
     let pem = zeroize::Zeroizing::new(fs::read(&at).explain("read", &at)?);
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{path} does not contain a usable key: {e}")))

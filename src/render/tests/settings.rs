@@ -130,7 +130,7 @@ fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_d
     daily.snapshots.drill = Some(Period::Daily);
     assert_eq!(turn(&daily, "cp2"), "Mon..Sun *-*-* 8:0:00");
     let files = all(&drilled, "cp1");
-    let settings = |files: &BTreeMap<String, RenderedFile>| files["/etc/hactl/snapshots.json"].content.clone();
+    let settings = |files: &BTreeMap<String, FilePut>| files["/etc/hactl/snapshots.json"].content.clone();
     assert!(
         settings(&files).contains("\"drill\": true") && settings(&all(&desired(), "cp1")).contains("\"drill\": false")
     );

@@ -7,7 +7,7 @@ use crate::model::desired::Host;
 
 /// For `manifests/flannel.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Flannel {
+pub(crate) struct Flannel {
     pub image: String,
     pub host: String,
     pub port: String,
@@ -21,7 +21,7 @@ pub(in crate::render) struct Flannel {
 
 /// For `manifests/kube-proxy.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct KubeProxy {
+pub(crate) struct KubeProxy {
     pub image: String,
     pub host: String,
     pub port: String,
@@ -32,13 +32,13 @@ pub(in crate::render) struct KubeProxy {
 
 /// For `templates/addons/kube-proxy.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct KubeProxyConfig {
+pub(crate) struct KubeProxyConfig {
     pub pods: String,
 }
 
 /// For `manifests/coredns.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct CoreDns {
+pub(crate) struct CoreDns {
     pub image: String,
     pub corefile: String,
     pub dns: String,
@@ -47,7 +47,7 @@ pub(in crate::render) struct CoreDns {
 
 /// For `manifests/node.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Node {
+pub(crate) struct Node {
     name: String,
     labels: BTreeMap<String, String>,
     taints: Vec<Taint>,

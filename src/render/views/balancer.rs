@@ -9,11 +9,11 @@ use crate::model::desired::{Cidr, EndpointKind, Role, SERVES};
 use crate::render::{Input, RenderError};
 
 /// The socket at which haproxy reports to keepalived whether it has a ready API server.
-pub(in crate::render) const USABLE_PORT: u16 = 6480;
+pub(crate) const USABLE_PORT: u16 = 6480;
 
 /// For `load-balancer/haproxy.cfg`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct LoadBalancer {
+pub(crate) struct LoadBalancer {
     vip: bool,
     bind: String,
     port: u16,
@@ -30,7 +30,7 @@ struct Server {
     port: u16,
 }
 
-pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
+pub(crate) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
     let desired = input.desired;
     let (vip, bind) = match desired.endpoint.kind {
         EndpointKind::Vip { address, .. } => (true, address),
@@ -46,7 +46,7 @@ pub(in crate::render) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
 
 /// For `keepalived/keepalived.conf`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Keepalived {
+pub(crate) struct Keepalived {
     name: String,
     interface: String,
     vrid: u8,
@@ -65,19 +65,19 @@ const HAND_OVER_S: u8 = 3;
 
 /// For `keepalived/50-hactl.conf`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct HandOver {
+pub(crate) struct HandOver {
     interface: String,
     vip: String,
     prefix: u8,
     hand_over_s: u8,
 }
 
-pub(in crate::render) fn hand_over(input: &Input<'_>) -> Result<HandOver, RenderError> {
+pub(crate) fn hand_over(input: &Input<'_>) -> Result<HandOver, RenderError> {
     let Keepalived { interface, vip, prefix, .. } = keepalived(input)?;
     Ok(HandOver { interface, vip, prefix, hand_over_s: HAND_OVER_S })
 }
 
-pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, RenderError> {
+pub(crate) fn keepalived(input: &Input<'_>) -> Result<Keepalived, RenderError> {
     let (desired, host) = (input.desired, input.host);
     let missing = || RenderError::NoInterface { host: host.name.clone(), address: host.address };
     let EndpointKind::Vip { address: vip, interface, vrid } = &desired.endpoint.kind else { return Err(missing()) };
@@ -108,7 +108,7 @@ pub(in crate::render) fn keepalived(input: &Input<'_>) -> Result<Keepalived, Ren
 
 /// For `vrrp-filter/vrrp.nft`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct VrrpFilter {
+pub(crate) struct VrrpFilter {
     interfaces: BTreeSet<String>,
     has_peers: bool,
     peers: Vec<String>,
@@ -116,7 +116,7 @@ pub(in crate::render) struct VrrpFilter {
 
 /// VRRP advertisements come from the other load balancers, to the address of the host. keepalived receives them only on
 /// its configured interface, which the inventory may name.
-pub(in crate::render) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, RenderError> {
+pub(crate) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, RenderError> {
     let (desired, host) = (input.desired, input.host);
     let Keepalived { interface, .. } = keepalived(input)?;
     let own = input.facts.addresses.iter().filter(|a| a.address == host.address).map(|a| a.interface.clone());
@@ -130,7 +130,3 @@ pub(in crate::render) fn vrrp_filter(input: &Input<'_>) -> Result<VrrpFilter, Re
 fn priority(place: usize) -> u8 {
     u8::try_from(200_usize.saturating_sub(place * 40)).unwrap_or(1).max(1)
 }
-
-/// For `keepalived/endpoint-usable.sh`, which takes all values as arguments.
-#[derive(Debug, Serialize)]
-pub(in crate::render) struct Nothing {}

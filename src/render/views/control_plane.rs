@@ -8,11 +8,11 @@ use crate::model::desired::{Desired, Role, Security};
 use crate::model::digester::Digester;
 use crate::model::names::Digest;
 use crate::render::input::minor;
-use crate::render::{Input, RenderError, RenderedFile};
+use crate::render::{Input, RenderError};
 
 /// For `control-plane/encryption.yaml`. No `Debug`: it holds keys.
 #[derive(Serialize)]
-pub(in crate::render) struct Encryption<'a> {
+pub(crate) struct Encryption<'a> {
     keys: Vec<EncryptionKey<'a>>,
 }
 
@@ -22,37 +22,37 @@ struct EncryptionKey<'a> {
     secret: &'a str,
 }
 
-pub(in crate::render) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result<Encryption<'a>, RenderError> {
+pub(crate) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result<Encryption<'a>, RenderError> {
     let keys = input.keys.ok_or_else(|| no_keys(input, path))?;
     let keys = keys.encryption.iter();
     Ok(Encryption { keys: keys.map(|of| EncryptionKey { name: &of.name, secret: of.key.reveal() }).collect() })
 }
 
 /// The keys are needed and not loaded.
-pub(in crate::render) fn no_keys(input: &Input<'_>, path: &str) -> RenderError {
+pub(crate) fn no_keys(input: &Input<'_>, path: &str) -> RenderError {
     RenderError::MissingKeys { host: input.host.name.clone(), path: path.to_owned() }
 }
 
 /// For `control-plane/authentication.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Authentication<'a> {
+pub(crate) struct Authentication<'a> {
     has_jwt: bool,
     jwt: &'a [serde_json::Value],
 }
 
-pub(in crate::render) fn authentication<'a>(input: &Input<'a>) -> Authentication<'a> {
+pub(crate) fn authentication<'a>(input: &Input<'a>) -> Authentication<'a> {
     Authentication { has_jwt: !input.desired.jwt.is_empty(), jwt: &input.desired.jwt }
 }
 
 /// For `control-plane/kubeconfig.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Kubeconfig {
+pub(crate) struct Kubeconfig {
     server: String,
     certificate: String,
     key: String,
 }
 
-pub(in crate::render) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig {
+pub(crate) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig {
     Kubeconfig {
         server: kubelet::server(input.desired, input.host),
         certificate: format!("/etc/kubernetes/pki/{who}.crt"),
@@ -62,7 +62,7 @@ pub(in crate::render) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig 
 
 /// For the static pods.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct StaticPod {
+pub(crate) struct StaticPod {
     uid: String,
     reads: String,
     image: String,
@@ -83,7 +83,7 @@ pub(in crate::render) struct StaticPod {
 
 /// Files that a static pod reads only at its start. Certificates are not among them: leaf certificates and CA bundles
 /// are reloaded when they change.
-pub(in crate::render) fn reads(name: &str) -> &'static [&'static str] {
+pub(crate) fn reads(name: &str) -> &'static [&'static str] {
     match name {
         "kube-apiserver" => &[
             "/etc/kubernetes/config/encryption.yaml",
@@ -110,18 +110,18 @@ pub(in crate::render) fn reads(name: &str) -> &'static [&'static str] {
     }
 }
 
-pub(in crate::render) fn static_pod(
+pub(crate) fn static_pod<'a>(
     input: &Input<'_>,
     name: &str,
-    written: &[RenderedFile],
+    written: impl Iterator<Item = (&'a str, &'a str)>,
     uid: &str,
 ) -> Result<StaticPod, RenderError> {
     let desired = input.desired;
     let mut all = Digester::new(());
-    for file in written.iter().filter(|file| reads(name).contains(&file.path.as_str())) {
-        all.add(file.path.as_bytes());
+    for (path, content) in written.filter(|(path, _)| reads(name).contains(path)) {
+        all.add(path.as_bytes());
         all.add(&[0]);
-        all.add(Digest::of(file.content.as_bytes()).hex().as_bytes());
+        all.add(Digest::of(content.as_bytes()).hex().as_bytes());
     }
     // CAs of client certificates are reloaded only after minutes; the CAs of kubelet serving certificates are read only
     // at the start.
@@ -164,24 +164,24 @@ fn admission(desired: &Desired) -> Vec<&'static str> {
 
 /// For `control-plane/pod-security.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct PodSecurity {
+pub(crate) struct PodSecurity {
     restricted: bool,
 }
 
-pub(in crate::render) fn pod_security(input: &Input<'_>) -> PodSecurity {
+pub(crate) fn pod_security(input: &Input<'_>) -> PodSecurity {
     PodSecurity { restricted: input.desired.control_plane.security == Security::Cis }
 }
 
 /// For `approver/hactl-approver.service`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct ApproverUnit {
+pub(crate) struct ApproverUnit {
     program: String,
     server: String,
     trusts: String,
     has_credentials: bool,
 }
 
-pub(in crate::render) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
+pub(crate) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
     let server = kubelet::server(input.desired, input.host);
     let has_credentials = input.has_credentials();
     ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster(), has_credentials }
@@ -189,11 +189,11 @@ pub(in crate::render) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
 
 /// For `approver/approver.json`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct ApproverNodes {
+pub(crate) struct ApproverNodes {
     nodes: BTreeMap<String, Vec<String>>,
 }
 
-pub(in crate::render) fn approver_nodes(input: &Input<'_>) -> ApproverNodes {
+pub(crate) fn approver_nodes(input: &Input<'_>) -> ApproverNodes {
     let nodes = input.desired.hosts.iter().filter(|host| host.is_node() || host.is(Role::Spare)).map(|host| {
         let name = host.name.to_string();
         let may_have = vec![format!("DNS:{name}"), format!("IP:{}", host.address)];

@@ -3,20 +3,20 @@
 use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
-use crate::model::desired::{Host, Role};
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::recovery::STAYS_DOWN;
-use crate::protocol::ETCD_BALANCER_SOCKET;
+use crate::protocol::{ETCD_BALANCER_SOCKET, EtcdAsk};
 use crate::render::{Input, RenderError};
 
 /// For `etcd/etcd.service`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Unit {
+pub(crate) struct Unit {
     data_dir: String,
     home_is_empty: bool,
     program: String,
 }
 
-pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     // A directory that `ProtectHome` hides may nevertheless be a disk for data.
     let home_is_empty = !["/home", "/root"].iter().any(|home| input.desired.etcd.data_dir.starts_with(home));
     Ok(Unit { data_dir: data_dir(input), home_is_empty, program: input.program("etcd")? })
@@ -24,14 +24,14 @@ pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
 
 /// For `etcd/10-fence.conf`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Fence {
+pub(crate) struct Fence {
     program: String,
     data_dir: String,
     address: String,
     stays_down: u8,
 }
 
-pub(in crate::render) fn fence(input: &Input<'_>) -> Fence {
+pub(crate) fn fence(input: &Input<'_>) -> Fence {
     Fence {
         program: input.hactl_path.to_owned(),
         data_dir: data_dir(input),
@@ -42,7 +42,7 @@ pub(in crate::render) fn fence(input: &Input<'_>) -> Fence {
 
 /// For `etcd/etcd.env`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Env {
+pub(crate) struct Env {
     name: String,
     data_dir: String,
     address: String,
@@ -52,7 +52,7 @@ pub(in crate::render) struct Env {
     extra: Vec<Setting>,
 }
 
-pub(in crate::render) fn env(input: &Input<'_>) -> Env {
+pub(crate) fn env(input: &Input<'_>) -> Env {
     let extra = input.desired.extra.args.get("etcd").into_iter().flatten();
     Env {
         name: input.host.name.to_string(),
@@ -71,13 +71,24 @@ pub(in crate::render) fn env(input: &Input<'_>) -> Env {
     }
 }
 
+/// How a host reaches its member, whether it is to have one or still has one.
+pub fn own_etcd(desired: &Desired) -> EtcdAsk {
+    EtcdAsk {
+        url: "https://127.0.0.1:2379".to_owned(),
+        data_dir: desired.etcd.data_dir.display().to_string(),
+        ca: "/etc/etcd/pki/ca.crt".to_owned(),
+        cert: "/etc/etcd/pki/observer.crt".to_owned(),
+        key: "/etc/etcd/pki/observer.key".to_owned(),
+    }
+}
+
 fn data_dir(input: &Input<'_>) -> String {
     input.desired.etcd.data_dir.display().to_string()
 }
 
 /// For `etcd-balancer/haproxy.cfg`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Balancer {
+pub(crate) struct Balancer {
     socket: &'static str,
     trusts: String,
     members: Vec<Member>,
@@ -89,7 +100,7 @@ struct Member {
     address: String,
 }
 
-pub(in crate::render) fn balancer(input: &Input<'_>) -> Balancer {
+pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
     let members = nearest_first(input)
         .into_iter()
         .map(|host| Member { name: host.name.to_string(), address: in_url(host.address) })

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use super::{CIPHERS, in_url};
+use super::{CIPHERS, flags, in_url};
 use crate::model::desired::{Desired, Host, Role};
 use crate::render::input::minor;
 use crate::render::{Input, RenderError};
@@ -13,40 +13,37 @@ const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane:NoSched
 
 /// For `kubelet/kubelet.service`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Unit {
+pub(crate) struct Unit {
     program: String,
     trusts: String,
     flags: Vec<String>,
 }
 
-pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     let host = input.host;
-    let mut flags = BTreeMap::from([
+    let own = [
         ("config", "/var/lib/kubelet/config.yaml".to_owned()),
         ("kubeconfig", "/etc/kubernetes/kubelet.conf".to_owned()),
         // Both are from the inventory: the host name of the machine and its first address often differ.
         ("hostname-override", host.name.to_string()),
         ("node-ip", host.address.to_string()),
-    ]);
-    for (name, value) in input.desired.extra.args.get("kubelet").into_iter().flatten() {
-        flags.insert(name, value.clone());
-    }
+    ];
     Ok(Unit {
         program: input.program("kubelet")?,
         trusts: input.trust.cluster(),
-        flags: flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect(),
+        flags: flags(input.desired, "kubelet", own),
     })
 }
 
 /// For `kubelet/registration.env`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Registration {
+pub(crate) struct Registration {
     flags: String,
 }
 
 /// Labels and taints with which a kubelet registers its Node. They have a file of their own, because later changes are
 /// made through the API and must not restart a kubelet.
-pub(in crate::render) fn registration(input: &Input<'_>) -> Registration {
+pub(crate) fn registration(input: &Input<'_>) -> Registration {
     let mut flags = Vec::new();
     let labels: Vec<String> = labels(input.host)
         .into_iter()
@@ -64,7 +61,7 @@ pub(in crate::render) fn registration(input: &Input<'_>) -> Registration {
 }
 
 /// The labels of a Node, including those that a kubelet may not set on itself.
-pub(in crate::render) fn labels(host: &Host) -> BTreeMap<String, String> {
+pub(crate) fn labels(host: &Host) -> BTreeMap<String, String> {
     let mut labels = host.labels.clone();
     if let Some(zone) = &host.zone {
         labels.entry("topology.kubernetes.io/zone".to_owned()).or_insert_with(|| zone.clone());
@@ -89,7 +86,7 @@ fn own_label(name: &str) -> bool {
 }
 
 /// The taints of a Node, `key=value:Effect` or `key:Effect`.
-pub(in crate::render) fn taints(desired: &Desired, host: &Host) -> Vec<String> {
+pub(crate) fn taints(desired: &Desired, host: &Host) -> Vec<String> {
     let mut taints = host.taints.clone();
     let workloads = desired.control_plane.schedulable || host.is(Role::Worker);
     if host.is(Role::ControlPlane) && !workloads && !taints.iter().any(|taint| taint == CONTROL_PLANE_TAINT) {
@@ -103,7 +100,7 @@ const SHUTDOWN_OTHERWISE: [&str; 2] = ["shutdownGracePeriod", "shutdownGracePeri
 
 /// For `kubelet/config.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Config {
+pub(crate) struct Config {
     address: String,
     ciphers: &'static [&'static str],
     dns: String,
@@ -113,7 +110,7 @@ pub(in crate::render) struct Config {
     stops_by_priority: bool,
 }
 
-pub(in crate::render) fn config(input: &Input<'_>) -> Config {
+pub(crate) fn config(input: &Input<'_>) -> Config {
     let resolved = "/run/systemd/resolve/resolv.conf";
     let extra = &input.desired.extra.kubelet_config;
     Config {
@@ -131,17 +128,17 @@ pub(in crate::render) fn config(input: &Input<'_>) -> Config {
 
 /// For `kubelet/kubeconfig.yaml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Kubeconfig {
+pub(crate) struct Kubeconfig {
     server: String,
 }
 
-pub(in crate::render) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
+pub(crate) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
     Kubeconfig { server: server(input.desired, input.host) }
 }
 
 /// The URL of the API for a host: the local API server on a control-plane host, so that it depends on no other host;
 /// otherwise the endpoint.
-pub(in crate::render) fn server(desired: &Desired, host: &Host) -> String {
+pub(crate) fn server(desired: &Desired, host: &Host) -> String {
     if host.is(Role::ControlPlane) {
         format!("https://{}:{}", in_url(host.address), desired.api_port)
     } else {

@@ -6,13 +6,16 @@ pub(super) mod control_plane;
 pub(super) mod drills;
 pub(super) mod etcd;
 pub(super) mod kubelet;
+pub(super) mod os;
 pub(super) mod registries;
 pub(super) mod renewal;
 pub(super) mod runtime;
 pub(super) mod snapshots;
 
+use crate::model::desired::{Desired, Host};
 use crate::render::Input;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A name and a value, for templates that list them.
 #[derive(Debug, Clone, Serialize)]
@@ -21,6 +24,26 @@ pub(super) struct Setting {
     pub name: String,
     /// The value.
     pub value: String,
+}
+
+/// For templates without values.
+#[derive(Debug, Serialize)]
+pub(super) struct Nothing {}
+
+/// The flags of a program, one for each name: the inventory's replace `own` ones.
+pub(super) fn flags<const N: usize>(desired: &Desired, program: &str, own: [(&str, String); N]) -> Vec<String> {
+    let mut flags = BTreeMap::from(own);
+    for (name, value) in desired.extra.args.get(program).into_iter().flatten() {
+        flags.insert(name, value.clone());
+    }
+    flags.into_iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+/// The part of a span before the turn of this host, so that the hosts of a kind are spread over it.
+pub(super) fn turn(input: &Input<'_>, of_kind: impl Fn(&Host) -> bool, span: u64) -> u64 {
+    let hosts: Vec<&Host> = input.desired.hosts.iter().filter(|host| of_kind(host)).collect();
+    let turn = hosts.iter().position(|host| host.name == input.host.name).unwrap_or(0);
+    span * turn as u64 / hosts.len().max(1) as u64
 }
 
 /// For units that only run hactl.

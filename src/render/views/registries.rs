@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::desired::Desired;
 use crate::render::{Input, RenderError};
 
+/// The directory that containerd reads for each registry.
+pub(crate) const FOLDER: &str = "/etc/containerd/certs.d";
+
 /// For `runtime/hosts.toml`, one per registry. No `Debug`: it holds passwords.
 #[derive(Serialize)]
-pub(in crate::render) struct Hosts<'a> {
+pub(crate) struct Hosts<'a> {
     registry: String,
     authority: String,
     login: &'a str,
@@ -29,13 +32,13 @@ struct Mirror<'a> {
 
 /// For `runtime/authority.pem`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Authority<'a> {
+pub(crate) struct Authority<'a> {
     of: String,
     lines: Vec<&'a str>,
 }
 
 /// Every registry with settings.
-pub(in crate::render) fn all(desired: &Desired) -> Vec<String> {
+pub(crate) fn all(desired: &Desired) -> Vec<String> {
     let named = &desired.named;
     let keys = desired.mirrors.keys().chain(named.registry_authorities.keys()).chain(named.registry_logins.keys());
     keys.cloned().collect::<BTreeSet<_>>().into_iter().collect()
@@ -70,14 +73,14 @@ fn registry(reference: &str) -> &str {
 }
 
 /// The files of CAs, below the directory of all registries.
-pub(in crate::render) fn authority_files(desired: &Desired) -> Vec<String> {
+pub(crate) fn authority_files(desired: &Desired) -> Vec<String> {
     desired.named.registry_authorities.keys().map(|at| format!("{at}/ca.pem")).collect()
 }
 
 /// The path of the file with the CA of a registry or mirror; empty if it has none of its own.
 fn authority_path(desired: &Desired, at: &str) -> String {
     let known = desired.named.registry_authorities.contains_key(at);
-    if known { format!("{}/{at}/ca.pem", super::super::table::REGISTRIES) } else { String::new() }
+    if known { format!("{}/{at}/ca.pem", FOLDER) } else { String::new() }
 }
 
 /// `host` or `host:port` of a URL.
@@ -101,7 +104,7 @@ fn login<'a>(input: &Input<'a>, at: &str) -> Result<&'a str, RenderError> {
     found.ok_or_else(|| RenderError::MissingFile { what: format!("registries.credentials of {at}") })
 }
 
-pub(in crate::render) fn hosts<'a>(input: &Input<'a>, registry: &str) -> Result<Hosts<'a>, RenderError> {
+pub(crate) fn hosts<'a>(input: &Input<'a>, registry: &str) -> Result<Hosts<'a>, RenderError> {
     let desired = input.desired;
     let urls = desired.mirrors.get(registry).map(Vec::as_slice).unwrap_or_default();
     let mirror = |url: &String| {
@@ -122,7 +125,7 @@ pub(in crate::render) fn hosts<'a>(input: &Input<'a>, registry: &str) -> Result<
     })
 }
 
-pub(in crate::render) fn authority<'a>(input: &Input<'a>, item: &str) -> Result<Authority<'a>, RenderError> {
+pub(crate) fn authority<'a>(input: &Input<'a>, item: &str) -> Result<Authority<'a>, RenderError> {
     let at = item.strip_suffix("/ca.pem").unwrap_or(item);
     let pem = input.attached.authorities.get(at);
     let pem = pem.ok_or_else(|| RenderError::MissingFile { what: format!("registries.ca of {at}") })?;

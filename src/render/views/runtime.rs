@@ -8,17 +8,17 @@ use crate::render::{Input, RenderError};
 
 /// For `runtime/containerd.service`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Unit {
+pub(crate) struct Unit {
     program: String,
     proxy: Vec<Setting>,
 }
 
-pub(in crate::render) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
+pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
     Ok(Unit { program: input.program("containerd")?, proxy: proxy(input.desired) })
 }
 
 /// The proxy's variables; none without a proxy.
-pub(in crate::render) fn proxy(desired: &Desired) -> Vec<Setting> {
+pub(crate) fn proxy(desired: &Desired) -> Vec<Setting> {
     let proxy = &desired.proxy;
     let mut settings = Vec::new();
     let mut add = |name: &str, value: &str| settings.push(Setting { name: name.to_owned(), value: value.to_owned() });
@@ -44,7 +44,7 @@ pub(in crate::render) fn proxy(desired: &Desired) -> Vec<Setting> {
 
 /// For `runtime/config.toml`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Config {
+pub(crate) struct Config {
     pause: String,
     selinux: bool,
     restrict_oom_score_adj: bool,
@@ -53,7 +53,7 @@ pub(in crate::render) struct Config {
     systemd_cgroup: bool,
 }
 
-pub(in crate::render) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
+pub(crate) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
     let extra = &input.desired.extra;
     // The kubelet and containerd must use the same cgroup driver; that of the kubelet decides.
     let driver = extra.kubelet_config.get("cgroupDriver").and_then(serde_json::Value::as_str).unwrap_or("systemd");

@@ -1,5 +1,7 @@
 //! Snapshots: the settings and the schedule of a host.
 
+use super::etcd::own_etcd;
+use super::{runtime, turn};
 use crate::model::attached::Attached;
 use crate::model::bucket::{SCHEME, Storage, StorageSettings};
 use crate::model::desired::{Desired, Role};
@@ -15,9 +17,9 @@ use serde::Serialize;
 const FIRST_S: u64 = 60;
 
 /// `/etc/hactl/snapshots.json`.
-pub(in crate::render) fn settings(input: &Input<'_>) -> String {
+pub(crate) fn settings(input: &Input<'_>) -> String {
     let (desired, wanted) = (input.desired, &input.desired.snapshots);
-    let EtcdAsk { url, data_dir, ca, cert, key } = crate::render::host::own_etcd(desired);
+    let EtcdAsk { url, data_dir, ca, cert, key } = own_etcd(desired);
     let settings = Settings {
         cluster: desired.cluster.clone(),
         authority: input.sealed.authority,
@@ -37,15 +39,15 @@ pub(in crate::render) fn settings(input: &Input<'_>) -> String {
 }
 
 /// The directory of the file of [`storage`]: without object storage no key of it stays on a host.
-pub(in crate::render) const STORAGE: &str = "/etc/hactl/object-storage";
+pub(crate) const STORAGE: &str = "/etc/hactl/object-storage";
 
 /// `/etc/hactl/object-storage/*`: one file if there is object storage.
-pub(in crate::render) fn storages(desired: &Desired) -> Vec<String> {
+pub(crate) fn storages(desired: &Desired) -> Vec<String> {
     desired.snapshots.storage.iter().map(|_| "access.toml".to_owned()).collect()
 }
 
 /// Access to it, as [`Storage::to_file`] writes it.
-pub(in crate::render) fn storage(input: &Input<'_>) -> Result<String, RenderError> {
+pub(crate) fn storage(input: &Input<'_>) -> Result<String, RenderError> {
     let wanted = input.desired.snapshots.storage.as_ref();
     let missing = |what: &str| RenderError::MissingFile { what: format!("snapshots.s3.{what}") };
     let wanted = wanted.ok_or_else(|| missing("credentials"))?;
@@ -53,7 +55,7 @@ pub(in crate::render) fn storage(input: &Input<'_>) -> Result<String, RenderErro
     let plain = wanted.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
     let proxy = &input.desired.proxy;
     storage.proxy = Some(if plain { &proxy.http } else { &proxy.https }).filter(|url| !url.is_empty()).cloned();
-    let direct = super::runtime::proxy(input.desired).into_iter().find(|setting| setting.name == "NO_PROXY");
+    let direct = runtime::proxy(input.desired).into_iter().find(|setting| setting.name == "NO_PROXY");
     storage.no_proxy = direct.map_or_else(String::new, |setting| setting.value);
     Ok(storage.to_file())
 }
@@ -80,16 +82,14 @@ pub fn reach(wanted: &StorageSettings, attached: &Attached) -> Option<Storage> {
 
 /// For `snapshots/hactl-snapshot.timer`.
 #[derive(Debug, Serialize)]
-pub(in crate::render) struct Timer {
+pub(crate) struct Timer {
     program: String,
     first_s: u64,
     every_s: u64,
 }
 
-pub(in crate::render) fn timer(input: &Input<'_>) -> Timer {
+pub(crate) fn timer(input: &Input<'_>) -> Timer {
     let every_s = input.desired.snapshots.every_s;
-    let hosts: Vec<_> = input.desired.with(Role::Etcd).map(|h| &h.name).collect();
-    let turn = hosts.iter().position(|name| **name == input.host.name).unwrap_or(0);
-    let (turn, under_way) = (u64::try_from(turn).unwrap_or(0), u64::try_from(hosts.len().max(1)).unwrap_or(1));
-    Timer { program: input.hactl_path.to_owned(), first_s: FIRST_S + every_s * turn / under_way, every_s }
+    let first_s = FIRST_S + turn(input, |host| host.is(Role::Etcd), every_s);
+    Timer { program: input.hactl_path.to_owned(), first_s, every_s }
 }

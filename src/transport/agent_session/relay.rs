@@ -5,7 +5,7 @@
 //! channel would block all others of the connection.
 
 use super::super::error::HostError;
-use super::super::ssh::ROOM;
+use super::super::wire::ROOM;
 use super::{AgentSession, Payload};
 use crate::protocol::frame::{write_end, write_piece};
 use crate::protocol::{Op, Reply};
@@ -55,12 +55,7 @@ impl Flow {
 
 impl AgentSession {
     /// Carries a connection to a port of the host. The session ends with it.
-    pub(in crate::transport) async fn relay(
-        mut self,
-        to: IpAddr,
-        port: u16,
-        stream: TcpStream,
-    ) -> Result<(), HostError> {
+    pub(crate) async fn relay(mut self, to: IpAddr, port: u16, stream: TcpStream) -> Result<(), HostError> {
         let flow = self.flow.clone();
         let taken = flow.from.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut brought) = taken else {

@@ -6,9 +6,8 @@
 
 use super::certificate::{now, worth_showing};
 use super::host_key_verifier::HostKeyVerifier;
-use super::identity::{Identity, Key, read};
+use super::identity::{Identity, Key, expanded, read};
 use super::known_hosts::describe;
-use super::rsa::RsaKey;
 use crate::model::desired::{Agent, SshTarget};
 use crate::transport::access::Access;
 use crate::transport::error::HostError;
@@ -17,11 +16,14 @@ use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
 use russh::keys::{Algorithm, Certificate, HashAlg, PrivateKeyWithHashAlg, PublicKey};
 use russh::{AgentAuthError, MethodKind, Signer};
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 /// A signature may wait for a touch on a hardware key.
 const SIGNING: Duration = Duration::from_secs(60);
@@ -46,7 +48,7 @@ enum Door {
     Bolted,
 }
 
-/// Signs for a certificate that the agent does not hold, with the key that it holds.
+/// Signs with a key that the agent holds, also for a certificate that it does not hold.
 struct ByKey<'a>(&'a mut AgentClient<UnixStream>);
 
 impl Signer for ByKey<'_> {
@@ -127,22 +129,12 @@ impl Login<'_> {
                 Ok(Identity::AgentOnly(key, why)) => {
                     offered.push(key.key_data().clone());
                     let door = match &mut agent {
-                        Some((agent, held)) => {
-                            let held = held.clone();
-                            self.held(agent, &held, &path, &key).await?
-                        }
+                        Some((agent, held)) => self.held(agent, held, &path, &key).await?,
                         None => None,
                     };
-                    door.unwrap_or_else(|| {
-                        self.tried
-                            .push(format!("not {}, because {why}: add it to the SSH agent (ssh-add)", path.display()));
-                        Door::Shut
-                    })
+                    door.unwrap_or_else(|| self.agent_only(&path, why))
                 }
-                Err(why) => {
-                    self.tried.push(format!("not {}: {why}", path.display()));
-                    Door::Shut
-                }
+                Err(why) => self.unusable(&path, &why),
             };
             if !matches!(door, Door::Shut) {
                 return Ok(door);
@@ -194,17 +186,26 @@ impl Login<'_> {
                     }
                 }
                 Ok(Identity::AgentOnly(key, _)) if offered.contains(key.key_data()) => {}
-                Ok(Identity::AgentOnly(_, why)) => {
-                    self.tried
-                        .push(format!("not {}, because {why}: add it to the SSH agent (ssh-add)", path.display()));
-                }
-                Err(why) => self.tried.push(format!("not {}: {why}", path.display())),
+                Ok(Identity::AgentOnly(_, why)) => drop(self.agent_only(&path, why)),
+                Err(why) => drop(self.unusable(&path, &why)),
             }
         }
         match silent_agent {
             Some(error) if files == 0 => Err(error),
             _ => Ok(Door::Shut),
         }
+    }
+
+    /// Notes a key that only the agent could use.
+    fn agent_only(&mut self, path: &Path, why: &str) -> Door {
+        self.tried.push(format!("not {}, because {why}: add it to the SSH agent (ssh-add)", path.display()));
+        Door::Shut
+    }
+
+    /// Notes a file without a usable key.
+    fn unusable(&mut self, path: &Path, why: &str) -> Door {
+        self.tried.push(format!("not {}: {why}", path.display()));
+        Door::Shut
     }
 
     /// The certificates for a key: the one beside it, and those of OpenSSH's configuration.
@@ -242,28 +243,29 @@ impl Login<'_> {
             Key::Plain(key) => Arc::new(*key),
             Key::Rsa(mut key) => {
                 let Some(hash) = self.rsa_hash(&name).await else { return Ok(Door::Shut) };
-                return self.signed_by(&mut key, &name, Some(hash), &certificates).await;
+                let (public, within) = (key.public().clone(), self.timeout);
+                return self.signed_by(&mut *key, (&name, within), public, Some(hash), &certificates).await;
             }
         };
         let user = self.target.user.clone();
         for certificate in certificates {
             self.tried.push(format!("{name} with its certificate"));
             let attempt = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate);
-            let outcome = tokio::time::timeout(self.timeout, attempt).await;
-            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+            let outcome = timeout(self.timeout, attempt).await;
+            match self.outcome(outcome)? {
                 Door::Shut => {}
                 door => return Ok(door),
             }
         }
         self.tried.push(format!("{name} ({})", describe(key.public_key())));
         let key = PrivateKeyWithHashAlg::new(key, None);
-        let outcome = tokio::time::timeout(self.timeout, self.handle.authenticate_publickey(user, key)).await;
-        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+        let outcome = timeout(self.timeout, self.handle.authenticate_publickey(user, key)).await;
+        self.outcome(outcome)
     }
 
     /// The hash that an RSA key signs with here; `None` if the host supports SHA-1 only, which is then noted.
     async fn rsa_hash(&mut self, name: &str) -> Option<HashAlg> {
-        match tokio::time::timeout(self.timeout, self.handle.best_supported_rsa_hash()).await {
+        match timeout(self.timeout, self.handle.best_supported_rsa_hash()).await {
             Ok(Ok(Some(Some(best)))) => Some(best),
             Ok(Ok(Some(None))) => {
                 self.tried.push(format!("not {name}: the host supports RSA with SHA-1 only"));
@@ -275,29 +277,31 @@ impl Login<'_> {
         }
     }
 
-    /// A key that signs without the agent, its certificates first.
-    async fn signed_by(
+    /// A key with which another signs, its certificates first.
+    async fn signed_by<S: Signer>(
         &mut self,
-        key: &mut RsaKey,
-        name: &str,
+        signer: &mut S,
+        (name, within): (&str, Duration),
+        public: PublicKey,
         hash: Option<HashAlg>,
         certificates: &[Certificate],
-    ) -> Result<Door, HostError> {
+    ) -> Result<Door, HostError>
+    where
+        S::Error: Display,
+    {
         let user = self.target.user.clone();
         for certificate in certificates {
             self.tried.push(format!("{name} with its certificate"));
-            let attempt = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, key);
-            let outcome = tokio::time::timeout(self.timeout, attempt).await;
-            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
+            let attempt = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, signer);
+            let outcome = timeout(within, attempt).await;
+            match self.outcome(outcome)? {
                 Door::Shut => {}
                 door => return Ok(door),
             }
         }
-        let public = key.public().clone();
         self.tried.push(format!("{name} ({})", describe(&public)));
-        let outcome =
-            tokio::time::timeout(self.timeout, self.handle.authenticate_publickey_with(user, public, hash, key)).await;
-        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+        let outcome = timeout(within, self.handle.authenticate_publickey_with(user, public, hash, signer)).await;
+        self.outcome(outcome)
     }
 
     /// A key whose file cannot sign, if the agent holds it; `None` if it does not.
@@ -326,52 +330,32 @@ impl Login<'_> {
         Ok(door)
     }
 
-    /// An identity of the agent, its certificates first.
+    /// An identity of the agent; one that is a key may have certificates of its own, which come first.
     async fn with_agent(
         &mut self,
         agent: &mut AgentClient<UnixStream>,
         identity: &AgentIdentity,
         certificates: &[Certificate],
     ) -> Result<Door, HostError> {
-        let key = identity.public_key().into_owned();
+        let (key, name) = (identity.public_key().into_owned(), format!("{} of the SSH agent", identity.comment()));
         let mut hash = None;
         if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
-            hash = self.rsa_hash(&format!("{} of the SSH agent", identity.comment())).await;
+            hash = self.rsa_hash(&name).await;
             if hash.is_none() {
                 return Ok(Door::Shut);
             }
         }
-        let user = self.target.user.clone();
-        for certificate in certificates {
-            self.tried.push(format!("{} of the SSH agent with its certificate", identity.comment()));
-            let mut signer = ByKey(agent);
-            let attempt =
-                self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, &mut signer);
-            let outcome = tokio::time::timeout(SIGNING, attempt).await;
-            match self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))? {
-                Door::Shut => {}
-                door => return Ok(door),
-            }
-        }
-        self.tried.push(format!("{} of the SSH agent ({})", identity.comment(), describe(&key)));
-        let outcome = match identity {
-            AgentIdentity::PublicKey { key, .. } => {
-                tokio::time::timeout(SIGNING, self.handle.authenticate_publickey_with(user, key.clone(), hash, agent))
-                    .await
-            }
-            AgentIdentity::Certificate { certificate, .. } => {
-                let certificate = certificate.clone();
-                tokio::time::timeout(SIGNING, self.handle.authenticate_certificate_with(user, certificate, hash, agent))
-                    .await
-            }
+        let AgentIdentity::Certificate { certificate, .. } = identity else {
+            return self.signed_by(&mut ByKey(agent), (&name, SIGNING), key, hash, certificates).await;
         };
-        self.outcome(outcome.map(|r| r.map_err(|e| e.to_string())))
+        self.tried.push(format!("{name} ({})", describe(&key)));
+        let (user, certificate) = (self.target.user.clone(), certificate.clone());
+        let attempt = self.handle.authenticate_certificate_with(user, certificate, hash, agent);
+        let outcome = timeout(SIGNING, attempt).await;
+        self.outcome(outcome)
     }
 
-    fn outcome(
-        &mut self,
-        outcome: Result<Result<AuthResult, String>, tokio::time::error::Elapsed>,
-    ) -> Result<Door, HostError> {
+    fn outcome<E: Display>(&mut self, outcome: Result<Result<AuthResult, E>, Elapsed>) -> Result<Door, HostError> {
         match outcome {
             Ok(Ok(AuthResult::Success)) => Ok(Door::Open),
             Ok(Ok(AuthResult::Failure { remaining_methods, partial_success })) => {
@@ -396,7 +380,7 @@ impl Login<'_> {
                 }
                 Ok(if self.handle.is_closed() { Door::Bolted } else { Door::Shut })
             }
-            Err(_) => Err(HostError::TimedOut { doing: "logging in", after: self.timeout, waiting_on: String::new() }),
+            Err(_) => Err(HostError::too_slow("logging in", self.timeout, "")),
         }
     }
 
@@ -404,11 +388,11 @@ impl Login<'_> {
     async fn agent(&self) -> Result<Option<(AgentClient<UnixStream>, Vec<AgentIdentity>)>, HostError> {
         let Some(socket) = &self.socket else { return Ok(None) };
         let unavailable = |why: String| HostError::AgentUnavailable { socket: socket.clone(), why };
-        let mut agent = match tokio::time::timeout(self.timeout, AgentClient::connect_uds(socket)).await {
+        let mut agent = match timeout(self.timeout, AgentClient::connect_uds(socket)).await {
             Ok(agent) => agent.map_err(|e| unavailable(e.to_string()))?,
             Err(_) => return Err(unavailable("it did not accept the connection".to_owned())),
         };
-        match tokio::time::timeout(SIGNING, agent.request_identities()).await {
+        match timeout(SIGNING, agent.request_identities()).await {
             Ok(held) => Ok(Some((agent, held.map_err(|e| unavailable(e.to_string()))?))),
             Err(_) => Err(unavailable("it did not list its keys".to_owned())),
         }
@@ -423,13 +407,5 @@ impl Login<'_> {
                 None
             }
         }
-    }
-}
-
-/// `~/` is the home directory.
-pub(super) fn expanded(path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), std::env::home_dir()) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
     }
 }

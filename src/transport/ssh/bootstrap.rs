@@ -11,7 +11,7 @@ use crate::model::desired::SshTarget;
 use crate::transport::access::{Access, Binary};
 use crate::transport::agent_session::{AgentSession, Greeting};
 use crate::transport::error::HostError;
-use crate::transport::wire::{Wire, printable};
+use crate::transport::wire::{ExitReport, Wire, printable};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -87,11 +87,7 @@ async fn greet(
             Ok(Err(format!("{}{exit}", if said.is_empty() { "it ended without output" } else { &said })))
         }
         Ok(Err(error)) => Err(session.explain(error)),
-        Err(_) => Err(HostError::TimedOut {
-            doing: "starting hactl on the host",
-            after: access.connect_timeout,
-            waiting_on: "its first heartbeat".to_owned(),
-        }),
+        Err(_) => Err(HostError::too_slow("starting hactl on the host", access.connect_timeout, "its first heartbeat")),
     }
 }
 
@@ -143,11 +139,8 @@ async fn install<'a>(
     talk.timeout = STALL;
     loop {
         let read = file.read(&mut piece).await.map_err(unreadable)?;
-        if read == 0 {
-            break;
-        }
-        if talk.write(&piece[..read]).await.is_err() {
-            // The script explains itself on exit.
+        // If it does not read, the script explains itself on exit.
+        if read == 0 || talk.write(&piece[..read]).await.is_err() {
             break;
         }
     }
@@ -228,7 +221,7 @@ impl Word {
 struct Talk {
     reader: BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>,
     writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
-    last_words: crate::transport::wire::ExitReport,
+    last_words: ExitReport,
     timeout: Duration,
 }
 
@@ -238,10 +231,7 @@ impl Talk {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), ()> {
-        match tokio::time::timeout(self.timeout, self.writer.write_all(bytes)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(()),
-        }
+        tokio::time::timeout(self.timeout, self.writer.write_all(bytes)).await.map_err(drop)?.map_err(drop)
     }
 
     /// Waits until the script has ended: sshd refuses the next session if it allows only one.
@@ -265,11 +255,7 @@ impl Talk {
                 word => word,
             }),
             Ok(Err(error)) => Err(HostError::Lost { why: error.to_string() }),
-            Err(_) => Err(HostError::TimedOut {
-                doing: "installing hactl on the host",
-                after: self.timeout,
-                waiting_on: self.last_words.said(),
-            }),
+            Err(_) => Err(HostError::too_slow("installing hactl on the host", self.timeout, self.last_words.said())),
         }
     }
 }

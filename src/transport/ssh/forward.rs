@@ -8,6 +8,7 @@
 use super::{Hangup, Session};
 use crate::transport::agent_session::AgentSession;
 use crate::transport::error::HostError;
+use crate::transport::wire::ROOM;
 use russh::{Channel, ChannelMsg, client::Msg};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,9 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::bytes::Bytes;
-
-/// The buffer for a slow reader, bytes.
-pub(in crate::transport) const ROOM: usize = 32 << 20;
 
 /// A local port that leads to an address as seen from the host. It is open until this is dropped.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ impl Forward {
         self.address
     }
 
-    pub(in crate::transport) async fn through(session: Arc<Session>, host: &str, port: u16) -> Result<Self, HostError> {
+    pub(crate) async fn through(session: Arc<Session>, host: &str, port: u16) -> Result<Self, HostError> {
         // A refusal shows here rather than as a reset at the first use. Whether something listens there yet does not
         // matter.
         match session.tunnel(host, port).await {
@@ -57,7 +55,7 @@ impl Forward {
 
     /// Through the agent, where sshd forbids forwarding: each connection is carried by a process of its own, which
     /// dials nothing but its own host.
-    pub(in crate::transport) async fn relayed<S, F>(start: S, to: IpAddr, port: u16) -> Result<Self, HostError>
+    pub(crate) async fn relayed<S, F>(start: S, to: IpAddr, port: u16) -> Result<Self, HostError>
     where
         S: Fn() -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<AgentSession, HostError>> + Send,
@@ -82,7 +80,7 @@ impl Forward {
     }
 
     /// Without SSH, on this very machine.
-    pub(in crate::transport) async fn direct(host: &str, port: u16) -> Result<Self, HostError> {
+    pub(crate) async fn direct(host: &str, port: u16) -> Result<Self, HostError> {
         let host = host.to_owned();
         Self::listening(move |mut stream| {
             let host = host.clone();

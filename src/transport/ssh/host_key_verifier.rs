@@ -5,6 +5,7 @@
 
 use super::known_hosts::{Judgement, Records};
 use crate::transport::error::HostError;
+use crate::transport::wire::printable;
 use russh::client::{DisconnectReason, Handler};
 use russh::keys::PublicKeyOrCertificate;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +51,7 @@ impl Handler for HostKeyVerifier {
     async fn disconnected(&mut self, reason: DisconnectReason<russh::Error>) -> Result<(), russh::Error> {
         let (why, outcome) = match reason {
             DisconnectReason::ReceivedDisconnect(info) => {
-                let message = crate::transport::wire::printable(info.message.as_bytes(), 200);
+                let message = printable(info.message.as_bytes(), 200);
                 (format!("sshd of the host ended it: {message}"), Ok(()))
             }
             DisconnectReason::Error(russh::Error::KeepaliveTimeout) => {

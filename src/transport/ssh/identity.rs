@@ -3,12 +3,11 @@
 //! In: a file in one of the formats that ssh-keygen and Vagrant write. Out: a key that signs, a key that only the SSH
 //! agent can use, or the reason why neither.
 
-use super::auth::expanded;
 use super::rsa::RsaKey;
 use russh::keys::ssh_key::private::KeypairData;
 use russh::keys::{PrivateKey, PublicKey};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The content of an identity file.
 pub(super) enum Identity {
@@ -33,6 +32,14 @@ impl Key {
             Self::Plain(key) => key.public_key(),
             Self::Rsa(key) => key.public(),
         }
+    }
+}
+
+/// `~/` is the home directory.
+pub(super) fn expanded(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
     }
 }
 

@@ -24,7 +24,7 @@ type Slots = HashMap<Vec<SshTarget>, Arc<tokio::sync::Mutex<Slot>>>;
 
 /// Connections to other hosts, by their jump hosts.
 #[derive(Clone, Default)]
-pub(in crate::transport) struct Jumps(Arc<Mutex<Slots>>);
+pub(crate) struct Jumps(Arc<Mutex<Slots>>);
 
 impl Jumps {
     /// The session with the last of these hosts; `None` if there is no jump host.

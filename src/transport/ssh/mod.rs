@@ -17,7 +17,6 @@ mod root;
 mod rsa;
 
 pub use forward::Forward;
-pub(super) use forward::ROOM;
 pub(super) use jump::Jumps;
 pub(super) use root::Passwords;
 pub use root::usable as usable_password;
@@ -47,7 +46,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// One SSH connection to a host.
-pub(super) struct Session {
+pub(crate) struct Session {
     handle: Handle<HostKeyVerifier>,
     gone: watch::Receiver<Option<String>>,
     counters: Arc<Counters>,
@@ -126,11 +125,8 @@ impl Session {
                     ours.join(" "),
                     theirs.join(" ")
                 ));
-                Err(if matches!(kind, russh::AlgorithmKind::Key) {
-                    Attempt::NoSuchType(error)
-                } else {
-                    Attempt::Failed(error)
-                })
+                let no_such_type = matches!(kind, russh::AlgorithmKind::Key);
+                Err(if no_such_type { Attempt::NoSuchType(error) } else { Attempt::Failed(error) })
             }
             Ok(Err(russh::Error::Disconnect | russh::Error::HUP | russh::Error::IO(_))) => {
                 Err(Attempt::Failed(HostError::Unreachable { address, barrier: Barrier::HungUp, said: String::new() }))
@@ -182,11 +178,7 @@ impl Session {
             Ok(Err(russh::Error::ChannelOpenFailure(_))) => return Err(HostError::NoMoreSessions),
             Ok(Err(error)) => return Err(self.lost(&error.to_string())),
             Err(_) => {
-                return Err(HostError::TimedOut {
-                    doing: "starting a program",
-                    after: self.timeout,
-                    waiting_on: String::new(),
-                });
+                return Err(HostError::too_slow("starting a program", self.timeout, ""));
             }
         };
         self.counters.exec();
@@ -199,23 +191,20 @@ impl Session {
 
     /// Opens a connection from the host to an address.
     async fn tunnel(&self, host: &str, port: u16) -> Result<Channel<Msg>, HostError> {
+        let unreachable = |barrier| HostError::Unreachable {
+            address: format!("{host}:{port}"),
+            barrier,
+            said: "seen from the host".to_owned(),
+        };
         let opening = self.handle.channel_open_direct_tcpip(host, u32::from(port), "127.0.0.1", 0);
         match tokio::time::timeout(self.timeout, opening).await {
             Ok(Ok(channel)) => Ok(channel),
             Ok(Err(russh::Error::ChannelOpenFailure(ChannelOpenFailure::AdministrativelyProhibited))) => {
                 Err(HostError::ForwardingForbidden)
             }
-            Ok(Err(russh::Error::ChannelOpenFailure(_))) => Err(HostError::Unreachable {
-                address: format!("{host}:{port}"),
-                barrier: Barrier::Refused,
-                said: "seen from the host".to_owned(),
-            }),
+            Ok(Err(russh::Error::ChannelOpenFailure(_))) => Err(unreachable(Barrier::Refused)),
             Ok(Err(error)) => Err(self.lost(&error.to_string())),
-            Err(_) => Err(HostError::Unreachable {
-                address: format!("{host}:{port}"),
-                barrier: Barrier::TimedOut,
-                said: "seen from the host".to_owned(),
-            }),
+            Err(_) => Err(unreachable(Barrier::TimedOut)),
         }
     }
 
@@ -244,7 +233,7 @@ fn record_files(target: &SshTarget, access: &Access) -> Vec<PathBuf> {
         let own = access.ssh_dir.iter().map(|folder| folder.join("known_hosts"));
         own.chain([PathBuf::from("/etc/ssh/ssh_known_hosts")]).collect()
     } else {
-        target.known_hosts.iter().map(|file| auth::expanded(file)).collect()
+        target.known_hosts.iter().map(|file| identity::expanded(file)).collect()
     }
 }
 

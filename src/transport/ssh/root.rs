@@ -29,7 +29,7 @@ const LONGEST: usize = 1023;
 
 /// How a user becomes root on a host.
 #[derive(Clone)]
-pub(in crate::transport) struct Root {
+pub(crate) struct Root {
     user: String,
     how: How,
     timeout: Duration,
@@ -67,7 +67,7 @@ type Source = (Option<PathBuf>, String);
 
 /// The passwords of a run.
 #[derive(Clone, Default)]
-pub(in crate::transport) struct Passwords(Arc<Mutex<HashMap<Source, Password>>>);
+pub(crate) struct Passwords(Arc<Mutex<HashMap<Source, Password>>>);
 
 impl Passwords {
     fn of(&self, target: &SshTarget, access: &Access) -> Result<Option<Password>, HostError> {
@@ -193,11 +193,8 @@ impl Root {
                 _ = reader.fill_buf() => words.count(PROMPT) >= nth,
             }
         };
-        tokio::time::timeout(self.timeout, waiting).await.map_err(|_| HostError::TimedOut {
-            doing: "becoming root by sudo",
-            after: self.timeout,
-            waiting_on: said(words),
-        })
+        let asked = tokio::time::timeout(self.timeout, waiting).await;
+        asked.map_err(|_| HostError::too_slow("becoming root by sudo", self.timeout, said(words)))
     }
 
     /// The failure of sudo itself, if the output is that of sudo.

@@ -7,7 +7,6 @@
 use super::store::spared;
 use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
 use crate::model::bucket::{BucketUrl, Destination, Storage};
 use crate::model::snapshot::Settings;
@@ -32,12 +31,12 @@ fn places(settings: &Settings) -> impl Iterator<Item = BucketUrl> + '_ {
 }
 
 async fn storage(root: &Root) -> Outcome<Storage> {
-    let at = root.own(ACCESS);
-    blocking(move || {
+    let reading = root.blocking(|root| {
+        let at = root.own(ACCESS);
         let text = fs::read_to_string(&at).explain("read", &at)?;
         Storage::from_file(&text).ok_or_else(|| failed(format!("{} cannot be used; run `hactl up`", at.display())))
-    })
-    .await
+    });
+    reading.await
 }
 
 /// Uploads a copy of a snapshot to each bucket that is due, and deletes the copies that exceed the retention. Returns
@@ -48,8 +47,8 @@ pub(super) async fn copies(root: &Root, bundle: &Path, name: &str, settings: &Se
         return Ok(troubles);
     }
     let storage = storage(root).await?;
-    let (at, of, fresh) = (root.clone(), settings.clone(), name.to_owned());
-    let spared = blocking(move || spared(&at, &of, Some(&fresh))).await?;
+    let (of, fresh) = (settings.clone(), name.to_owned());
+    let spared = root.blocking(move |root| spared(root, &of, Some(&fresh))).await?;
     let until = Instant::now() + WITHIN;
     for place in places(settings) {
         let at = place.to_string();

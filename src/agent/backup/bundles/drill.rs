@@ -6,10 +6,11 @@
 //! state that it decrypts.
 
 use super::sealing::private;
-use super::{RESERVE, own, proof, settings, store, turn};
-use crate::agent::Host;
-use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault, free_bytes};
-use crate::agent::machine::files::absent;
+use super::store::{self, RESERVE, settings, turn};
+use super::{own, proof};
+use crate::agent::fault::{Explain, Outcome, disk_full, ensure_space, failed, fault};
+use crate::agent::host::Host;
+use crate::agent::machine::files::{fresh_folder, remove_all};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
@@ -18,9 +19,7 @@ use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::snapshot::Manifest;
 use crate::protocol::{Fault, FaultKind};
 use crate::snapshot::{Bundle, BundleError, Gentle};
-use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,30 +55,29 @@ impl From<BundleError> for Unproven {
 }
 
 /// Runs a drill, and records the result.
-pub(in crate::agent) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
-    let root = host.root.clone();
-    let folder = blocking(move || store::folder(&root)).await?;
+pub(crate) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
+    let folder = host.root.blocking(store::folder).await?;
     let Some(_turn) = turn(host, &folder, TIMEOUT).await? else { return Ok(DrillOutcome::Busy) };
-    let (root, at) = (host.root.clone(), folder.clone());
-    let newest = blocking(move || {
-        let settings = settings(&root)?;
+    let at = folder.clone();
+    let newest = host.root.blocking(move |root| {
+        let settings = settings(root)?;
         if settings.drill { store::newest(&at, &settings) } else { Err(not_asked()) }
     });
     let Some((taken_ms, bundle)) = newest.await? else { return Ok(DrillOutcome::NoBundle) };
     let work = folder.join(WORK);
     let showed = restored(host, folder.join(&bundle), work.clone()).await;
-    let cleared = blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await;
+    let cleared = blocking(move || remove_all(&work)).await;
     let (showed, tail) = match showed {
         Ok(showed) => (showed, Vec::new()),
         Err(Unproven { fault, damaged }) => (Showed::Failed { what: fault.what, damaged }, fault.tail),
     };
     let held = OwnDrill { at_ms: when::now_ms(), bundle, taken_ms, showed };
-    let (root, noted) = (host.root.clone(), held.clone());
-    blocking(move || {
+    let noted = held.clone();
+    let noting = host.root.blocking(move |root| {
         // If the drills were disabled meanwhile, the record of the last one was deleted.
-        if settings(&root)?.drill { store::held(&root, &noted) } else { Err(not_asked()) }
-    })
-    .await?;
+        if settings(root)?.drill { store::held(root, &noted) } else { Err(not_asked()) }
+    });
+    noting.await?;
     cleared?;
     Ok(DrillOutcome::Held(held, tail))
 }
@@ -91,9 +89,9 @@ fn not_asked() -> Fault {
 /// The result of restoring the snapshot, in a working directory.
 async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unproven> {
     host.waits("the newest snapshot to be read and decrypted");
-    let (root, snapshot, place) = (host.root.clone(), work.join("snapshot.db"), work.clone());
+    let (snapshot, place) = (work.join("snapshot.db"), work.clone());
     let content = snapshot.clone();
-    let opened = blocking(move || Ok(opened(&root, &at, &place, &content))).await??;
+    let opened = host.root.blocking(move |root| Ok(opened(root, &at, &place, &content))).await??;
     let Some(manifest) = opened else { return Ok(Showed::SealedBefore) };
     let proven = Box::pin(proof::prove(host, &snapshot, manifest.point.revision, &work)).await?.proof;
     let was = manifest.proof;
@@ -112,13 +110,8 @@ fn opened(root: &Root, at: &Path, work: &Path, to: &Path) -> Result<Option<Manif
     bundle.check()?;
     let Some((identities, since_ms)) = own::identity(root)? else { return Ok(None) };
     let part = &bundle.claimed.manifest.snapshot;
-    let needed = part.size.saturating_mul(2).saturating_add(RESERVE);
-    if free_bytes(at).is_some_and(|free| free < needed) {
-        return Err(disk_full(at, Some(needed)).into());
-    }
-    // Left by a killed drill.
-    absent(fs::remove_dir_all(work)).explain("remove", work)?;
-    DirBuilder::new().mode(0o700).create(work).explain("create", work)?;
+    ensure_space(at, part.size.saturating_mul(2).saturating_add(RESERVE))?;
+    fresh_folder(work)?;
     let content = Content { to: Digester::new(Gentle::new(private(to)?)), left: part.size };
     let mut unpacking = zstd::stream::write::Decoder::new(content).explain("decompress", at)?;
     match bundle.snapshot(&identities, &mut unpacking) {

@@ -11,35 +11,32 @@ mod proof;
 mod sealing;
 mod store;
 
-pub(in crate::agent) use drill::hold;
-pub(in crate::agent) use store::{fact, tended};
+pub(crate) use drill::hold;
+pub(crate) use store::{fact, tended};
 
+use crate::agent::backup::copies;
 use crate::agent::etcd::member::{access, trouble};
 use crate::agent::etcd::recover::high_water;
-use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault, free_bytes};
-use crate::agent::machine::files::absent;
+use crate::agent::fault::{Explain, Outcome, ensure_space, failed, fault};
+use crate::agent::host::Host;
+use crate::agent::machine::files::{fresh_folder, piece, remove_all};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
-use crate::agent::{Host, backup::copies, machine::when, parts};
+use crate::agent::machine::when;
+use crate::agent::parts;
 use crate::etcd::{self, EtcdError, disk};
 use crate::model::blob::SnapshotBlob;
 use crate::model::snapshot::{BundleFact, ENDING, Point, Proof, Settings};
 use crate::protocol::{EtcdAsk, Fault, FaultKind, SnapshotUse};
 use crate::snapshot::Gentle;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{FlockOperation, flock};
 use sealing::{About, Sealed, private, sealed};
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
+use store::{LOOK_AGAIN, RESERVE, settings};
 use tokio::time::{Instant, sleep};
 
-/// The settings for taking and retaining snapshots.
-const SETTINGS: &str = "/etc/hactl/snapshots.json";
 /// How long the member may take to answer, and each piece of the snapshot to arrive.
 const ANSWER: Duration = Duration::from_secs(5);
 const PIECE_WITHIN: Duration = Duration::from_secs(30);
@@ -50,34 +47,23 @@ const ATTEMPTS: u32 = 3;
 const RESTARTED_WITHIN: Duration = Duration::from_secs(120);
 /// How long a user waits for the snapshot of the timer, which has a twentieth of a processor.
 const OTHERS_TURN: Duration = Duration::from_secs(1200);
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Required space: the snapshot, its proof, the encrypted file; and the reserve, because the etcd of the proof
-/// preallocates 128 MiB for its log, and usually shares the disk with the live one.
+/// Required space besides the reserve: the snapshot, its proof, the encrypted file.
 const TIMES: u64 = 3;
-const RESERVE: u64 = 512 << 20;
 /// Bytes of one answer, before base64: far below a frame.
 const PIECE: u64 = 6 << 20;
 
 /// Why a snapshot is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum Occasion {
+pub(crate) enum Occasion {
     /// A user requested it.
     Asked,
     /// The timer: a leader leaves it to the followers.
     Timer,
 }
 
-/// The settings, as `up` wrote them.
-pub(in crate::agent) fn settings(root: &Root) -> Outcome<Settings> {
-    let at = root.own(SETTINGS);
-    let text = fs::read(&at).explain("read", &at)?;
-    serde_json::from_slice(&text).map_err(|e| failed(format!("{} cannot be used: {e}; run `hactl up`", at.display())))
-}
-
 /// Takes one. `None`: it is the turn of another host.
-pub(in crate::agent) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<BundleFact>> {
+pub(crate) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<BundleFact>> {
     let outcome = taken(host, occasion).await;
-    let root = host.root.clone();
     // A host that leaves it to others has fixed nothing; a host that skipped its turn has broken nothing.
     let said = match &outcome {
         Ok(Some(_)) => Some(Ok(())),
@@ -85,7 +71,7 @@ pub(in crate::agent) async fn take(host: &Host, occasion: Occasion) -> Outcome<O
         Err(missed) => missed.noted.then(|| Err(missed.fault.what.clone())),
     };
     if let Some(said) = said {
-        blocking(move || store::note(&root, said)).await?;
+        host.root.blocking(|root| store::note(root, said)).await?;
     }
     outcome.map_err(|missed| missed.fault)
 }
@@ -102,38 +88,17 @@ impl From<Fault> for Missed {
     }
 }
 
-/// The lock of the directory, held while the file is open: a host takes or restores one snapshot at a time. `None`:
-/// other processes had it for the whole time.
-async fn turn(host: &Host, folder: &Path, timeout: Duration) -> Outcome<Option<File>> {
-    let lock = File::open(folder).explain("open", folder)?;
-    let until = Instant::now() + timeout;
-    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(error).explain("lock", folder);
-        }
-        if Instant::now() >= until {
-            return Ok(None);
-        }
-        host.waits("the snapshot that is already being taken or restored here");
-        sleep(LOOK_AGAIN).await;
-    }
-    Ok(Some(lock))
-}
-
 async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Missed> {
-    let root = host.root.clone();
-    let folder = blocking(move || store::folder(&root)).await?;
+    let folder = host.root.blocking(store::folder).await?;
     let timeout = if occasion == Occasion::Asked { OTHERS_TURN } else { Duration::ZERO };
-    let Some(_turn) = turn(host, &folder, timeout).await? else {
+    let Some(_turn) = store::turn(host, &folder, timeout).await? else {
         let what = "another snapshot is being taken or restored on this host";
         return Err(Missed { fault: failed(what), noted: false });
     };
     // Read only now: the inventory may have changed while this waited.
-    let root = host.root.clone();
-    let settings = blocking(move || settings(&root)).await.map_err(|fault| Missed { fault, noted: false })?;
+    let settings = host.root.blocking(settings).await.map_err(|fault| Missed { fault, noted: false })?;
     if settings.drill {
-        let root = host.root.clone();
-        blocking(move || own::made(&root)).await?;
+        host.root.blocking(own::made).await?;
     }
     let settings = &settings;
     let ask = EtcdAsk {
@@ -158,17 +123,12 @@ async fn taken(host: &Host, occasion: Occasion) -> Result<Option<BundleFact>, Mi
         let (folder, settings, living) = (folder.clone(), settings.clone(), view.cluster.clone());
         blocking(move || store::prune(&folder, &settings, Some(&living), &BTreeSet::new())).await?;
     }
-    let needed = TIMES * view.db_bytes.unsigned_abs() + RESERVE;
-    if free_bytes(&folder).is_some_and(|free| free < needed) {
-        return Err(disk_full(&folder, Some(needed)).into());
-    }
-    // Left by a killed process, or by a drill.
-    for left in [&work, &folder.join(drill::WORK)] {
-        absent(fs::remove_dir_all(left)).explain("remove", left)?;
-    }
-    DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
+    ensure_space(&folder, TIMES * view.db_bytes.unsigned_abs() + RESERVE)?;
+    // Left by a killed drill.
+    remove_all(&folder.join(drill::WORK))?;
+    fresh_folder(&work)?;
     let made = made(host, settings, &access, &view, &folder, &work).await;
-    blocking(move || absent(fs::remove_dir_all(&work)).explain("remove", &work)).await?;
+    blocking(move || remove_all(&work)).await?;
     let Sealed { name, claimed, bytes, unsigned } = made?;
     host.waits("copies of the snapshot");
     let mut troubles = directories(&host.root, settings, Some(&name)).await;
@@ -265,35 +225,27 @@ async fn made(
     let high = high_water(&host.root)?.unwrap_or(0).max(revision);
     let point = Point { cluster: view.cluster.clone(), term, index, revision, high_water: high };
     let about = About { settings: settings.clone(), point, etcd: view.version.clone(), proof: proven.proof, taken_ms };
-    let (root, folder) = (host.root.clone(), folder.to_owned());
-    blocking(move || sealed(&root, &snapshot, &folder, name, about)).await
+    let folder = folder.to_owned();
+    host.root.blocking(move |root| sealed(root, &snapshot, &folder, name, about)).await
 }
 
 /// A piece of a snapshot file; at its end nothing.
-pub(in crate::agent) async fn read(host: &Host, name: String, from: u64) -> Outcome<String> {
+pub(crate) async fn read(host: &Host, name: String, from: u64) -> Outcome<String> {
     let place = store::place(&host.root, &name)?;
-    blocking(move || {
-        let mut file = File::open(&place).explain("open", &place)?;
-        file.seek(SeekFrom::Start(from)).explain("read", &place)?;
-        let mut piece = Vec::new();
-        file.take(PIECE).read_to_end(&mut piece).explain("read", &place)?;
-        Ok(STANDARD.encode(piece))
-    })
-    .await
+    blocking(move || piece(File::open(&place).explain("open", &place)?, &place, from, PIECE)).await
 }
 
 /// Deletes the snapshots that exceed the retention, here and in the destinations of copies; returns which of them
 /// were here.
-pub(in crate::agent) async fn prune(host: &Host) -> Outcome<Vec<String>> {
-    let root = host.root.clone();
-    let (settings, removed) = blocking(move || {
-        let (settings, folder) = (settings(&root)?, store::folder(&root)?);
+pub(crate) async fn prune(host: &Host) -> Outcome<Vec<String>> {
+    let deleting = host.root.blocking(|root| {
+        let (settings, folder) = (settings(root)?, store::folder(root)?);
         // This is possible while no etcd runs.
         let living = store::living(&folder, &settings)?;
         let removed = store::prune(&folder, &settings, living.as_deref(), &BTreeSet::new())?;
         Ok((settings, removed))
-    })
-    .await?;
+    });
+    let (settings, removed) = deleting.await?;
     host.waits("the directories for copies of snapshots");
     let troubles = directories(&host.root, &settings, None).await;
     if troubles.is_empty() {
@@ -307,35 +259,29 @@ pub(in crate::agent) async fn prune(host: &Host) -> Outcome<Vec<String>> {
 
 /// Restores a snapshot that was delivered for a check, and removes all of it in any case. A drill is recorded if it
 /// matches the proof from when the snapshot was taken; otherwise nothing on the host changes.
-pub(in crate::agent) async fn rehearse(host: &Host, snapshot: SnapshotBlob, drill: Option<Proof>) -> Outcome<Proof> {
+pub(crate) async fn rehearse(host: &Host, snapshot: SnapshotBlob, drill: Option<Proof>) -> Outcome<Proof> {
     let proven = rehearsed(host, snapshot).await;
-    let root = host.root.clone();
-    blocking(move || {
-        parts::forget(&root, snapshot, SnapshotUse::Check)?;
+    let recording = host.root.blocking(move |root| {
+        parts::forget(root, snapshot, SnapshotUse::Check)?;
         let proof = proven?;
         if drill.is_some_and(|taken| proof.is_of(&taken)) {
-            store::drilled(&root, proof)?;
+            store::drilled(root, proof)?;
         }
         Ok(proof)
-    })
-    .await
+    });
+    recording.await
 }
 
 async fn rehearsed(host: &Host, snapshot: SnapshotBlob) -> Outcome<Proof> {
-    let root = host.root.clone();
-    let (at, work) = blocking(move || {
-        let at = parts::snapshot(&root, snapshot, SnapshotUse::Check)?;
+    let preparing = host.root.blocking(move |root| {
+        let at = parts::snapshot(root, snapshot, SnapshotUse::Check)?;
         // Beside the snapshot, so that both are deleted at once.
         let work = at.with_file_name("work");
-        let needed = 2 * snapshot.size + RESERVE;
-        if free_bytes(&at).is_some_and(|free| free < needed) {
-            return Err(disk_full(&at, Some(needed)));
-        }
-        absent(fs::remove_dir_all(&work)).explain("remove", &work)?;
-        DirBuilder::new().mode(0o700).create(&work).explain("create", &work)?;
+        ensure_space(&at, 2 * snapshot.size + RESERVE)?;
+        fresh_folder(&work)?;
         Ok((at, work))
-    })
-    .await?;
+    });
+    let (at, work) = preparing.await?;
     let revision = disk::revision(&at).map_err(|error| failed(error.to_string()))?;
     Ok(proof::prove(host, &at, revision, &work).await?.proof)
 }

@@ -4,16 +4,14 @@
 //! decryption. The key never leaves this host: nothing sends it, and disabling the drills in the inventory deletes
 //! it.
 
-use crate::agent::etcd::member::me;
 use crate::agent::fault::{Explain, Outcome, failed};
-use crate::agent::machine::files::write_one;
-use crate::agent::machine::root::Root;
+use crate::agent::machine::files::{optional, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::model::drill::IDENTITY;
 use crate::model::secret::Secret;
 use crate::snapshot::{Identities, new_identity, public_of};
 use std::fs;
-use std::io::ErrorKind;
 
 /// Before the time in its first line, as `age-keygen` writes it.
 const MADE: &str = "# created: ";
@@ -51,10 +49,7 @@ fn made_ms(text: &Secret<String>) -> Option<i64> {
 
 fn read(root: &Root) -> Outcome<Option<Secret<String>>> {
     let at = root.own(IDENTITY);
-    match fs::read_to_string(&at) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        text => text.explain("read", &at).map(|text| Some(Secret::new(text))),
-    }
+    Ok(optional(fs::read_to_string(&at)).explain("read", &at)?.map(Secret::new))
 }
 
 fn unusable(root: &Root, why: &crate::snapshot::BadKey) -> crate::protocol::Fault {

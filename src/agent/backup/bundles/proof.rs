@@ -4,10 +4,10 @@
 //! Nothing live is touched: the etcd that serves it runs as etcd's user and listens on sockets inside a directory of
 //! its own, which no other user can enter.
 
-use crate::agent::Host;
 use crate::agent::etcd::member::OWNER;
 use crate::agent::etcd::scratch::{self, ETCDUTL, ScratchEtcd};
 use crate::agent::fault::{Outcome, failed, fault};
+use crate::agent::host::Host;
 use crate::agent::machine::run::{blocking, run_as};
 use crate::agent::machine::tree::Tree;
 use crate::model::snapshot::Proof;

@@ -4,11 +4,12 @@
 //! complete or absent. The state is included as it is: it was encrypted for the owners alone, and this host's own
 //! identity, for which the snapshot may be encrypted as well, decrypts none of it.
 
-use super::{SETTINGS, own};
-use crate::agent::backup::packed::{End, packed};
+use super::own;
+use super::store::SETTINGS;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::agent::machine::files::sync_parent;
+use crate::agent::machine::files::{optional, sync_parent};
 use crate::agent::machine::root::Root;
+use crate::agent::parts::packed::{End, packed};
 use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::snapshot::{Claimed, Manifest, Point, Proof, SCHEMA, Settings};
 use crate::snapshot::{Recipients, Signer, Writer};
@@ -50,10 +51,8 @@ pub(super) fn private(at: &Path) -> Outcome<File> {
 /// The signer of this host; `None`: no `up` of a hactl that signs has run here yet.
 fn signer(root: &Root) -> Outcome<Option<Signer>> {
     let (certificate, key) = (root.own(SIGNER_CERT), root.own(SIGNER_KEY));
-    let pem = match fs::read_to_string(&certificate) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.explain("read", &certificate)?,
-    };
+    let pem = optional(fs::read_to_string(&certificate)).explain("read", &certificate)?;
+    let Some(pem) = pem else { return Ok(None) };
     let key = Zeroizing::new(fs::read_to_string(&key).explain("read", &key)?);
     let signer = Signer::new(&key, pem);
     signer

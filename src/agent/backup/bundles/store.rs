@@ -4,10 +4,10 @@
 //! may be shared with others.
 
 use super::own;
-use crate::agent::etcd::member::me;
 use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::agent::machine::files::{absent, sync_parent, write_one};
-use crate::agent::machine::root::Root;
+use crate::agent::host::Host;
+use crate::agent::machine::files::{self, absent, optional, private_folder, sync_parent, write_one};
+use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::model::bucket::Destination;
 use crate::model::drill::{OwnDrill, RECORD};
@@ -16,12 +16,21 @@ use crate::model::snapshot::{
 };
 use crate::model::timestamp::is_ahead;
 use crate::snapshot::Bundle;
+use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
+/// The settings for taking and retaining snapshots.
+pub(super) const SETTINGS: &str = "/etc/hactl/snapshots.json";
+/// Free space that must remain: the etcd of a proof preallocates 128 MiB for its log, and usually shares the disk with
+/// the live one.
+pub(super) const RESERVE: u64 = 512 << 20;
+/// Between two polls.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The last failure: milliseconds since 1970, a space, words.
 const TROUBLE: &str = "trouble";
 /// The last [`Drill`], as JSON.
@@ -34,8 +43,31 @@ const CUT_OFF_AFTER: Duration = Duration::from_secs(1800);
 /// The directory, made if it does not exist.
 pub(super) fn folder(root: &Root) -> Outcome<PathBuf> {
     let at = root.own(FOLDER);
-    DirBuilder::new().recursive(true).mode(0o700).create(&at).explain("create", &at)?;
+    private_folder(&at)?;
     Ok(at)
+}
+
+/// The settings, as `up` wrote them.
+pub(super) fn settings(root: &Root) -> Outcome<Settings> {
+    files::settings(&root.own(SETTINGS))
+}
+
+/// The lock of the directory, held while the file is open: a host takes or restores one snapshot at a time. `None`:
+/// other processes had it for the whole time.
+pub(super) async fn turn(host: &Host, folder: &Path, timeout: Duration) -> Outcome<Option<File>> {
+    let lock = File::open(folder).explain("open", folder)?;
+    let until = Instant::now() + timeout;
+    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(error).explain("lock", folder);
+        }
+        if Instant::now() >= until {
+            return Ok(None);
+        }
+        host.waits("the snapshot that is already being taken or restored here");
+        sleep(LOOK_AGAIN).await;
+    }
+    Ok(Some(lock))
 }
 
 /// The path of a snapshot of this name.
@@ -50,11 +82,8 @@ pub(super) fn place(root: &Root, name: &str) -> Outcome<PathBuf> {
 /// Names of the snapshots in a directory; none if it does not exist.
 fn names(folder: &Path) -> Outcome<Vec<String>> {
     let mut names = Vec::new();
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(names),
-        entries => entries.explain("list", folder)?,
-    };
-    for entry in entries {
+    let entries = optional(fs::read_dir(folder)).explain("list", folder)?;
+    for entry in entries.into_iter().flatten() {
         let name = entry.explain("list", folder)?.file_name().to_string_lossy().into_owned();
         if is_name(&name) {
             names.push(name);
@@ -65,7 +94,7 @@ fn names(folder: &Path) -> Outcome<Vec<String>> {
 }
 
 /// The content of the directory.
-pub(in crate::agent) fn fact(root: &Root) -> Outcome<BundlesFact> {
+pub(crate) fn fact(root: &Root) -> Outcome<BundlesFact> {
     let at = root.own(FOLDER);
     let mut found = BundlesFact::default();
     for name in names(&at)? {
@@ -218,8 +247,8 @@ pub(super) fn directories(settings: &Settings) -> impl Iterator<Item = &Path> {
 /// Puts a copy of `fresh` into a directory, if one is named, and deletes the expired copies of this host there. Only
 /// a process of its own may call this: a process that touches a dead share hangs. A missing directory is not made: an
 /// unmounted share would fill the disk below it.
-pub(in crate::agent) fn tended(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
-    let settings = super::settings(root)?;
+pub(crate) fn tended(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
+    let settings = settings(root)?;
     if !directory.is_dir() {
         return Err(failed(format!("{} does not exist; check that it is mounted", directory.display())));
     }

@@ -1,12 +1,14 @@
 //! Drills on a test directory: everything except the etcd that they restore into.
 
 use super::sealing::STATE;
+use super::store::SETTINGS;
 use super::*;
 use crate::model::drill::{DrillOutcome, IDENTITY, OwnDrill, RECORD, Showed};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{FOLDER, Keep};
 use crate::snapshot::{Bundle, BundleError, Identities, Recipients, new_identity, public_of};
+use rustix::fs::{FlockOperation, flock};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 

@@ -4,20 +4,17 @@
 //! files in the directory itself are opened, and only their two ends are read.
 
 use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::agent::machine::when;
+use crate::agent::machine::{files, when};
 use crate::model::copies::{CopiesFact, CopyFact, CopyName};
 use crate::model::names::{ClusterName, Digest};
 use crate::model::snapshot::{by_name, is_name};
 use crate::model::timestamp::is_ahead;
 use crate::snapshot::{Bundle, BundleError};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -174,9 +171,6 @@ pub(super) fn piece(at: &Path, name: &str, from: u64) -> Outcome<String> {
     }
     let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let (folder, place) = (folder.explain("open", at)?, at.join(name));
-    let mut file = regular(&folder, &place.display().to_string(), name).map_err(failed)?;
-    file.seek(SeekFrom::Start(from)).explain("read", &place)?;
-    let mut piece = Vec::new();
-    file.take(PIECE).read_to_end(&mut piece).explain("read", &place)?;
-    Ok(STANDARD.encode(piece))
+    let file = regular(&folder, &place.display().to_string(), name).map_err(failed)?;
+    files::piece(file, &place, from, PIECE)
 }

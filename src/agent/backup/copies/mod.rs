@@ -8,11 +8,11 @@ mod folder;
 #[cfg(test)]
 mod tests;
 
-use crate::agent::Host;
-use crate::agent::backup::bundles;
+use crate::agent::backup::bundles::tended;
 use crate::agent::fault::{Outcome, bad, failed};
+use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
-use crate::agent::machine::run::{blocking, run};
+use crate::agent::machine::run::{own_program, run};
 use crate::model::copies::{CopiesFact, MOST_DIRECTORIES};
 use crate::model::snapshot::FOLDER;
 use crate::protocol::Fault;
@@ -42,7 +42,7 @@ enum Errand {
 }
 
 /// Deletes the expired copies in a directory, and writes a copy of `fresh` there.
-pub(in crate::agent) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
+pub(crate) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> Outcome<()> {
     let directory = directory.to_str().ok_or_else(|| failed("the name of a directory for copies is not UTF-8 text"))?;
     let errand =
         |fresh: Option<&str>| Errand::Tend { directory: directory.to_owned(), fresh: fresh.map(str::to_owned) };
@@ -67,7 +67,7 @@ pub(in crate::agent) async fn tend(root: &Root, directory: &Path, fresh: Option<
 }
 
 /// Finds copies in each directory, all at the same time, or reads a piece of one.
-pub(in crate::agent) async fn copies(host: &Host, ask: CopiesAsk) -> Outcome<Reply> {
+pub(crate) async fn copies(host: &Host, ask: CopiesAsk) -> Outcome<Reply> {
     let CopiesAsk::Find { cluster, authority, named, all, directories } = ask else {
         host.waits("the directory of the copy");
         return beside(&host.root, Errand::Ask(ask), PIECE_WITHIN).await;
@@ -106,13 +106,11 @@ fn silence(directory: &str, fault: Fault, within: Duration) -> String {
 async fn beside(root: &Root, errand: Errand, within: Duration) -> Outcome<Reply> {
     if !root.is_host() {
         // A test directory, whose program may not be hactl.
-        let root = root.clone();
-        return blocking(move || answer(&root, errand)).await;
+        return root.blocking(|root| answer(root, errand)).await;
     }
-    let me = std::env::current_exe().map_err(|e| failed(format!("hactl cannot find its own binary: {e}")))?;
-    let me = me.to_str().ok_or_else(|| failed("the path of hactl is not UTF-8 text"))?;
+    let me = own_program()?;
     let errand = serde_json::to_string(&errand).map_err(|e| failed(e.to_string()))?;
-    asked(&[me, "host-copies", &errand], within).await
+    asked(&[&me, "host-copies", &errand], within).await
 }
 
 /// The answer of a program that performs the request. A program that is blocked by a dead share is killed, without
@@ -141,7 +139,7 @@ fn answer(root: &Root, errand: Errand) -> Outcome<Reply> {
             folder::piece(&root.path(&directory)?, &name, from).map(Reply::Bytes)
         }
         Errand::Tend { directory, fresh } => {
-            bundles::tended(root, &root.path(&directory)?, fresh.as_deref()).map(|()| Reply::Done)
+            tended(root, &root.path(&directory)?, fresh.as_deref()).map(|()| Reply::Done)
         }
     }
 }

@@ -30,12 +30,12 @@ fn parse(text: &str) -> Vec<(u16, u64)> {
 }
 
 /// Whether a process listens on a port.
-pub(in crate::agent) fn listening(root: &Root, port: u16) -> bool {
+pub(crate) fn listening(root: &Root, port: u16) -> bool {
     listeners(root).iter().any(|(p, _)| *p == port)
 }
 
 /// The ports in use among `ports`.
-pub(super) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
+pub(crate) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
     let wanted: BTreeSet<u16> = ports.iter().copied().collect();
     let found: Vec<(u16, u64)> = listeners(root).into_iter().filter(|(port, _)| wanted.contains(port)).collect();
     if found.is_empty() {

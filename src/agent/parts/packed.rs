@@ -12,7 +12,7 @@ const WINDOW: usize = 1 << 20;
 
 /// The trailer after the bytes of the database in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum End {
+pub(crate) enum End {
     /// The input is a snapshot already.
     There,
     /// Append its SHA-256, which makes it a snapshot.
@@ -20,7 +20,7 @@ pub(in crate::agent) enum End {
 }
 
 /// Compresses `from` into `to`, and copies the snapshot as it is to `copy`; `at` is its source, for messages.
-pub(in crate::agent) fn packed<W: Write>(
+pub(crate) fn packed<W: Write>(
     mut from: impl Read,
     end: End,
     at: &Path,

@@ -13,7 +13,7 @@ const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-
 const TICKS: i64 = 100;
 
 /// Start times in milliseconds since 1970.
-pub(in crate::agent) fn started() -> BTreeMap<String, i64> {
+pub(crate) fn started() -> BTreeMap<String, i64> {
     let mut found = BTreeMap::new();
     let (Some(booted), Ok(entries)) = (booted_ms(), fs::read_dir("/proc")) else { return found };
     for entry in entries.flatten() {
@@ -31,12 +31,12 @@ pub(in crate::agent) fn started() -> BTreeMap<String, i64> {
 }
 
 /// The start of a process, hundredths of a second since the boot: shows exactly which of two is older.
-pub(in crate::agent) fn start(process: u32) -> Option<i64> {
+pub(crate) fn start(process: u32) -> Option<i64> {
     start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
 /// The same in milliseconds since 1970, with a precision of some hundredths of a second.
-pub(in crate::agent) fn started_at(process: u32) -> Option<i64> {
+pub(crate) fn started_at(process: u32) -> Option<i64> {
     Some(booted_ms()? + start(process)? * 1000 / TICKS)
 }
 
