@@ -107,7 +107,7 @@ fn short(all: &[&str]) -> String {
     sum.so_far().short()
 }
 
-impl Input<'_> {
+impl<'a> Input<'a> {
     /// The path of a delivered program.
     pub(super) fn program(&self, name: &str) -> Result<String, RenderError> {
         self.parts
@@ -120,8 +120,12 @@ impl Input<'_> {
     pub(super) fn image(&self, name: &str) -> Result<String, RenderError> {
         image(self.parts, name).ok_or_else(|| self.missing("image", name))
     }
-    /// The version of a part.
-    pub(super) fn missing(&self, kind: &'static str, name: &str) -> RenderError {
+    /// The secrets, for the file at this path.
+    pub(super) fn keys(&self, path: &str) -> Result<&'a Keys<'a>, RenderError> {
+        let missing = || RenderError::MissingKeys { host: self.host.name.clone(), path: path.to_owned() };
+        self.keys.ok_or_else(missing)
+    }
+    fn missing(&self, kind: &'static str, name: &str) -> RenderError {
         RenderError::MissingPart { kind, name: name.to_owned(), host: self.host.name.to_string() }
     }
     /// Whether the host's systemd can pass files to units as credentials.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::views::{
     Nothing, balancer, control_plane, drills, etcd, kubelet, os, program, registries, renewal, runtime, snapshots,
 };
-use super::{Input, Keys, RenderError, text, yaml};
+use super::{Input, RenderError, text, yaml};
 use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, Security};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -195,14 +195,14 @@ pub(super) static FILES: &[Row] = &[
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/etcd-ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/front-proxy-ca.crt", |i, _| Ok(ended(i.trust.front_proxy_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/signing.crt", |i, _| Ok(ended(i.trust.signing_cert))),
-    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| keys(i, r).map(|k| ended(k.signing_key.reveal()))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/signing.key", |i, r| i.keys(r.path).map(|k| ended(k.signing_key.reveal()))),
     // Kubelet serving certificates: the CA that signs them, and the CAs that API servers trust for them, and for
     // nothing else.
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving-ca.crt", |i, _| Ok(ended(i.trust.kubelet_serving_ca))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/kubelet-serving.crt", |i, _| Ok(ended(i.trust.kubelet_serving_cert))),
-    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/kubelet-serving.key", |i, r| keys(i, r).map(|k| ended(k.kubelet_serving_key.reveal()))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/kubelet-serving.key", |i, r| i.keys(r.path).map(|k| ended(k.kubelet_serving_key.reveal()))),
     plain!(Trust, control_plane_host, 0o644, "/etc/kubernetes/pki/sa.pub", |i, _| Ok(ended(i.trust.sa_public))),
-    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| keys(i, r).map(|k| ended(k.sa_key.reveal()))),
+    plain!(Trust, control_plane_host, 0o600, "/etc/kubernetes/pki/sa.key", |i, r| i.keys(r.path).map(|k| ended(k.sa_key.reveal()))),
     plain!(Trust, etcd_host, 0o644, "/etc/etcd/pki/ca.crt", |i, _| Ok(ended(i.trust.etcd_ca))),
 
     row!(Etcd, etcd_host, 0o644, "/etc/etcd/etcd.env", "templates/etcd/etcd.env", What::One(|i, r| r.fill(&etcd::env(i)))),
@@ -270,10 +270,6 @@ const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];
 /// PEM text with exactly one line break at its end, so that two texts can be concatenated.
 fn ended(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
-}
-
-fn keys<'a>(input: &Input<'a>, row: &Row) -> Result<&'a Keys<'a>, RenderError> {
-    input.keys.ok_or_else(|| control_plane::no_keys(input, row.path))
 }
 
 fn bare(_: &Input<'_>, row: &Row) -> Result<String, RenderError> {

@@ -385,15 +385,13 @@ async fn listen(
         ear.recent.clear();
         let text = match read_frame(&mut ear).await {
             Ok(Some(Frame::Json(text))) => text,
-            Ok(Some(Frame::Piece(piece))) if flow.is_open() => match flow.bring(Some(piece)) {
-                Ok(()) => continue,
-                Err(error) => return error,
-            },
-            Ok(Some(Frame::End)) if flow.is_open() => match flow.bring(None) {
-                Ok(()) => continue,
-                Err(error) => return error,
-            },
-            Ok(Some(Frame::Piece(_) | Frame::End)) => return ear.garbage().await,
+            Ok(Some(Frame::Piece(_) | Frame::End)) if !flow.is_open() => return ear.garbage().await,
+            Ok(Some(frame @ (Frame::Piece(_) | Frame::End))) => {
+                match flow.bring(if let Frame::Piece(piece) = frame { Some(piece) } else { None }) {
+                    Ok(()) => continue,
+                    Err(error) => return error,
+                }
+            }
             Ok(None) => return lost(&last_words, "it was closed without output"),
             Err(_) if ear.silent => return HostError::Silent { seconds: ear.timeout.as_secs() },
             Err(FrameError::Truncated { .. }) if spoke || ear.recent.is_empty() => {

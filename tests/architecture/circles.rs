@@ -62,13 +62,10 @@ fn parse(source: &Source) -> Module {
     let mut module = Module { file: source.path.clone(), ..Module::default() };
     let mut lines = source.code().map(|(_, line)| line.trim());
     while let Some(line) = lines.next() {
-        let (public, rest) = match line.strip_prefix("pub") {
-            Some(rest) if rest.starts_with('(') => (true, rest.split_once(')').map_or("", |(_, rest)| rest)),
-            Some(rest) => (true, rest),
-            None => (false, line),
-        };
-        let Some(begun) = rest.trim_start().strip_prefix("use ") else {
-            let words = rest.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
+        let public = |head: &str| head == "pub " || (head.starts_with("pub(") && head.ends_with(") "));
+        let import = line.split_once("use ").filter(|(head, _)| head.is_empty() || public(head));
+        let Some((head, begun)) = import else {
+            let words = line.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
             module.paths.extend(words.map(path).filter(|path| path.len() > 1));
             continue;
         };
@@ -78,7 +75,7 @@ fn parse(source: &Source) -> Module {
         }
         let mut found = Vec::new();
         tree(&[], text.trim_end_matches(';'), &mut found);
-        if public {
+        if public(head) {
             module.exports.extend(found.iter().cloned());
         }
         module.imports.extend(found);
@@ -106,14 +103,8 @@ impl Crate {
         match first.as_str() {
             "crate" | "hactl" => Some(rest.to_vec()),
             "self" => Some([at, rest].concat()),
-            "super" => {
-                let (_, above) = at.split_last()?;
-                if rest.first().is_some_and(|next| next == "super") {
-                    self.absolute(above, rest)
-                } else {
-                    Some([above, rest].concat())
-                }
-            }
+            "super" if rest.first().is_some_and(|next| next == "super") => self.absolute(at.split_last()?.1, rest),
+            "super" => Some([at.split_last()?.1, rest].concat()),
             _ if self.0.contains_key(&child) => Some([at, of].concat()),
             _ => {
                 let (_, import) = self.0[at].imports.iter().find(|(name, import)| name == first && import != of)?;
@@ -151,8 +142,7 @@ impl Crate {
 
 /// The files that a file imports, directly or through others.
 fn reached<'a>(graph: &'a Graph, from: &'a str) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    let mut left = vec![from];
+    let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(file) = left.pop() {
         left.extend(graph.get(file).into_iter().flatten().map(String::as_str).filter(|next| seen.insert(*next)));
     }
@@ -205,6 +195,5 @@ fn circles_of_imports_are_found() {
     assert_eq!(to("src/a/mod.rs"), ["src/a/low.rs", "src/a/top.rs"]);
     assert_eq!(to("src/a/top.rs"), ["src/a/low.rs", "src/a/mid.rs", "src/far.rs"], "a re-export is looked through");
     assert_eq!((to("src/a/low.rs").len(), to("src/a/mid.rs")), (0, vec!["src/a/top.rs"]));
-    let circle = ["src/a/mid.rs", "src/a/mod.rs", "src/a/top.rs", "src/far.rs"];
-    assert_eq!(circles(&graph), [BTreeSet::from(circle)]);
+    assert_eq!(circles(&graph), [BTreeSet::from(["src/a/mid.rs", "src/a/mod.rs", "src/a/top.rs", "src/far.rs"])]);
 }

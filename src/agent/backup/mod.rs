@@ -16,7 +16,7 @@ use crate::protocol::Fault;
 /// # Errors
 /// The failure, in words.
 pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::BundleFact>, Fault> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    super::pki::tls::install_provider();
     bundles::take(&Host::new(root), bundles::Occasion::Timer).await
 }
 

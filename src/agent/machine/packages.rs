@@ -124,25 +124,16 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
 }
 
 /// An installation by apt that asks nothing and waits for other installations.
-const APT_INSTALL: [&str; 13] = [
-    "apt-get",
-    "install",
-    "-y",
-    "-q",
-    "--no-install-recommends",
-    "-o",
-    "DPkg::Lock::Timeout=300",
-    "-o",
-    "Dpkg::Options::=--force-confdef",
-    "-o",
-    "Dpkg::Options::=--force-confold",
-    "-o",
-    "Dpkg::Use-Pty=0",
-];
+const APT_INSTALL: &str = "apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 \
+                           -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0";
+
+fn apt_install(more: &'static [&str]) -> Vec<&'static str> {
+    APT_INSTALL.split(' ').chain(more.iter().copied()).collect()
+}
 
 async fn attempt(manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<Ran> {
     let head: &[&str] = match manager {
-        Manager::Apt => &[APT_INSTALL.as_slice(), &["--"]].concat(),
+        Manager::Apt => &apt_install(&["--"]),
         Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
         Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
@@ -185,7 +176,7 @@ async fn reinstall(host: &Host, env: &[(&str, &str)]) -> Outcome<()> {
         return Ok(());
     }
     host.waits(format!("apt-get to reinstall {}, which is half unpacked", half.join(", ")));
-    let ran = run_with(&[APT_INSTALL.as_slice(), &["--reinstall", "--"], &half].concat(), env, LONG).await?;
+    let ran = run_with(&[apt_install(&["--reinstall", "--"]), half.clone()].concat(), env, LONG).await?;
     if ran.ok() {
         Ok(())
     } else {

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(20);
+const SWAP_OFF: &str = "# hactl: kubelet needs swap to be off\n";
 
 /// Prepares the host for the files and units.
 pub(crate) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()> {
@@ -61,17 +62,8 @@ async fn add_user(root: &Root, user: &str) -> Outcome<()> {
             None => Ok(()),
         };
     }
-    let argv = [
-        "useradd",
-        "--system",
-        "--user-group",
-        "--no-create-home",
-        "--home-dir",
-        "/",
-        "--shell",
-        "/usr/sbin/nologin",
-        user,
-    ];
+    let useradd = "useradd --system --user-group --no-create-home --home-dir / --shell /usr/sbin/nologin";
+    let argv: Vec<&str> = useradd.split(' ').chain([user]).collect();
     must(&argv, SHORT).await.map(|_| ())
 }
 
@@ -193,12 +185,8 @@ async fn turn_swap_off(root: &Root) -> Outcome<()> {
         if !text.lines().any(is_swap) {
             return Ok(());
         }
-        let after: String =
-            text.lines()
-                .map(|l| {
-                    if is_swap(l) { format!("# hactl: kubelet needs swap to be off\n#{l}\n") } else { format!("{l}\n") }
-                })
-                .collect();
+        let off = |line: &str| if is_swap(line) { format!("{SWAP_OFF}#{line}\n") } else { format!("{line}\n") };
+        let after: String = text.lines().map(off).collect();
         let found = fs::metadata(&path).explain("stat", &path)?;
         write_one(path, after.as_bytes(), found.mode() & 0o7777, (found.uid(), found.gid()))
     });

@@ -2,12 +2,19 @@
 
 use crate::model::timestamp::millis;
 pub(crate) use crate::model::timestamp::{file_timestamp, parse_rfc3339, rfc3339};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 use time::macros::format_description;
 
 /// The time, milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// When a file or its attributes last changed, milliseconds since 1970.
+pub(crate) fn changed_ms(file: &Metadata) -> i64 {
+    file.ctime() * 1000 + file.ctime_nsec() / 1_000_000
 }
 
 /// Parses a timestamp of `systemctl show --timestamp=us+utc`, such as `Fri 2025-11-21 06:55:01.123456 UTC`.

@@ -17,15 +17,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt as _;
 
 /// How long the member may take; a member without quorum takes all of it.
 const WITHIN: Duration = Duration::from_millis(1400);
 /// How long a member may take that did not answer in that time.
 const LONGER: Duration = Duration::from_secs(4);
-/// The metrics address of the member, for its own host only.
-const METRICS: &str = "127.0.0.1:2384";
 /// The Secret that shows whether Secrets are encrypted, and the prefix of encrypted values.
 const CANARY: &str = "/registry/secrets/kube-system/hactl-canary";
 const CIPHERTEXT: &[u8] = b"k8s:enc:";
@@ -53,8 +50,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         }
     };
     // With `disk`, the data must be read even if no member answers.
-    let (election, limit) = if disk { (Election::NotAwaited, 2 * WITHIN) } else { (Election::Awaited, 2 * WITHIN) };
-    let seen = tokio::time::timeout(limit, Box::pin(view(&access, WITHIN, election)));
+    let election = if disk { Election::NotAwaited } else { Election::Awaited };
+    let seen = tokio::time::timeout(2 * WITHIN, Box::pin(view(&access, WITHIN, election)));
     let (seen, canary) = tokio::join!(seen, raw(&access, CANARY, WITHIN));
     // Read directly from etcd, because the API server would decrypt it.
     fact.secret_is_ciphertext = canary.ok().flatten().map(|value| value.starts_with(CIPHERTEXT));
@@ -90,10 +87,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
 /// connections and does not answer.
 async fn lives() -> bool {
     let asked = async {
-        let mut to = TcpStream::connect(METRICS).await?;
-        to.write_all(b"GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
         let mut said = [0; 5];
-        to.read_exact(&mut said).await?;
+        stuck::get("/livez").await?.read_exact(&mut said).await?;
         std::io::Result::Ok(&said == b"HTTP/")
     };
     matches!(tokio::time::timeout(LONGER, asked).await, Ok(Ok(true)))
@@ -105,19 +100,12 @@ async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
         let Ok(entries) = std::fs::read_dir(&data) else { return Ok(BTreeMap::new()) };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<String> = names.filter(|name| is_aside(name)).collect();
-        let written = |name: &String| {
-            data.join(name)
-                .join("snap/db")
-                .metadata()
-                .and_then(|file| file.modified())
-                .map_or(Reverse(None), |at| Reverse(Some(at)))
-        };
+        let written =
+            |name: &String| Reverse(data.join(name).join("snap/db").metadata().and_then(|f| f.modified()).ok());
         names.sort_by_key(written);
         names.truncate(MOST_ASIDE);
-        Ok(names
-            .into_iter()
-            .filter_map(|name| disk::member(&data.join(&name)).ok().map(|found| (name, found)))
-            .collect())
+        let read = |name: String| Some((disk::member(&data.join(&name)).ok()?, name));
+        Ok(names.into_iter().filter_map(read).map(|(found, name)| (name, found)).collect())
     })
     .await?;
     Ok(fact)

@@ -27,31 +27,15 @@ use crate::agent::parts::{self, images};
 use crate::agent::pki::keys as pki;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::names::Digest;
-use crate::model::target::{CertSpec, Part};
 use crate::protocol::ObserveAsk;
-use std::collections::{BTreeMap, BTreeSet};
+use futures::future::OptionFuture;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 
 /// All requested facts, gathered concurrently.
 pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> {
-    let ObserveAsk {
-        files: paths,
-        folders,
-        parts,
-        units,
-        leaves,
-        certificates,
-        images,
-        programs,
-        sysctls,
-        ports,
-        firewall,
-        etcd,
-        disk,
-        api,
-        dns,
-    } = ask;
     host.waits("the observation of the host");
     let root = &host.root;
     let (
@@ -60,13 +44,13 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         files,
         (on_trial, versions),
         blobs,
-        shown,
+        units,
         leaves,
         certificates,
-        listed,
+        images,
         (programs, sysctls),
-        taken,
-        opened,
+        ports,
+        firewall,
         etcd,
         bundles,
         api,
@@ -74,60 +58,40 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     ) = tokio::try_join!(
         root.blocking(system::facts),
         addresses::addresses(),
-        root.blocking(move |root| {
-            let mut paths = paths;
-            paths.extend(own_files(root, &folders)?);
-            file_facts(root, &paths)
-        }),
+        root.blocking(move |root| file_facts(root, [ask.files, own_files(root, ask.folders)?].concat())),
         root.blocking(|root| Ok((previous::sets(root)?, versions::named(root)?))),
-        root.blocking(move |root| blobs(root, &parts)),
-        units::facts(root, &units),
-        root.blocking(move |root| leaf_facts(root, &leaves)),
-        certificates::look(root, certificates),
-        async { if images { images::list(root).await } else { Ok(BTreeMap::new()) } },
+        root.blocking(move |root| chosen(ask.parts, |part| Ok(parts::present(root, part)?.then_some(part.digest)))),
+        units::facts(root, &ask.units),
+        root.blocking(move |root| chosen(ask.leaves, |leaf| Ok(pki::look(root, leaf)?.map(|fact| (leaf.id, fact))))),
+        certificates::look(root, ask.certificates),
+        async { if ask.images { images::list(root).await } else { Ok(BTreeMap::new()) } },
         root.blocking(move |root| {
-            let values = sysctls.into_iter().map(|key| Ok((prepare::sysctl(root, &key)?, key)));
-            let values: Outcome<Vec<_>> = values.collect();
-            let values = values?.into_iter().filter_map(|(value, key)| Some((key, value?))).collect();
-            Ok((runnable(root, programs)?, values))
+            let programs = chosen(ask.programs, |program| Ok(runs(&root.path(program)?).then(|| program.clone())));
+            let value = |key: &String| Ok(prepare::sysctl(root, key)?.map(|value| (key.clone(), value)));
+            Ok((programs?, chosen(ask.sysctls, value)?))
         }),
-        root.blocking(move |root| Ok(ports::taken(root, &ports))),
-        async { if firewall { firewall::look().await } else { Ok(None) } },
-        async {
-            match &etcd {
-                Some(ask) => etcd::look(root, ask, disk).await.map(Some),
-                None => Ok(None),
-            }
-        },
-        async {
-            match &etcd {
-                Some(_) => root.blocking(bundles::fact).await.map(Some),
-                None => Ok(None),
-            }
-        },
-        async {
-            match &api {
-                Some(ask) => Ok(Some(api::look(root, ask).await)),
-                None => Ok(None),
-            }
-        },
-        async { Ok(dns::ask(dns).await) },
+        root.blocking(move |root| Ok(ports::taken(root, &ask.ports))),
+        async { if ask.firewall { firewall::look().await } else { Ok(None) } },
+        async { OptionFuture::from(ask.etcd.as_ref().map(|etcd| etcd::look(root, etcd, ask.disk))).await.transpose() },
+        async { OptionFuture::from(ask.etcd.as_ref().map(|_| root.blocking(bundles::fact))).await.transpose() },
+        async { Ok(OptionFuture::from(ask.api.as_ref().map(|api| api::look(root, api))).await) },
+        async { Ok(dns::ask(ask.dns).await) },
     )?;
     let facts = HostFacts {
         addresses,
         files,
         on_trial,
         blobs,
-        units: shown,
+        units,
         leaves,
         certificates,
-        images: listed,
+        images,
         processes: processes::started(),
         versions,
         programs,
         sysctls,
-        ports: taken,
-        firewall: opened,
+        ports,
+        firewall,
         etcd,
         bundles,
         api,
@@ -138,11 +102,16 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
     Ok(HostFacts { now_ms: when::now_ms(), ..facts })
 }
 
-fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFact>> {
+/// What was found of each item, without those of which there is nothing.
+fn chosen<A, T, C: FromIterator<T>>(asked: Vec<A>, look: impl Fn(&A) -> Outcome<Option<T>>) -> Outcome<C> {
+    asked.iter().filter_map(|item| look(item).transpose()).collect()
+}
+
+fn file_facts(root: &Root, paths: Vec<String>) -> Outcome<BTreeMap<String, FileFact>> {
     let name = root.names();
     let mut found = BTreeMap::new();
     for path in paths {
-        let at = root.path(path)?;
+        let at = root.path(&path)?;
         let Ok(meta) = fs::metadata(&at) else { continue };
         if !meta.is_file() {
             continue;
@@ -153,9 +122,9 @@ fn file_facts(root: &Root, paths: &[String]) -> Outcome<BTreeMap<String, FileFac
             digest: Digest::of(&content),
             mode: meta.mode() & 0o7777,
             owner: name(meta.uid()),
-            changed_ms: meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000,
+            changed_ms: when::changed_ms(&meta),
         };
-        found.insert(path.clone(), fact);
+        found.insert(path, fact);
     }
     Ok(found)
 }
@@ -166,10 +135,9 @@ const WRITTEN: &[u8] = b"# Written by hactl";
 const MOST_FILES: usize = 2000;
 
 /// The files below some directories that hactl wrote. Files of the administrator are ignored.
-fn own_files(root: &Root, folders: &[String]) -> Outcome<Vec<String>> {
+fn own_files(root: &Root, mut left: Vec<String>) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     let mut looked = 0;
-    let mut left: Vec<String> = folders.to_vec();
     while let Some(folder) = left.pop() {
         // A missing directory has no files.
         let Ok(entries) = fs::read_dir(root.path(&folder)?) else { continue };
@@ -191,43 +159,14 @@ fn own_files(root: &Root, folders: &[String]) -> Outcome<Vec<String>> {
     Ok(found)
 }
 
-fn begins(path: &std::path::Path) -> bool {
+fn begins(path: &Path) -> bool {
     use std::io::Read as _;
     let mut start = Vec::with_capacity(WRITTEN.len());
     let read = fs::File::open(path).and_then(|file| file.take(WRITTEN.len() as u64).read_to_end(&mut start));
     read.is_ok() && start == WRITTEN
 }
 
-fn blobs(root: &Root, wanted: &[Part]) -> Outcome<BTreeSet<Digest>> {
-    let mut found = BTreeSet::new();
-    for part in wanted {
-        if parts::present(root, part)? {
-            found.insert(part.digest);
-        }
-    }
-    Ok(found)
-}
-
-fn leaf_facts(
-    root: &Root,
-    leaves: &[CertSpec],
-) -> Outcome<BTreeMap<crate::model::target::CertId, crate::model::facts::LeafFact>> {
-    let mut found = BTreeMap::new();
-    for leaf in leaves {
-        if let Some(fact) = pki::look(root, leaf)? {
-            found.insert(leaf.id, fact);
-        }
-    }
-    Ok(found)
-}
-
-fn runnable(root: &Root, programs: Vec<String>) -> Outcome<BTreeSet<String>> {
-    let mut found = BTreeSet::new();
-    for program in programs {
-        let at = root.path(&program)?;
-        if fs::metadata(&at).is_ok_and(|m| m.is_dir() || m.permissions().mode() & 0o111 != 0) {
-            found.insert(program);
-        }
-    }
-    Ok(found)
+/// Whether something at a path can be run; a directory counts.
+fn runs(at: &Path) -> bool {
+    fs::metadata(at).is_ok_and(|found| found.is_dir() || found.permissions().mode() & 0o111 != 0)
 }

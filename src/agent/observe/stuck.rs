@@ -63,11 +63,16 @@ fn waits(metrics: &str, now_ms: i64, quiet_ms: i64) -> Option<String> {
     (hears && long).then(|| format!("it has a leader and has written nothing for {} s", quiet_ms / 1000))
 }
 
-async fn metrics() -> std::io::Result<String> {
+/// Requests a page of the member's metrics address; the answer can be read next.
+pub(super) async fn get(page: &str) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(METRICS).await?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
+    stream.write_all(format!("GET {page} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+    Ok(stream)
+}
+
+async fn metrics() -> std::io::Result<String> {
     let mut text = Vec::new();
-    stream.take(LARGEST).read_to_end(&mut text).await?;
+    get("/metrics").await?.take(LARGEST).read_to_end(&mut text).await?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -7,7 +7,7 @@ use crate::agent::fault::{Outcome, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::ends::{Ends, last_words};
 use crate::agent::machine::processes;
-use crate::agent::machine::when::now_ms;
+use crate::agent::machine::when::{changed_ms, now_ms};
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::etcd;
@@ -62,7 +62,6 @@ fn name(condition: &WaitCondition) -> String {
 /// Whether each program's process started after its manifest last changed: an API server that is about to be replaced
 /// still reports that it is ready.
 fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u64) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt as _;
     if newer.is_empty() {
         return Ok(());
     }
@@ -70,7 +69,7 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
     for (program, manifest) in newer {
         let path = host.root.path(manifest).map_err(|f| f.what)?;
         let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
-        let changed = meta.ctime() * 1000 + meta.ctime_nsec() / 1_000_000;
+        let changed = changed_ms(&meta);
         match started.get(program) {
             // The API server reports its own readiness.
             Some(at) if *at >= changed && program == API_SERVER => {}

@@ -7,6 +7,7 @@ use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{Ready, put_all, remove, same, write_one};
 use crate::agent::machine::root::{Root, me};
+use crate::agent::machine::when;
 use crate::agent::pki::tls;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
@@ -19,8 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 use zeroize::Zeroizing;
@@ -121,7 +121,7 @@ fn pair(root: &Root, leaf: &CertSpec, pem: &str) -> Outcome<Vec<Ready>> {
 
 /// The file behind the link of a certificate that its component renews: kubelet only moves a link from one such file
 /// to the next, and refuses a regular file in place of the link.
-fn dated(link: &std::path::Path, pem: &str) -> PathBuf {
+fn dated(link: &Path, pem: &str) -> PathBuf {
     let stem = link.file_stem().unwrap_or_default().to_string_lossy().replace("-current", "");
     link.with_file_name(format!("{stem}-{}.pem", Digest::of(pem.as_bytes()).short()))
 }
@@ -187,8 +187,7 @@ pub(crate) fn look(root: &Root, leaf: &CertSpec) -> Outcome<Option<LeafFact>> {
     let Some(known) = CertFact::read(&list[0]) else { return Ok(None) };
     let certificate = fs::read(&path).explain("read", &path)?;
     let key = fs::read(root.path(&leaf.key_path)?).map(Zeroizing::new);
-    let changed =
-        |path: &std::path::Path| fs::metadata(path).map_or(0, |m| m.ctime() * 1000 + m.ctime_nsec() / 1_000_000);
+    let changed = |path: &Path| fs::metadata(path).map_or(0, |found| when::changed_ms(&found));
     let changed_ms = changed(&path).max(changed(&root.path(&leaf.key_path)?));
     let fact = facts(&parsed, known, key.is_ok_and(|key| belong(&certificate, &key)));
     let through = through(&fact.authority, &certificate);

@@ -42,9 +42,9 @@ pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
     // On most days there is nothing to do; then the host is not locked.
     let mut held = None;
     if !idle {
-        held = match lock(host).await? {
+        held = match host.root.blocking(|root| lock::take(root, HOLDER)).await? {
             Ok(held) => Some(held),
-            Err(busy) => return Ok(Err(busy)),
+            Err(other) => return Ok(Err(format!("{} holds the lock of this host since {}", other.by, other.since))),
         };
         let settings = settings.clone();
         renewed = host.root.blocking(move |root| leaves(root, &settings, renewed)).await?;
@@ -54,11 +54,6 @@ pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
     }
     drop(held);
     Ok(Ok(renewed))
-}
-
-async fn lock(host: &Host) -> Outcome<Result<lock::Held, String>> {
-    let held = host.root.blocking(|root| lock::take(root, HOLDER)).await?;
-    Ok(held.map_err(|other| format!("{} holds the lock of this host since {}", other.by, other.since)))
 }
 
 /// The leaf certificates that are due, with their facts and the reason.

@@ -23,14 +23,8 @@ struct EncryptionKey<'a> {
 }
 
 pub(crate) fn encryption<'a>(input: &Input<'a>, path: &str) -> Result<Encryption<'a>, RenderError> {
-    let keys = input.keys.ok_or_else(|| no_keys(input, path))?;
-    let keys = keys.encryption.iter();
+    let keys = input.keys(path)?.encryption.iter();
     Ok(Encryption { keys: keys.map(|of| EncryptionKey { name: &of.name, secret: of.key.reveal() }).collect() })
-}
-
-/// The keys are needed and not loaded.
-pub(crate) fn no_keys(input: &Input<'_>, path: &str) -> RenderError {
-    RenderError::MissingKeys { host: input.host.name.clone(), path: path.to_owned() }
 }
 
 /// For `control-plane/authentication.yaml`.
