@@ -297,6 +297,8 @@ impl Watched {
 impl Perform for Watched {
     async fn perform(&self, index: usize, step: &Step) -> Result<(), StepError> {
         let on_the_list = matches!(step.precondition, Precondition::Members { .. });
+        // Also a step whose precondition is switched off: the event that it misses falls before it, not into it.
+        let protected = step.precondition != Precondition::None;
         let mut step = step.clone();
         if self.without == Some(step.action.kind()) {
             step.precondition = Precondition::None;
@@ -308,18 +310,18 @@ impl Perform for Watched {
             if let Some(need) = need {
                 live.stop(Halt::Broken(Broken::NeedUnmet { step: step.action.to_string(), need }));
             }
-            if step.precondition != Precondition::None {
+            if protected {
                 live.protect();
             }
         }
         let done = self.actuator.perform(index, step).await;
         let mut live = self.live();
-        if step.precondition != Precondition::None {
-            live.unprotect();
-        }
-        let announced = self.announced[index].as_ref().filter(|_| on_the_list && done.is_ok());
+        let announced = self.announced.get(index).and_then(Option::as_ref).filter(|_| on_the_list && done.is_ok());
         if announced.is_some_and(|list| live.world.member_list().as_ref() != Some(list)) {
             live.stop(Halt::Broken(Broken::NotAsAnnounced { step: step.action.to_string() }));
+        }
+        if protected {
+            live.unprotect();
         }
         let left = match &step.action {
             Action::Accept { host, sets } => sets.iter().any(|set| live.world.host(host).previous.contains_key(set)),
