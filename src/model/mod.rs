@@ -13,6 +13,7 @@ pub mod certificate;
 pub mod check;
 pub mod components;
 pub mod condition;
+pub mod control_plane;
 pub mod copies;
 pub mod desired;
 pub mod difference;

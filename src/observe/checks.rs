@@ -2,6 +2,7 @@
 
 use super::{HashCheck, check};
 use crate::model::check::{Check, Outcome, UP};
+use crate::model::control_plane::{CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
 use crate::model::names::HostName;
@@ -212,7 +213,7 @@ fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
 
 fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
     for (check_name, name) in
-        [("one leading scheduler", "kube-scheduler"), ("one leading controller manager", "kube-controller-manager")]
+        [("one leading scheduler", SCHEDULER), ("one leading controller manager", CONTROLLER_MANAGER)]
     {
         let lease = api.leases.iter().find(|l| l.name == name);
         let (outcome, detail) = match lease {

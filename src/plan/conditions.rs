@@ -1,6 +1,7 @@
 //! Whether a condition holds, evaluated from facts alone.
 
 use super::intent::Intent;
+use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
 use crate::model::desired::Cidr;
 use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
@@ -13,13 +14,6 @@ use crate::model::units::{etcd_unit, kubelet_unit};
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
-
-/// Where the kubelet finds static pods.
-const MANIFESTS: &str = "/etc/kubernetes/manifests/";
-/// The API server's own manifest.
-pub(super) const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-/// The static pods of the control plane.
-const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// When the files that a unit reads last changed.
 fn newest(facts: &HostFacts, set: &SetTarget) -> i64 {
@@ -123,7 +117,7 @@ impl<'a> Observed<'a> {
     /// again.
     fn pods_ended(&self, host: &HostName) -> bool {
         let manifest = |path: &String| path.starts_with(MANIFESTS);
-        let runs = |facts: &HostFacts| STATIC_PODS.iter().any(|program| facts.processes.contains_key(*program));
+        let runs = |facts: &HostFacts| PROGRAMS.iter().any(|program| facts.processes.contains_key(*program));
         self.facts.host(host).is_some_and(|facts| !runs(facts))
             && !self.differing(host, FileSet::FormerControlPlane).iter().any(manifest)
     }

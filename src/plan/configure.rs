@@ -1,8 +1,8 @@
 //! Files, certificates and units of a host.
 
-use super::conditions::API_MANIFEST;
 use super::draft::Draft;
 use super::rollout::reason;
+use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
 use crate::model::names::HostName;
@@ -355,8 +355,8 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     requires.extend(d.reachable_with(Role::Etcd).into_iter().map(|h| Condition::Sealed(h.name)));
     for part in &d.host_target(name).parts {
         let wanted = match part.name.as_str() {
-            "kube-apiserver" => pods != Pods::Rest,
-            "kube-controller-manager" | "kube-scheduler" => pods != Pods::ApiServer,
+            API_SERVER => pods != Pods::Rest,
+            CONTROLLER_MANAGER | SCHEDULER => pods != Pods::ApiServer,
             _ => false,
         };
         if wanted {

@@ -1,6 +1,7 @@
 //! Identity, preparation and parts of a host: everything that depends only on the host itself.
 
 use super::draft::Draft;
+use crate::model::control_plane::{API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::Host;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition};
@@ -58,9 +59,9 @@ const FIRST: [&str; 10] = [
     "ctr",
     "kubelet",
     "pause",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    SCHEDULER,
 ];
 
 /// Parts that everything else waits for.

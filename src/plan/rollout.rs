@@ -4,15 +4,13 @@
 //! `configure` take the order of changes.
 
 use super::conditions::Observed;
+use crate::model::control_plane::{API_SERVER, ELECTED};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
 use crate::model::plan::Condition;
 use crate::model::version::Version;
 use std::collections::BTreeMap;
-
-pub(super) const API_SERVER: &str = "kube-apiserver";
-pub(super) const BESIDE: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
 /// The components with another version than the wanted one.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +55,7 @@ impl Rollout {
                 rollout.api.insert(name.clone(), runs);
             }
             rollout.begun |= said(facts).and_then(Version::parse) == Some(wanted);
-            others |= BESIDE.into_iter().filter_map(|program| version_of(facts, program)).any(|runs| runs != wanted);
+            others |= ELECTED.into_iter().filter_map(|program| version_of(facts, program)).any(|runs| runs != wanted);
         }
         let moves = others || !rollout.api.is_empty();
         rollout.api_first = moves && planes().any(|(name, _)| !look.holds(&Condition::ApiServer(name.clone())));

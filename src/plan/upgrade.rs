@@ -6,11 +6,11 @@
 //! than an API server that it uses, and no two API servers are more than one minor version apart. Components with the
 //! new version are left as they are, so the same command resumes an interrupted upgrade.
 
-use super::conditions::API_MANIFEST;
 use super::configure;
 use super::draft::Draft;
-use super::rollout::{API_SERVER, BESIDE, kubelets, said, version_of};
+use super::rollout::{kubelets, said, version_of};
 use super::versions;
+use crate::model::control_plane::{API_MANIFEST, API_SERVER, PROGRAMS};
 use crate::model::desired::{Cni, Desired, Host, Role};
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
@@ -38,7 +38,7 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
     for host in desired.with(Role::ControlPlane) {
         let Some(found) = facts.host(&host.name) else { continue };
         let tried = found.on_trial.contains(&FileSet::ControlPlane);
-        for program in [API_SERVER].into_iter().chain(BESIDE) {
+        for program in PROGRAMS {
             // A manifest on trial whose API server is not ready can be rolled back.
             let answers = program == API_SERVER && found.api.as_ref().is_some_and(|api| api.own_trouble.is_none());
             if let Some(runs) = version_of(found, program).filter(|_| answers || !tried) {

@@ -9,6 +9,7 @@ use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
 use super::views::etcd::own_etcd;
 use super::views::os::sysctls;
 use super::views::{balancer, drills, runtime};
+use crate::model::control_plane::ELECTED_PORTS;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
@@ -100,7 +101,7 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
         }
     }
     if host.is(Role::ControlPlane) {
-        ports.extend([2381, desired.api_port, 10257, 10259]);
+        ports.extend([2381, desired.api_port].into_iter().chain(ELECTED_PORTS));
     }
     if desired.balances(host) {
         ports.extend([desired.endpoint.port, balancer::USABLE_PORT]);

@@ -4,11 +4,10 @@
 //! In: /proc. Out: program name to start time, the newest of each.
 
 use crate::agent::machine::when::now_ms;
+use crate::model::control_plane::PROGRAMS;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// The programs of static pods.
-const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 /// Clock ticks per second in /proc/PID/stat: fixed for user space on every architecture Linux runs Kubernetes on.
 const TICKS: i64 = 100;
 

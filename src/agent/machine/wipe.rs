@@ -10,6 +10,7 @@ use crate::agent::machine::files::absent;
 use crate::agent::machine::run::{blocking, must, run};
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{addresses, files, firewall, units, when};
+use crate::model::control_plane::{API_MANIFEST, API_SERVER};
 use crate::model::node::PODS_INTERFACES;
 use crate::protocol::{Leftovers, WipeAsk};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,8 +27,6 @@ const GONE: Duration = Duration::from_secs(20);
 /// How long an API server may take to stop: three seconds of announcement, and its active requests (the grace period
 /// of its pod is 30 seconds).
 const HAND_OVER: Duration = Duration::from_secs(40);
-const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-const API_SERVER: &str = "kube-apiserver";
 /// Everything mounted below these belongs to pods.
 const MOUNTS: [&str; 3] = ["/var/lib/kubelet/", "/run/containerd/", "/run/netns/cni-"];
 /// The settings of flannel for its plugin, the Pod CIDR of the Node among them: flannel writes this when it starts.

@@ -7,6 +7,7 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::when::{now_ms, parse_rfc3339};
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
+use crate::model::control_plane::ELECTED;
 use crate::model::facts::{ApiFact, LeaseFact, PodFact};
 use crate::model::node::NodeFact;
 use crate::protocol::ApiAsk;
@@ -24,7 +25,6 @@ const READ: Duration = Duration::from_millis(2500);
 const AT_ONCE: usize = 24;
 /// The namespaces whose pods are observed.
 const NAMESPACES: [&str; 2] = ["kube-system", "kube-flannel"];
-const LEASES: [&str; 2] = ["kube-scheduler", "kube-controller-manager"];
 
 /// A connection to this host's own API server, with the client certificate of the observer.
 pub(crate) fn connect(root: &Root, ask: &ApiAsk) -> Result<Web, String> {
@@ -55,7 +55,7 @@ type Answer = Result<Option<Value>, String>;
 
 async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
     let mut paths = vec!["/version".to_owned(), "/api/v1/nodes".to_owned()];
-    paths.extend(LEASES.map(|name| format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")));
+    paths.extend(ELECTED.map(|name| format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")));
     paths.extend(NAMESPACES.map(|namespace| format!("/api/v1/namespaces/{namespace}/pods")));
     let keys: Vec<(&String, Option<String>)> = ask.objects.iter().map(|key| (key, path(key))).collect();
     let mut waiting: Vec<BoxFuture<'_, (usize, Answer)>> = Vec::new();
@@ -81,7 +81,7 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
     });
     let version = found.next().flatten().map(|answer| text(&answer, "/gitVersion")).unwrap_or_default();
     let nodes = found.next().flatten().map(|list| items(&list).filter_map(NodeFact::of).collect()).unwrap_or_default();
-    let leases = found.by_ref().take(LEASES.len()).filter_map(|l| lease(&l?, now)).collect();
+    let leases = found.by_ref().take(ELECTED.len()).filter_map(|l| lease(&l?, now)).collect();
     let lists: Vec<Value> = found.by_ref().take(NAMESPACES.len()).flatten().collect();
     let pods = lists.iter().flat_map(items).filter_map(|p| pod(p, now)).collect();
     let mut live = BTreeMap::new();

@@ -6,11 +6,9 @@
 
 use crate::agent::fault::Outcome;
 use crate::agent::machine::root::Root;
+use crate::model::control_plane::PROGRAMS;
 use crate::model::version::Version;
 use std::collections::BTreeMap;
-
-/// The programs of static pods.
-const PROGRAMS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// The versions in the manifests.
 pub(super) fn named(root: &Root) -> Outcome<BTreeMap<String, String>> {

@@ -11,6 +11,7 @@ use crate::agent::machine::when::{changed_ms, now_ms};
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::etcd;
+use crate::model::control_plane::API_SERVER;
 use crate::protocol::{Fault, FaultKind, WaitCondition};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -22,9 +23,6 @@ const TRY: Duration = Duration::from_secs(2);
 /// How long a connection may take. If an address is just moving here, the first packet is lost, and the kernel
 /// repeats it only after a second: a new connection is faster.
 const CONNECT: Duration = Duration::from_millis(400);
-
-/// The program that the others require.
-const API_SERVER: &str = "kube-apiserver";
 
 /// Waits until the condition holds.
 pub(crate) async fn wait(host: &Host, condition: &WaitCondition, within: Duration) -> Outcome<()> {

@@ -14,6 +14,7 @@ mod waits;
 
 use super::act::{Doing, failed};
 use super::walk::StepError;
+use crate::model::control_plane::PROGRAMS;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, InitialClusterState, Step};
 use crate::model::target::FileSet;
@@ -21,9 +22,6 @@ use crate::observe::CrashLoopPolicy;
 use crate::plan::{etcd_unit, kubelet_unit};
 use crate::protocol::{FirstBoot, Leftovers, MemberChange, MemberStart, Op, SnapshotAsk};
 use crate::render;
-
-/// The programs of static pods, which read and write etcd.
-const STATIC_PODS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 impl Doing<'_> {
     /// Does what the step says, whose precondition holds.
@@ -57,7 +55,7 @@ impl Doing<'_> {
             Action::Halt { host, serves } => {
                 let unless_serving = (!serves).then(|| render::own_etcd(&self.desired));
                 let units = vec![kubelet_unit(), etcd_unit()];
-                (host, Op::Halt { unless_serving, units, programs: STATIC_PODS.map(ToOwned::to_owned).into() })
+                (host, Op::Halt { unless_serving, units, programs: PROGRAMS.map(ToOwned::to_owned).into() })
             }
             Action::Seal { host } => (host, Op::Seal { data_dir, cluster: self.view(host).await?.cluster }),
             Action::RecreatePodNetwork { host } => (host, Op::Sweep(Leftovers::Wires)),

@@ -6,6 +6,7 @@
 use crate::execute::act::{Doing, failed};
 use crate::execute::walk::StepError;
 use crate::kube::{Client, KubeError, ObjectRef};
+use crate::model::control_plane::{API_MANIFEST, MANIFESTS};
 use crate::model::desired::Cni;
 use crate::model::event::Event;
 use crate::model::facts::UnitFact;
@@ -19,9 +20,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The directory of static pod manifests, and the manifest of the API server.
-const MANIFESTS: &str = "/etc/kubernetes/manifests/";
-const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a Node must be reported as unreachable. After a recovery this status may come from the snapshot: a running
