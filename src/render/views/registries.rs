@@ -80,7 +80,7 @@ pub(crate) fn authority_files(desired: &Desired) -> Vec<String> {
 /// The path of the file with the CA of a registry or mirror; empty if it has none of its own.
 fn authority_path(desired: &Desired, at: &str) -> String {
     let known = desired.named.registry_authorities.contains_key(at);
-    if known { format!("{}/{at}/ca.pem", FOLDER) } else { String::new() }
+    if known { format!("{FOLDER}/{at}/ca.pem") } else { String::new() }
 }
 
 /// `host` or `host:port` of a URL.
