@@ -6,7 +6,6 @@
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 /// A machine of a Vagrantfile.
