@@ -3,6 +3,9 @@
 //! In: a key in lower case. Out: whether hactl uses or refuses it (see `check/`), it has no effect here, or
 //! OpenSSH does not have it.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 /// Keys that hactl uses, or refuses because it does not support them.
 const WEIGHED: &str = "\
     bindaddress bindinterface canonicalizehostname certificatefile globalknownhostsfile hostkeyalias hostname \
@@ -29,18 +32,17 @@ const IGNORED: &str = "\
     tunneldevice updatehostkeys usekeychain useprivilegedport useroaming verifyhostkeydns versionaddendum \
     visualhostkey warnweakcrypto xauthlocation";
 
-fn words(list: &str) -> impl Iterator<Item = &str> {
-    list.split_ascii_whitespace()
-}
+static WEIGHED_SET: LazyLock<BTreeSet<&str>> = LazyLock::new(|| WEIGHED.split_ascii_whitespace().collect());
+static IGNORED_SET: LazyLock<BTreeSet<&str>> = LazyLock::new(|| IGNORED.split_ascii_whitespace().collect());
 
 /// Whether a key has no effect on hactl.
 pub fn is_ignored(key: &str) -> bool {
-    words(IGNORED).any(|known| known == key)
+    IGNORED_SET.contains(key)
 }
 
 /// Whether it is a key of OpenSSH.
 pub fn is_known(key: &str) -> bool {
-    is_ignored(key) || words(WEIGHED).any(|known| known == key)
+    is_ignored(key) || WEIGHED_SET.contains(key)
 }
 
 /// Whether all its lines apply, not only the first.
@@ -54,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_lists_are_sorted_and_know_no_key_twice() {
-        assert!(words(WEIGHED).is_sorted() && words(IGNORED).is_sorted());
-        assert!(!words(WEIGHED).any(is_ignored));
+        assert!([WEIGHED, IGNORED].iter().all(|list| list.split_ascii_whitespace().is_sorted()));
+        assert!(WEIGHED_SET.is_disjoint(&IGNORED_SET));
     }
 
     #[test]
