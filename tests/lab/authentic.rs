@@ -143,7 +143,7 @@ fn foreign_state(state: &Path, cluster: &str) -> String {
     let own = hactl::statedir::StateDir::open(state, &cluster).expect("it can be read").expect("it is there");
     let brought = hactl::pki::brought::Brought::default();
     let mut contents = hactl::pki::found(&cluster, brought, time::OffsetDateTime::now_utc()).expect("keys can be made");
-    (contents.rotations.founded, contents.rotations.stages) = (own.publics().founded, 999_999);
+    (contents.rotations.founded, contents.rotations.stages) = (own.contents().publics().founded, 999_999);
     let to = Recipients::parse(&own.recipients(&[]).expect("the identity is there")).expect("keys");
     let text = hactl::statedir::carry(&cluster, &contents, &Secret::new("AGE-SECRET-KEY-1".to_owned()), "");
     to.text(&text).expect("memory")
