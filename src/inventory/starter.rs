@@ -108,7 +108,7 @@ schema: 1
 cluster: {cluster}
 
 versions:
-  kubernetes: \"{}\"              # always in quotes
+  kubernetes: \"{DEFAULT_KUBERNETES}\"              # always in quotes
 
 # Where clients reach the API: an address that no machine has. It moves between the load balancers.
 # With a load balancer of your own write `external: api.example.org:6443` instead.
@@ -124,8 +124,7 @@ ssh:
 # name: the Node's name. address: components bind it and put it into certificates.
 # roles: control-plane, etcd, load-balancer, worker; or only spare. An odd number of etcd members: 3 or 5.
 hosts:
-",
-        DEFAULT_KUBERNETES
+"
     );
     let voters = match hosts.len() {
         0..=2 => 1,
