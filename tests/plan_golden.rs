@@ -333,9 +333,9 @@ fn a_bootstrap_does_not_begin_while_an_etcd_host_is_unreachable() {
 #[test]
 fn a_host_has_the_cluster_id_of_another_cluster() {
     let mut world = World::bare(3, 0);
-    let mut theirs = world.intent.stamp.clone();
+    let mut theirs = world.intent.cluster_id.clone();
     theirs.ca = make::digest("another authority");
-    world.host_mut(&cp(2)).stamp = Some(theirs);
+    world.host_mut(&cp(2)).cluster_id = Some(theirs);
     golden("other-cluster", answer(&mut world));
 }
 

@@ -28,8 +28,8 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
             survey::survey(host, etcd_dir, address).await.map(|s| Reply::Surveyed(Box::new(s)))
         }
         Op::Dial { registries } => reach::dial(host, registries).await.map(Reply::Dialled),
-        Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(heard, knocked)| Reply::Met { heard, knocked }),
-        Op::WriteClusterId(stamp) => files::write_stamp(host, stamp).await.map(done),
+        Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(received, probed)| Reply::Met { received, probed }),
+        Op::WriteClusterId(cluster_id) => files::write_cluster_id(host, cluster_id).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
         Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
         Op::Deliver(part) => parts::deliver(host, parts::Item::part(&part)?, blob).await.map(done),

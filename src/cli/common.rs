@@ -219,7 +219,9 @@ impl Common {
             print_json(&object);
         } else {
             print(&text);
-            last.iter().for_each(|verdict| reader.end(verdict));
+            if let Some(verdict) = &last {
+                reader.end(verdict);
+            }
         }
         last.map_or(Exit::Done, |verdict| verdict.exit)
     }

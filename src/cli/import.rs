@@ -167,10 +167,10 @@ fn end(
         }
         return Ok(code);
     }
-    told(&imported, file, as_json, out, err)
+    stated(&imported, file, as_json, out, err)
 }
 
-fn told(
+fn stated(
     imported: &Imported,
     file: Option<&Path>,
     as_json: bool,

@@ -171,7 +171,9 @@ fn deeper(mut loaded: Loaded) -> Result<Loaded, InventoryError> {
     match crate::workflow::collisions(desired, &loaded.attached) {
         Ok(found) => {
             let remedy = "rename or remove it: hactl manages its own objects and would revert it";
-            found.into_iter().for_each(|(file, line, what)| refuse((&file, line), what, remedy.to_owned()));
+            for (file, line, what) in found {
+                refuse((&file, line), what, remedy.to_owned());
+            }
         }
         Err(error) => refuse(("hactl.yaml", 1), error.to_string(), "correct the settings under `extra`".to_owned()),
     }

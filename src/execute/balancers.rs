@@ -42,13 +42,13 @@ impl Doing<'_> {
     pub(super) async fn balancers(&self, within: Duration, how: &Balancing) -> Vec<(HostName, StepError)> {
         let serve = |name: &HostName| self.machines.contains_key(name);
         let hosts = self.desired.entered().filter(|host| host.is(Role::ControlPlane) && serve(&host.name));
-        let told = hosts.map(async |host| {
+        let stated = hosts.map(async |host| {
             let op = Op::Balance { unit: etcd_balancer_unit(), how: how.clone() };
             let late = |_| Err(failed(format!("no reply within {within:?}")));
-            let told = self.within(within);
-            let done = tokio::time::timeout(within, told.call(&host.name, op)).await.unwrap_or_else(late);
+            let stated = self.within(within);
+            let done = tokio::time::timeout(within, stated.call(&host.name, op)).await.unwrap_or_else(late);
             done.err().map(|why| (host.name.clone(), why))
         });
-        join_all(told).await.into_iter().flatten().collect()
+        join_all(stated).await.into_iter().flatten().collect()
     }
 }

@@ -46,11 +46,11 @@ struct AllowFile {
 
 /// Runs forever; returns only if its files cannot be used, so that systemd logs the error and restarts the unit.
 pub async fn run(settings: &Settings, mut say: impl FnMut(&str)) -> Result<(), KubeError> {
-    let mut told = BTreeSet::new();
+    let mut stated = BTreeSet::new();
     loop {
         let (client, allowed) = open(settings)?;
         for _ in 0..LOOKS_PER_READING {
-            if let Err(error) = look(&client, &allowed, &mut told, &mut say).await {
+            if let Err(error) = look(&client, &allowed, &mut stated, &mut say).await {
                 say(&error.to_string());
                 if !error.is_transient() {
                     // The certificate may have been renewed: read the files again, but not in a tight loop.
@@ -75,11 +75,11 @@ fn read(path: &Path) -> Result<String, KubeError> {
     std::fs::read_to_string(path).map_err(|source| KubeError::File { path: path.display().to_string(), source })
 }
 
-/// Handles all pending requests once. `told` holds the names of requests that were logged already.
+/// Handles all pending requests once. `stated` holds the names of requests that were logged already.
 async fn look(
     client: &Client,
     allowed: &Allowed,
-    told: &mut BTreeSet<String>,
+    stated: &mut BTreeSet<String>,
     say: &mut impl FnMut(&str),
 ) -> Result<(), KubeError> {
     let until = Instant::now() + TIMEOUT;
@@ -93,7 +93,7 @@ async fn look(
         present.insert(name.clone());
         match decide(&csr, allowed) {
             Decision::Settled => {
-                if let Some(how) = issued::difference(&csr).filter(|_| told.insert(name.clone())) {
+                if let Some(how) = issued::difference(&csr).filter(|_| stated.insert(name.clone())) {
                     // `<1>` is the journal's second highest priority (alert).
                     say(&format!(
                         "<1>{name} of {user}  was approved, but the issued certificate differs from the request: {how}"
@@ -106,14 +106,14 @@ async fn look(
                 Err(error) => return Err(error),
             },
             Decision::Leave(why) => {
-                if told.insert(name.clone()) {
+                if stated.insert(name.clone()) {
                     say(&format!("did not approve {name} of {user}: {why}"));
                 }
             }
         }
     }
     // Requests are deleted after an hour; forget those that are gone.
-    told.retain(|name| present.contains(name));
+    stated.retain(|name| present.contains(name));
     Ok(())
 }
 

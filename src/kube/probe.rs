@@ -96,7 +96,7 @@ fn waiting(live: &Value) -> String {
 fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
     let (outcome, detail) = match ran {
         Ok(Some(live)) if phase(live) != "Failed" => (Outcome::Pass, format!("{} resolved", ask.name)),
-        Ok(Some(live)) => (Outcome::Fail, last_words(live)),
+        Ok(Some(live)) => (Outcome::Fail, exit_report(live)),
         Ok(None) => (Outcome::Fail, "the pod was deleted while the probe waited for it".to_owned()),
         Err(error) => (Outcome::Fail, error.to_string()),
     };
@@ -125,7 +125,7 @@ fn hint(ran: &Result<Option<Value>, KubeError>, detail: &str) -> &'static str {
     }
 }
 
-fn last_words(live: &Value) -> String {
+fn exit_report(live: &Value) -> String {
     let ended = live.pointer("/status/initContainerStatuses/0/state/terminated");
     let message = ended.and_then(|t| t.get("message")).and_then(Value::as_str).unwrap_or_default().trim();
     let reason = live.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();

@@ -17,7 +17,7 @@ const SECRETS: &str = "/api/v1/secrets";
 ///
 /// # Errors
 /// The first Secret that could not be written.
-pub async fn secrets(client: &Client, until: Instant, told: impl Fn(usize, usize)) -> Result<usize, KubeError> {
+pub async fn secrets(client: &Client, until: Instant, stated: impl Fn(usize, usize)) -> Result<usize, KubeError> {
     let all = client.names(SECRETS, "Secret", until).await?;
     let (number, mut done) = (all.len(), 0);
     let writes = all.iter().map(async |secret| client.merge(secret, &json!({}), until).await);
@@ -28,7 +28,7 @@ pub async fn secrets(client: &Client, until: Instant, told: impl Fn(usize, usize
             written => drop(written?),
         }
         done += 1;
-        told(done, number);
+        stated(done, number);
     }
     Ok(number)
 }

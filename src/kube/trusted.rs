@@ -40,13 +40,13 @@ fn without(pem: &str, old: &[String]) -> Option<String> {
 /// It does not in time.
 pub async fn holds(client: &Client, pem: &str, until: Instant) -> Result<(), KubeError> {
     let wanted = certificates(pem);
-    let told = |live: Option<&Value>| {
+    let stated = |live: Option<&Value>| {
         let text = live.and_then(|live| live.pointer(&format!("/data/{}", KEYS[1]))?.as_str()).unwrap_or_default();
         let there = certificates(text);
         let all = wanted.iter().all(|one| there.contains(one));
         if all { Ok(()) } else { Err("the new CA is not among the front proxy CAs".to_owned()) }
     };
-    client.wait(&object(), "publication of the new front proxy CA by the API servers", until, told).await.map(drop)
+    client.wait(&object(), "publication of the new front proxy CA by the API servers", until, stated).await.map(drop)
 }
 
 /// Removes these certificates, and checks that they stay removed.

@@ -186,7 +186,7 @@ pub struct HostFacts {
     /// The host's addresses.
     pub addresses: Vec<InterfaceAddress>,
     /// Which cluster this host belongs to, written when it first joined.
-    pub stamp: Option<ClusterId>,
+    pub cluster_id: Option<ClusterId>,
     /// Files that were asked for and exist.
     pub files: BTreeMap<String, FileFact>,
     /// Parts that were asked for, exist and are intact.
@@ -315,9 +315,9 @@ pub struct UnitFact {
 
 impl HostFacts {
     /// Whether it has this identity, as this host of the cluster and as this machine.
-    pub fn is_stamped(&self, cluster: &ClusterId, host: &HostName) -> bool {
+    pub fn has_cluster_id(&self, cluster: &ClusterId, host: &HostName) -> bool {
         let machine = Some(self.machine_id.clone()).filter(|id| !id.is_empty());
-        self.stamp == Some(ClusterId { machine, ..cluster.of(host) })
+        self.cluster_id == Some(ClusterId { machine, ..cluster.of(host) })
     }
     /// Whether an etcd member ran here, by its unit: without data, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {

@@ -126,8 +126,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn node(status: &str, heard: &str) -> NodeFact {
-        let ready = json!({"type": "Ready", "status": status, "message": "as it said", "lastHeartbeatTime": heard});
+    fn node(status: &str, received: &str) -> NodeFact {
+        let ready = json!({"type": "Ready", "status": status, "message": "as it said", "lastHeartbeatTime": received});
         NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"conditions": [{"type": "DiskPressure"}, ready]}}))
             .expect("it has a name")
     }

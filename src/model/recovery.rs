@@ -222,7 +222,7 @@ pub struct Proposal {
     /// The number of voters.
     pub voters: usize,
     /// Unreachable voters, by name, or by address if the inventory does not name them.
-    pub dark: Vec<String>,
+    pub unreachable: Vec<String>,
     /// Hosts that answer and have no data although a member ran there: it is lost, or a volume is not mounted.
     pub empty: Vec<HostName>,
     /// Hosts that report a revision that no cluster could have reached from the sources: it is ignored.

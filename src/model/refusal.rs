@@ -382,11 +382,11 @@ pub enum Refusal {
     },
     /// Unreachable members could keep running as the old cluster.
     #[error(
-        "{} may still be running: {quorum} of {voters} voters are a quorum of the old cluster", .dark.join(", ")
+        "{} may still be running: {quorum} of {voters} voters are a quorum of the old cluster", .unreachable.join(", ")
     )]
     MayLive {
         /// The hosts that do not answer.
-        dark: Vec<String>,
+        unreachable: Vec<String>,
         /// How many make a quorum.
         quorum: usize,
         /// Voters.

@@ -88,7 +88,7 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
             }
             let restores = hosts.iter().filter_map(|(_, f)| f.bundles.as_ref()?.bundles.first());
             let restores = restores.max_by_key(|b| b.taken_ms).map_or(0, |b| b.proof.restored_ms);
-            let (age, restores, drills) = (human_duration(age), seconds(restores), drills::told(desired, &hosts));
+            let (age, restores, drills) = (human_duration(age), seconds(restores), drills::stated(desired, &hosts));
             let detail = format!("the newest is {age} old; a restore of it was verified in {restores}; {drills}");
             say(Outcome::Pass, None, detail)
         }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     /// Three hosts on which all is well, changed.
-    fn told(change: impl FnOnce(&mut Vec<HostFacts>)) -> Option<(Outcome, String, String)> {
+    fn stated(change: impl FnOnce(&mut Vec<HostFacts>)) -> Option<(Outcome, String, String)> {
         let desired = sample(3);
         let mut all: Vec<HostFacts> = desired
             .hosts
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn all_that_last_are_counted_and_the_first_to_end_is_named() {
-        let (outcome, detail, hint) = told(|all| drop(all[1].leaves.insert(CertId::Scheduler, leaf(120)))).unwrap();
+        let (outcome, detail, hint) = stated(|all| drop(all[1].leaves.insert(CertId::Scheduler, leaf(120)))).unwrap();
         assert_eq!(outcome, Outcome::Pass);
         assert_eq!(
             detail, "all 43 valid; the first to expire is scheduler on cp2, in 120 d",
@@ -267,11 +267,11 @@ mod tests {
             all[2].leaves.insert(CertId::EtcdPeer, leaf(29));
             all[0].leaves.insert(CertId::EtcdPeer, leaf(31));
         };
-        let (outcome, detail, hint) = told(near).unwrap();
+        let (outcome, detail, hint) = stated(near).unwrap();
         assert_eq!(outcome, Outcome::Warn);
         assert_eq!(detail, "apiserver on cp2 expires in 12 d, and 1 more, within 30 days");
         assert!(hint.contains("hactl up"), "{hint}");
-        let (outcome, detail, _) = told(|all| {
+        let (outcome, detail, _) = stated(|all| {
             near(all);
             all[0].leaves.insert(CertId::Observer, leaf(-3));
         })
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn expiring_cas_and_kubelet_certificates_are_reported_with_their_renewer() {
-        let (outcome, detail, hint) = told(|all| {
+        let (outcome, detail, hint) = stated(|all| {
             for facts in all.iter_mut() {
                 facts.certificates.files.insert("/etc/etcd/pki/ca.crt".to_owned(), vec![cert("lab etcd CA", 20)]);
             }
@@ -292,11 +292,11 @@ mod tests {
         .unwrap();
         assert_eq!((outcome, detail.as_str()), (Outcome::Warn, "the lab etcd CA expires in 20 d, within 30 days"));
         assert!(hint.contains("hactl certs rotate"), "{hint}");
-        let (outcome, _, hint) = told(|all| drop(all[2].leaves.insert(CertId::Kubelet, leaf(9)))).unwrap();
+        let (outcome, _, hint) = stated(|all| drop(all[2].leaves.insert(CertId::Kubelet, leaf(9)))).unwrap();
         assert!(outcome == Outcome::Warn && hint.contains("hactl-approver"), "{hint}");
         let path = "/var/lib/kubelet/pki/kubelet-server-current.pem".to_owned();
         let (outcome, detail, _) =
-            told(|all| drop(all[0].certificates.files.insert(path, vec![cert("x", -1)]))).unwrap();
+            stated(|all| drop(all[0].certificates.files.insert(path, vec![cert("x", -1)]))).unwrap();
         assert_eq!((outcome, detail.as_str()), (Outcome::Fail, "kubelet-serving on cp1 expired 24 h ago"));
     }
 
@@ -304,7 +304,7 @@ mod tests {
     fn an_expiring_served_certificate_is_reported_although_its_file_is_new() {
         let path = "/etc/kubernetes/pki/apiserver.crt".to_owned();
         let serves = |left: i64| {
-            told(|all| {
+            stated(|all| {
                 let certificates = &mut all[0].certificates;
                 certificates.files.insert(path.clone(), vec![cert("new", 300)]);
                 certificates.presented.insert(path.clone(), Ok(cert("old", left)));
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn bare_and_unreachable_hosts_yield_no_certificate_checks() {
-        assert_eq!(told(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
+        assert_eq!(stated(|all| all.iter_mut().for_each(|f| *f = HostFacts::default())), None);
         let mut desired = sample(1);
         desired.hosts[0].roles = vec![Role::Spare];
         let unreachable = Unreachable { why: String::new(), hint: None };

@@ -61,8 +61,8 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
         list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
     }
     for host in &desired.hosts {
-        let stamp = facts.host(&host.name).and_then(|found| found.stamp.as_ref());
-        if let Some(is) = stamp.and_then(|stamp| stamp.host.as_ref()).filter(|is| *is != &host.name) {
+        let cluster_id = facts.host(&host.name).and_then(|found| found.cluster_id.as_ref());
+        if let Some(is) = cluster_id.and_then(|cluster_id| cluster_id.host.as_ref()).filter(|is| *is != &host.name) {
             let detail = format!("the machine at {} is {is}, but the inventory calls it {}", host.address, host.name);
             let hint = "correct the name or the address of this host in the inventory";
             list.push(check("hosts are themselves", Some(&host.name), Outcome::Fail, detail, Some(hint)));
@@ -385,14 +385,14 @@ mod tests {
                 noted: Vec::new(),
             }
         };
-        let told = |facts: &Facts| {
+        let stated = |facts: &Facts| {
             let all = checks(&desired, facts, &HashCheck::Unknown(String::new()));
             let of = |c: &&Check| c.name == "etcd member healthy" && c.host.as_ref() == Some(&desired.hosts[1].name);
             all.iter().find(of).map(|c| c.detail.clone()).unwrap_or_default()
         };
-        assert!(told(&facts("c0ffee", 900)).contains("predates a recovery"));
+        assert!(stated(&facts("c0ffee", 900)).contains("predates a recovery"));
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
-            assert_eq!(told(&facts(cluster, revision)), "is not a member", "{cluster} at {revision}");
+            assert_eq!(stated(&facts(cluster, revision)), "is not a member", "{cluster} at {revision}");
         }
     }
 

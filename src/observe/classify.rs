@@ -1,7 +1,7 @@
 //! Derives the state of etcd from the answers of all hosts. An unreachable host must never count as "no cluster yet".
 
 use super::Answers;
-use super::heard::{KnownCluster, hear, named};
+use super::claims::{KnownCluster, hear, named};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdFact, Evidence, HostFacts, newest};
 use crate::model::names::HostName;
@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Combines the answers about etcd, and removes from them the claims that are not believed.
 pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) -> Etcd {
-    if let Some(heard) = hear(desired, known, hosts) {
-        return heard;
+    if let Some(received) = hear(desired, known, hosts) {
+        return received;
     }
     let hosts = &*hosts;
     let mut facts: BTreeMap<&HostName, &EtcdFact> = BTreeMap::new();
@@ -21,7 +21,7 @@ pub fn classify(desired: &Desired, known: &KnownCluster, hosts: &mut Answers) ->
             None => unreachable.push(&host.name),
         }
     }
-    let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.stamp.is_some());
+    let stamped = hosts.values().filter_map(|f| f.as_ref().ok()).any(|f| f.cluster_id.is_some());
     let touched = facts.values().any(|e| e.data || e.token.is_some() || e.bootstrapped.is_some() || e.view.is_some());
     if !touched && unreachable.is_empty() {
         // Stamps alone come from a run that ended before it started etcd.

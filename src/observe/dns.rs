@@ -21,9 +21,9 @@ pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mi
     let one = |host: Option<&HostName>, outcome, detail: String, hint: Option<String>| {
         named(NAME, host, outcome, detail, hint.as_deref())
     };
-    let told: Vec<(&HostName, &DnsFact)> =
+    let stated: Vec<(&HostName, &DnsFact)> =
         facts.hosts.iter().filter_map(|(host, said)| Some((host, said.as_ref().ok()?.dns.as_ref()?))).collect();
-    let asked = told.iter().filter(|(_, dns)| **dns == DnsFact::Answered).count();
+    let asked = stated.iter().filter(|(_, dns)| **dns == DnsFact::Answered).count();
     if !desired.network.is_whole() && asked == 0 {
         return vec![one(None, Outcome::Skip, "needs your network plugin".to_owned(), None)];
     }
@@ -34,7 +34,7 @@ pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mi
         }
         _ => None,
     };
-    let failures: Vec<Check> = told.into_iter().filter_map(failed).collect();
+    let failures: Vec<Check> = stated.into_iter().filter_map(failed).collect();
     if !failures.is_empty() {
         return failures;
     }

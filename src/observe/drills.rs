@@ -68,12 +68,12 @@ fn last_turn(fact: &HostFacts) -> Option<i64> {
     let held = found.own_drill.as_ref().filter(|drill| drill.showed != Showed::SealedBefore).map(|drill| drill.at_ms);
     let timer = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER).map(|(_, timer)| timer.started_ms);
     // A timestamp in the future comes from a wrong clock and is ignored.
-    let told = |ms: &i64| *ms > 0 && !is_ahead(*ms, fact.now_ms);
-    [held, found.own_identity_ms, timer].into_iter().flatten().find(told)
+    let stated = |ms: &i64| *ms > 0 && !is_ahead(*ms, fact.now_ms);
+    [held, found.own_identity_ms, timer].into_iter().flatten().find(stated)
 }
 
 /// The drills in words: when they were, and their results.
-pub(super) fn told(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
+pub(super) fn stated(desired: &Desired, hosts: &[(&HostName, &HostFacts)]) -> String {
     let by_owners = hosts.iter().filter_map(|(_, fact)| Some((fact.now_ms, bundles(fact)?.drill?)));
     let by_owners = match by_owners.max_by_key(|(_, drill)| drill.at_ms) {
         Some((now_ms, Drill { at_ms, proof })) => {

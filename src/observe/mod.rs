@@ -5,12 +5,12 @@
 mod bundles;
 mod certificates;
 mod checks;
+mod claims;
 mod classify;
 mod dns;
 mod drift;
 mod drills;
 mod hash;
-mod heard;
 pub mod preflight;
 mod queries;
 mod stragglers;
@@ -19,9 +19,9 @@ mod tunnels;
 pub use bundles::BUNDLES;
 pub use certificates::CERTIFICATES;
 pub use checks::{BELIEVED, checks};
+pub use claims::KnownCluster;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
-pub use heard::KnownCluster;
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
 
@@ -87,7 +87,7 @@ pub async fn round(
     let all: Vec<_> = desired.entered().map(|h| one(&h.name)).collect();
     let mut asked = futures::stream::iter(all).buffer_unordered(at_once.max(1));
     let mut left: BTreeSet<&HostName> = desired.entered().map(|h| &h.name).collect();
-    let (mut answers, mut pace) = (Answers::new(), Stragglers::start());
+    let (mut answers, mut stragglers) = (Answers::new(), Stragglers::start());
     loop {
         let needed = |host: &&HostName| desired.host(host).is_some_and(decides);
         let may_go = wait != Wait::ForAll && !left.iter().any(needed) && answers.values().any(Result::is_ok);
@@ -96,12 +96,12 @@ pub async fn round(
             answer = asked.next() => {
                 let Some((host, answer, took)) = answer else { break };
                 if answer.is_ok() {
-                    pace.through(took);
+                    stragglers.through(took);
                 }
                 left.remove(&host);
                 answers.insert(host, answer);
             }
-            () = tokio::time::sleep_until(pace.until()), if may_go => break,
+            () = tokio::time::sleep_until(stragglers.until()), if may_go => break,
         }
     }
     // Dropping a future also ends its query on the host.
@@ -138,7 +138,7 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
 pub fn set_apart(desired: &Desired, ours: &ClusterId, answers: &mut Answers) {
     for host in desired.hosts.iter().filter(|host| !carries(host)) {
         let Some(answer) = answers.get_mut(&host.name) else { continue };
-        let Some(theirs) = answer.as_ref().ok().and_then(|facts| facts.stamp.as_ref()) else { continue };
+        let Some(theirs) = answer.as_ref().ok().and_then(|facts| facts.cluster_id.as_ref()) else { continue };
         let why = if !theirs.same_cluster(ours) {
             format!("it reports that it belongs to another cluster ({})", theirs.cluster)
         } else if theirs.stages > ours.stages {

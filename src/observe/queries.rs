@@ -43,7 +43,7 @@ pub enum QueryScope {
 #[derive(Clone)]
 pub struct Queries {
     /// The stamp of this cluster.
-    pub stamp: ClusterId,
+    pub cluster_id: ClusterId,
     /// The cluster according to the journal, at the time of the query.
     pub known: KnownCluster,
     desired: Arc<Desired>,
@@ -54,11 +54,11 @@ impl Queries {
     /// From the full query for each host.
     pub fn new(
         desired: Arc<Desired>,
-        stamp: ClusterId,
+        cluster_id: ClusterId,
         known: KnownCluster,
         hosts: BTreeMap<HostName, ObserveAsk>,
     ) -> Self {
-        Self { stamp, known, desired, hosts }
+        Self { cluster_id, known, desired, hosts }
     }
     /// The full query for a host.
     pub fn of(&self, host: &HostName) -> ObserveAsk {

@@ -63,10 +63,10 @@ mod tests {
 
     #[tokio::test]
     async fn stragglers_get_as_long_again_as_the_slowest_and_never_less_than_the_grace() {
-        let mut pace = Stragglers::start();
-        assert_eq!(pace.until() - pace.last, GRACE);
-        pace.through(Duration::from_secs(7));
-        pace.through(Duration::from_millis(10));
-        assert_eq!(pace.until() - pace.last, Duration::from_secs(7));
+        let mut stragglers = Stragglers::start();
+        assert_eq!(stragglers.until() - stragglers.last, GRACE);
+        stragglers.through(Duration::from_secs(7));
+        stragglers.through(Duration::from_millis(10));
+        assert_eq!(stragglers.until() - stragglers.last, Duration::from_secs(7));
     }
 }

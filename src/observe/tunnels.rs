@@ -55,7 +55,7 @@ mod tests {
         NodeFact::of(&json!({"metadata": {"name": name, "annotations": annotations}})).expect("it has a name")
     }
 
-    fn told(nodes: Vec<NodeFact>) -> Vec<String> {
+    fn stated(nodes: Vec<NodeFact>) -> Vec<String> {
         let api = ApiFact { nodes, ..ApiFact::default() };
         let all = check(&sample(3), &api).into_iter();
         all.map(|check| format!("{}: {}", check.host.expect("of a host"), check.detail)).collect()
@@ -64,16 +64,16 @@ mod tests {
     #[test]
     fn a_node_with_a_wrong_annotation_and_nodes_with_the_same_mac_address_are_reported() {
         let (one, two) = ("6a:00:00:00:00:01", "6A:00:00:00:00:02");
-        assert_eq!(told(vec![node("cp1", "10.88.0.11", one), node("cp2", "10.88.0.12", two)]), [""; 0]);
+        assert_eq!(stated(vec![node("cp1", "10.88.0.11", one), node("cp2", "10.88.0.12", two)]), [""; 0]);
         let bare = NodeFact::of(&json!({"metadata": {"name": "cp3"}})).expect("it has a name");
         assert_eq!(
-            told(vec![bare.clone(), NodeFact { name: "cp2".to_owned(), ..bare }]),
+            stated(vec![bare.clone(), NodeFact { name: "cp2".to_owned(), ..bare }]),
             [""; 0],
             "flannel has yet to run"
         );
-        let elsewhere = told(vec![node("cp1", "10.88.0.13", one), node("cp2", "10.88.0.12", two)]);
+        let elsewhere = stated(vec![node("cp1", "10.88.0.13", one), node("cp2", "10.88.0.12", two)]);
         assert!(elsewhere.len() == 1 && elsewhere[0].starts_with("cp1: ") && elsewhere[0].contains("to 10.88.0.13"));
-        let twins = told(vec![node("cp1", "10.88.0.11", two), node("cp2", "10.88.0.12", &two.to_lowercase())]);
+        let twins = stated(vec![node("cp1", "10.88.0.11", two), node("cp2", "10.88.0.12", &two.to_lowercase())]);
         assert_eq!(twins.len(), 2, "it is unknown which of them is wrong: {twins:?}");
     }
 }

@@ -28,10 +28,10 @@ pub fn begin(
         return Ok(());
     }
     // Two CAs of the same name would differ only in their keys, which not every program handles.
-    let stamp = now
+    let cluster_id = now
         .format(time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]"))
         .unwrap_or_default();
-    let name = |which: &str| format!("{cluster} {which} CA of {stamp}");
+    let name = |which: &str| format!("{cluster} {which} CA of {cluster_id}");
     let mut made: Vec<(Rotatable, KeyText)> = Vec::new();
     match what {
         Rotatable::ClusterCa => {
@@ -44,7 +44,7 @@ pub fn begin(
         Rotatable::FrontProxyCa => made.push((what, of(&root(&name("front-proxy"), BELOW_OTHERS, now)?))),
         Rotatable::SigningCa => made.push((what, of(&intermediate(&name("signing"), &contents.cluster, now)?))),
         Rotatable::KubeletServingCa => {
-            made.push((what, of(&kubelet_serving(&format!("{cluster} kubelet-serving CA of {stamp}"), now)?)));
+            made.push((what, of(&kubelet_serving(&format!("{cluster} kubelet-serving CA of {cluster_id}"), now)?)));
         }
         Rotatable::ServiceAccount => {
             let pair = token_key()?;

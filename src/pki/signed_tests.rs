@@ -217,11 +217,11 @@ fn reported_facts_of_a_file_must_match_the_signature_its_name_and_its_host() {
     forged(&judged(None, &|fact| fact.signed.as_mut().unwrap().manifest.push(' ')), "changed after it was signed");
     assert_eq!(judged(None, &|fact| fact.signed = None), Authenticity::Unsigned);
     // A host cannot decide how its snapshot is judged.
-    let mut told = serde_json::to_value(&fact).unwrap();
-    assert!(told.get("authenticity").is_none(), "a host that has not checked reports nothing");
-    assert_eq!(serde_json::from_value::<BundleFact>(told.clone()).unwrap(), fact);
-    told["authenticity"] = serde_json::json!({"signed": "cp1"});
-    assert!(serde_json::from_value::<BundleFact>(told).is_err());
+    let mut stated = serde_json::to_value(&fact).unwrap();
+    assert!(stated.get("authenticity").is_none(), "a host that has not checked reports nothing");
+    assert_eq!(serde_json::from_value::<BundleFact>(stated.clone()).unwrap(), fact);
+    stated["authenticity"] = serde_json::json!({"signed": "cp1"});
+    assert!(serde_json::from_value::<BundleFact>(stated).is_err());
 }
 
 #[test]

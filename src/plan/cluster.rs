@@ -93,9 +93,9 @@ const MOST_TOLD: usize = 30;
 
 /// Why objects are applied: the first of our own, which change together, and each of the user's.
 fn reasons(drift: &[(String, String)], addon: &str) -> String {
-    let told = if addon == MANIFESTS { MOST_TOLD } else { 1 };
+    let stated = if addon == MANIFESTS { MOST_TOLD } else { 1 };
     let one = |(key, what): &(String, String)| format!("{}: {what}", object_in_words(key));
-    let words: Vec<String> = drift.iter().take(told).map(one).collect();
+    let words: Vec<String> = drift.iter().take(stated).map(one).collect();
     let more = drift.len() - words.len();
     let more = if addon == MANIFESTS && more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", words.join("; "))

@@ -109,8 +109,9 @@ impl<'a> Observed<'a> {
 
     /// Whether a host of this cluster still has files of a role that it no longer has.
     pub fn has_left(&self, host: &HostName, former: FileSet) -> bool {
-        let stamp = self.facts.host(host).and_then(|facts| facts.stamp.as_ref());
-        stamp.is_some_and(|stamp| stamp.same_cluster(&self.intent.stamp)) && !self.differing(host, former).is_empty()
+        let cluster_id = self.facts.host(host).and_then(|facts| facts.cluster_id.as_ref());
+        cluster_id.is_some_and(|cluster_id| cluster_id.same_cluster(&self.intent.cluster_id))
+            && !self.differing(host, former).is_empty()
     }
 
     /// Whether the static pods of a host that no longer has a control plane have stopped, and none would be started
@@ -227,7 +228,9 @@ impl<'a> Observed<'a> {
 
     pub fn holds(&self, mark: &Condition) -> bool {
         match mark {
-            Condition::ClusterIdWritten(h) => self.facts.host(h).is_some_and(|f| f.is_stamped(&self.intent.stamp, h)),
+            Condition::ClusterIdWritten(h) => {
+                self.facts.host(h).is_some_and(|f| f.has_cluster_id(&self.intent.cluster_id, h))
+            }
             Condition::Prepared(h) => self.facts.host(h).is_some() && self.gaps(h).is_empty(),
             Condition::Packaged(h) => {
                 self.pair(h).is_some_and(|(f, t)| t.packages.keys().all(|program| f.programs.contains(program)))

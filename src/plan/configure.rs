@@ -26,7 +26,7 @@ pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requir
     let paths = d.differing(host, set);
     requires.push(Condition::Prepared(host.clone()));
     if set != FileSet::State {
-        requires.extend(super::prepare::heard(d, host));
+        requires.extend(super::prepare::received(d, host));
     }
     let asked_for = |path: &String| {
         let wanted = d.host_target(host).sets.get(&set);
@@ -94,7 +94,7 @@ pub(super) fn trust(d: &mut Draft, host: &Host) {
         write(d, name, set, vec![]);
     }
     let mut requires = vec![Condition::Prepared(name.clone())];
-    requires.extend(super::prepare::heard(d, name));
+    requires.extend(super::prepare::received(d, name));
     certify(d, name, requires);
 }
 

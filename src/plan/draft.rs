@@ -47,16 +47,16 @@ impl<'a> Draft<'a> {
         intent: &'a Intent,
     ) -> Result<Self, Refusal> {
         for (host, answer) in &facts.hosts {
-            let Some(stamp) = answer.as_ref().ok().and_then(|f| f.stamp.as_ref()) else { continue };
-            if stamp.same_cluster(&intent.stamp) && stamp.stages > intent.stamp.stages {
+            let Some(cluster_id) = answer.as_ref().ok().and_then(|f| f.cluster_id.as_ref()) else { continue };
+            if cluster_id.same_cluster(&intent.cluster_id) && cluster_id.stages > intent.cluster_id.stages {
                 return Err(Refusal::StateBehind { host: host.clone() });
             }
-            if !stamp.same_cluster(&intent.stamp) {
+            if !cluster_id.same_cluster(&intent.cluster_id) {
                 return Err(Refusal::OtherCluster {
                     host: host.clone(),
-                    theirs: stamp.cluster.clone(),
-                    ours: intent.stamp.cluster.clone(),
-                    same_name: stamp.cluster == intent.stamp.cluster,
+                    theirs: cluster_id.cluster.clone(),
+                    ours: intent.cluster_id.cluster.clone(),
+                    same_name: cluster_id.cluster == intent.cluster_id.cluster,
                 });
             }
         }

@@ -25,8 +25,8 @@ fn other(d: &Draft, host: &Host, facts: &HostFacts) -> Option<Misnamed> {
         let (address, is) = (host.address, is.cloned());
         Some(Misnamed { host: host.name.clone(), address, is })
     };
-    let stamp = facts.stamp.as_ref().filter(|stamp| stamp.same_cluster(&d.intent.stamp))?;
-    match (&stamp.host, &stamp.machine) {
+    let cluster_id = facts.cluster_id.as_ref().filter(|cluster_id| cluster_id.same_cluster(&d.intent.cluster_id))?;
+    match (&cluster_id.host, &cluster_id.machine) {
         (Some(name), _) if name != &host.name => is(Some(name)),
         (_, Some(machine)) if !facts.machine_id.is_empty() && machine != &facts.machine_id => is(None),
         (Some(_), _) => None,

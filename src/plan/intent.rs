@@ -11,7 +11,7 @@ use std::net::IpAddr;
 #[derive(Debug, Clone)]
 pub struct Intent {
     /// The identity of this cluster.
-    pub stamp: ClusterId,
+    pub cluster_id: ClusterId,
     /// The initial cluster token, should a bootstrap be needed; written to the journal before any host gets it.
     pub bootstrap_token: String,
     /// Whether the journal records that etcd was bootstrapped: then empty disks are lost data, never a new cluster.

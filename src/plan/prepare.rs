@@ -11,13 +11,15 @@ use std::collections::BTreeSet;
 
 /// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
 /// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
-pub(super) fn stamp(d: &mut Draft, host: &Host) {
+pub(super) fn cluster_id(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
     let (mut why, mut requires) = ("the host belongs to no cluster yet", Vec::new());
-    let found = d.host_facts(&name).and_then(|facts| facts.stamp.as_ref());
-    if found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp) && stamp.stages == d.intent.stamp.stages) {
+    let found = d.host_facts(&name).and_then(|facts| facts.cluster_id.as_ref());
+    if found.is_some_and(|cluster_id| {
+        cluster_id.same_cluster(&d.intent.cluster_id) && cluster_id.stages == d.intent.cluster_id.stages
+    }) {
         why = "its identity does not name the host and the machine yet";
-    } else if is_stamped(d, &name) {
+    } else if has_cluster_id(d, &name) {
         why = "it does not know this stage of the rotation yet";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
@@ -27,21 +29,21 @@ pub(super) fn stamp(d: &mut Draft, host: &Host) {
 
 /// The condition for files of a later stage of a rotation on a host of this cluster: the host knows that stage. A new
 /// host gets its identity before it is prepared.
-pub(super) fn heard(d: &Draft, host: &HostName) -> Option<Condition> {
-    is_stamped(d, host).then(|| Condition::ClusterIdWritten(host.clone()))
+pub(super) fn received(d: &Draft, host: &HostName) -> Option<Condition> {
+    has_cluster_id(d, host).then(|| Condition::ClusterIdWritten(host.clone()))
 }
 
 /// Whether the host belongs to this cluster already.
-fn is_stamped(d: &Draft, host: &HostName) -> bool {
-    let found = d.host_facts(host).and_then(|facts| facts.stamp.as_ref());
-    found.is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp))
+fn has_cluster_id(d: &Draft, host: &HostName) -> bool {
+    let found = d.host_facts(host).and_then(|facts| facts.cluster_id.as_ref());
+    found.is_some_and(|cluster_id| cluster_id.same_cluster(&d.intent.cluster_id))
 }
 
 /// Users, directories, kernel settings, packages.
 pub(super) fn prepare(d: &mut Draft, host: &Host) {
     let name = host.name.clone();
     let gaps = d.gaps(&name);
-    let stamped = if is_stamped(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
+    let stamped = if has_cluster_id(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
     d.ensure(Action::Prepare { host: name.clone(), gaps }, "the kubelet and etcd need it", stamped.clone());
     let wanted = &d.host_target(&name).packages;
     let lacks = |program: &String| d.host_facts(&name).is_some_and(|f| !f.programs.contains(program));

@@ -186,11 +186,11 @@ pub fn diagnose(
     if intact >= quorum && wish.from.is_none() {
         return Err(Refusal::NotLost { intact, voters: voters.len() });
     }
-    let dark = dark(desired, facts, &voters);
+    let unreachable = unreachable(desired, facts, &voters);
     // A snapshot, and data that was moved aside, does not list later voters: each of them may be a cluster of its own.
     let known = chosen.in_place().is_some() || matches!(facts.etcd, Etcd::HasQuorum(_));
     let enough = if known { quorum } else { 1 };
-    all_off(&dark, wish, enough, voters.len())?;
+    all_off(&unreachable, wish, enough, voters.len())?;
     if let Some(recovery) = given_up {
         unfinished(desired, facts, recovery, wish)?;
     }
@@ -235,7 +235,7 @@ pub fn diagnose(
         passed_over,
         sources: found.into_iter().map(|f| f.source).collect(),
         voters: voters.len(),
-        dark,
+        unreachable,
         empty: empty(desired, facts),
         beyond,
         loss,
@@ -312,7 +312,7 @@ fn resumed(desired: &Desired, facts: &Facts, hosts: &[Host], recovery: &Recovery
         passed_over: None,
         sources: sources.filter(|s| s.origin() == recovery.source).collect(),
         voters: 0,
-        dark: Vec::new(),
+        unreachable: Vec::new(),
         empty: Vec::new(),
         beyond: Vec::new(),
         loss: Loss::CannotBeKnown,
@@ -340,13 +340,14 @@ fn unserved(desired: &Desired, facts: &Facts, recovery: &Recovery, asked: &Origi
 /// Refuses while unreachable hosts could be a majority of the cluster that an abandoned recovery had started.
 fn unfinished(desired: &Desired, facts: &Facts, recovery: &Recovery, wish: &RecoveryRequest) -> Result<(), Refusal> {
     let members: Vec<_> = recovery.members.iter().map(|(_, peer)| (None, peer.clone())).collect();
-    all_off(&dark(desired, facts, &members), wish, members.len() / 2 + 1, members.len())
+    all_off(&unreachable(desired, facts, &members), wish, members.len() / 2 + 1, members.len())
 }
 
 /// Refuses while the unreachable hosts that are not confirmed as powered off could be a quorum.
-fn all_off(dark: &[String], wish: &RecoveryRequest, quorum: usize, voters: usize) -> Result<(), Refusal> {
-    let dark: Vec<String> = dark.iter().filter(|host| !wish.powered_off.contains(host)).cloned().collect();
-    if dark.len() < quorum { Ok(()) } else { Err(Refusal::MayLive { dark, quorum, voters }) }
+fn all_off(unreachable: &[String], wish: &RecoveryRequest, quorum: usize, voters: usize) -> Result<(), Refusal> {
+    let unreachable: Vec<String> =
+        unreachable.iter().filter(|host| !wish.powered_off.contains(host)).cloned().collect();
+    if unreachable.len() < quorum { Ok(()) } else { Err(Refusal::MayLive { unreachable, quorum, voters }) }
 }
 
 /// Hosts whose member has lost its data.
@@ -386,14 +387,14 @@ fn evidence(facts: &Facts) -> Vec<Evidence> {
 
 /// Voters whose hosts do not answer. A voter that is not in the inventory is not queried, so it may be running; it is
 /// named by the host of its URL.
-fn dark(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> Vec<String> {
+fn unreachable(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl)]) -> Vec<String> {
     let of = |(_, peer): &(Option<u64>, PeerUrl)| match desired.with(Role::Etcd).find(|h| &h.peer_url() == peer) {
         Some(host) => facts.host(&host.name).is_none().then(|| host.name.to_string()),
         None => Some(peer.as_str().trim_start_matches("https://").trim_end_matches(":2380").to_owned()),
     };
-    let mut dark: Vec<String> = voters.iter().filter_map(of).collect();
-    dark.sort();
-    dark
+    let mut unreachable: Vec<String> = voters.iter().filter_map(of).collect();
+    unreachable.sort();
+    unreachable
 }
 
 /// Whether a host can become a member immediately: it was one, or has everything that a member requires.
@@ -469,7 +470,7 @@ pub fn recover(
     let mut restores = Vec::new();
     let mut starts = Vec::new();
     for host in &members {
-        prepare::stamp(&mut d, host);
+        prepare::cluster_id(&mut d, host);
         prepare::prepare(&mut d, host);
         prepare::deliver_tools(&mut d, host, &TOOLS);
         configure::trust(&mut d, host);

@@ -20,7 +20,9 @@ pub(super) const DRAIN_S: u32 = 300;
 
 /// The facts of a host of this cluster that is to be removed and answered.
 pub(super) fn lives<'a>(d: &Draft<'a>, name: &HostName) -> Option<&'a HostFacts> {
-    d.facts.leaver(name).filter(|facts| facts.stamp.as_ref().is_some_and(|stamp| stamp.same_cluster(&d.intent.stamp)))
+    d.facts.leaver(name).filter(|facts| {
+        facts.cluster_id.as_ref().is_some_and(|cluster_id| cluster_id.same_cluster(&d.intent.cluster_id))
+    })
 }
 
 /// Whether the kubelet of a host that is to be removed is known to be stopped.
@@ -40,13 +42,13 @@ pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> bool {
 pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
     for (host, facts) in &d.facts.leaving {
         match facts {
-            Ok(facts) => match &facts.stamp {
-                Some(theirs) if !theirs.same_cluster(&d.intent.stamp) => {
+            Ok(facts) => match &facts.cluster_id {
+                Some(theirs) if !theirs.same_cluster(&d.intent.cluster_id) => {
                     return Err(Refusal::OtherCluster {
                         host: host.clone(),
                         theirs: theirs.cluster.clone(),
-                        ours: d.intent.stamp.cluster.clone(),
-                        same_name: theirs.cluster == d.intent.stamp.cluster,
+                        ours: d.intent.cluster_id.cluster.clone(),
+                        same_name: theirs.cluster == d.intent.cluster_id.cluster,
                     });
                 }
                 _ => {}

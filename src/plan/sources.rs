@@ -84,7 +84,7 @@ pub(super) fn sources<'a>(
     let asked = |bundle: &BundleFact| asked(&Origin::Bundle(bundle.name.clone()));
     let kept = |all: Vec<Kept<'a>>| {
         let whole = |b: &BundleFact, at: Option<&str>| !wish.damaged.contains(&(b.name.clone(), at.map(str::to_owned)));
-        let ours = all.into_iter().filter(|(_, b, at)| b.authority == intent.stamp.ca && whole(b, *at));
+        let ours = all.into_iter().filter(|(_, b, at)| b.authority == intent.cluster_id.ca && whole(b, *at));
         let ours = ours.filter(|(_, b, _)| wish.takes(b));
         let of_before =
             |b: &BundleFact| past(b.point.revision) || intent.taken_down_ms.is_some_and(|at| b.taken_ms < at);
@@ -156,7 +156,7 @@ pub(super) fn untrusted<'a>(
     let all = on_hosts.chain(wish.away.iter().map(|away| &away.bundle)).chain(given);
     let asked =
         |bundle: &BundleFact| wish.from.as_ref().is_none_or(|from| *from == Origin::Bundle(bundle.name.clone()));
-    all.filter(|b| b.authority == intent.stamp.ca && !wish.takes(b) && asked(b)).collect()
+    all.filter(|b| b.authority == intent.cluster_id.ca && !wish.takes(b) && asked(b)).collect()
 }
 
 /// The data on a host that can be restored: its log and its database are both readable. The member's current data comes
@@ -204,7 +204,7 @@ pub(super) fn voters(desired: &Desired, chosen: &Found, found: &[Found]) -> Vec<
 
 /// Revisions that were used, according to snapshots and readable data, each with its cluster and with the host that
 /// reports it, if it is one.
-fn told<'a>(
+fn stated<'a>(
     desired: &'a Desired,
     facts: &'a Facts,
     wish: &'a RecoveryRequest,
@@ -223,7 +223,7 @@ fn told<'a>(
 
 /// The highest revision that a cluster is known to have used.
 pub(super) fn reached(desired: &Desired, facts: &Facts, wish: &RecoveryRequest, cluster: &str) -> i64 {
-    told(desired, facts, wish).filter(|(_, by, _)| *by == cluster).map(|(.., revision)| revision).max().unwrap_or(0)
+    stated(desired, facts, wish).filter(|(_, by, _)| *by == cluster).map(|(.., revision)| revision).max().unwrap_or(0)
 }
 
 /// The highest plausible revision that is known to have been used, and the hosts that report an implausible one: no
@@ -240,7 +240,7 @@ pub(super) fn highest(
         let revisions = e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision));
         revisions.map(move |revision| (Some(host), revision))
     });
-    let all = told(desired, facts, wish).map(|(host, _, revision)| (host, revision)).chain(members);
+    let all = stated(desired, facts, wish).map(|(host, _, revision)| (host, revision)).chain(members);
     let (possible, beyond): (Vec<_>, Vec<_>) =
         all.partition(|(_, revision)| *revision <= from.saturating_add(MOST_AHEAD));
     let highest = possible.into_iter().map(|(_, revision)| revision).max().unwrap_or(0);

@@ -31,7 +31,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     remove_hosts::addresses(&mut draft);
     remove_roles::addresses(&mut draft);
     for host in draft.changing() {
-        prepare::stamp(&mut draft, &host);
+        prepare::cluster_id(&mut draft, &host);
         prepare::prepare(&mut draft, &host);
         prepare::deliver_first(&mut draft, &host);
         configure::trust(&mut draft, &host);

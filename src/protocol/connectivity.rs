@@ -15,7 +15,7 @@ pub struct ConnectivityTest {
     /// The probes that this host will receive.
     pub expected: Vec<Expected>,
     /// The probes that this host sends.
-    pub knocks: Vec<Probe>,
+    pub probes: Vec<Probe>,
     /// How long a probe may take, milliseconds; listeners wait a little longer.
     pub within_ms: u64,
 }
@@ -39,7 +39,7 @@ pub struct ProbeResult {
     /// The port.
     pub way: Way,
     /// Whether it was received; `None`: another process uses the port, so nothing could listen.
-    pub heard: Option<bool>,
+    pub received: Option<bool>,
 }
 
 /// A probe to be sent.

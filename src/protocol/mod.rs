@@ -412,9 +412,9 @@ pub enum Reply {
     /// The probes that were received, and the probes that were sent.
     Met {
         /// Each expected probe.
-        heard: Vec<ProbeResult>,
+        received: Vec<ProbeResult>,
         /// Per sent probe, in their order: `None`, or why it failed.
-        knocked: Vec<Option<String>>,
+        probed: Vec<Option<String>>,
     },
 }
 

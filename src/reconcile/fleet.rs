@@ -135,7 +135,7 @@ impl Fleet {
     /// # Errors
     /// A changed host key, or the lock of another run, on such a host.
     pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
-        let mut pace = Stragglers::start();
+        let mut stragglers = Stragglers::start();
         let mut failed = Vec::new();
         loop {
             let until = match wait {
@@ -144,20 +144,20 @@ impl Fleet {
                 Wait::ForMost => {
                     let needed = |host: &HostName| self.desired.host(host).is_some_and(decides);
                     let may_go = !self.machines.is_empty() && !self.joining.under_way().iter().any(needed);
-                    may_go.then(|| pace.until())
+                    may_go.then(|| stragglers.until())
                 }
             };
             let Some(Arrival { host, took, outcome }) = self.joining.next(until).await else { break };
             match outcome {
                 Outcome::Entered(machine) => {
-                    pace.through(took);
+                    stragglers.through(took);
                     match &self.holder {
                         Some(holder) => self.joining.lock(machine, holder.clone()),
                         None => self.arrived(host, machine),
                     }
                 }
                 Outcome::Locked(machine) => {
-                    pace.through(took);
+                    stragglers.through(took);
                     self.arrived(host, machine);
                 }
                 Outcome::NotEntered(error)
@@ -281,7 +281,7 @@ impl Fleet {
             let op = Op::Observe(Box::default());
             match machine.call(op, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
                 Ok(Reply::Facts(facts)) => {
-                    if let Some(id) = facts.stamp {
+                    if let Some(id) = facts.cluster_id {
                         return Ok(Some((host.clone(), id)));
                     }
                 }

@@ -65,7 +65,7 @@ impl Round {
         let (answers, hurried) = loop {
             let (mut answers, hurried) =
                 crate::observe::round(desired, &fleet.machines, &fleet.unreachable, &asked, fleet.at_once, wait).await;
-            crate::observe::set_apart(desired, &queries.stamp, &mut answers);
+            crate::observe::set_apart(desired, &queries.cluster_id, &mut answers);
             let electing = match crate::observe::classify(desired, &queries.known, &mut answers) {
                 Etcd::NoQuorum(_) => may_elect(desired, &answers),
                 // A member may only be slow, or is about to apply a change of the list.
@@ -125,7 +125,7 @@ impl Round {
     /// # Errors
     /// An error of the `Authority`.
     pub fn intent(&self, authority: &dyn Authority) -> Result<Intent, Failure> {
-        authority.intent(&self.queries.stamp)
+        authority.intent(&self.queries.cluster_id)
     }
 
     /// The diagnosis of etcd, and a proposal.

@@ -38,10 +38,10 @@ impl Spec {
         Self {
             desired: desired.clone(),
             target: (*round.target).clone(),
-            cluster: round.queries.stamp.clone(),
+            cluster: round.queries.cluster_id.clone(),
             known: round.queries.known.clone(),
             asks: desired.entered().map(|host| (host.name.clone(), round.queries.of(&host.name))).collect(),
-            generation: round.queries.stamp.stages,
+            generation: round.queries.cluster_id.stages,
         }
     }
 

@@ -39,37 +39,37 @@ impl Pen<'_> {
 }
 
 /// The display, at most `columns` - 1 wide and `rows` - 1 high; empty when nothing runs.
-pub(super) fn picture(board: &ProgressView, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
+pub(super) fn picture(progress: &ProgressView, at: Duration, size: (usize, usize), style: &Style) -> Vec<Line> {
     let width = size.0.saturating_sub(1).min(WIDEST);
     let room = size.1.saturating_sub(1).max(1);
-    if let Some((doing, since)) = &board.phase {
+    if let Some((doing, since)) = &progress.phase {
         return vec![phase(doing, at.saturating_sub(*since), at, width, style)];
     }
-    let (Some(begun), true) = (board.begun, board.is_running()) else { return Vec::new() };
-    let mut places: Vec<Option<&HostName>> = board.hosts.iter().map(Some).collect();
-    if board.of(None).any(|s| s.state == State::Running) {
+    let (Some(begun), true) = (progress.begun, progress.is_running()) else { return Vec::new() };
+    let mut places: Vec<Option<&HostName>> = progress.hosts.iter().map(Some).collect();
+    if progress.of(None).any(|s| s.state == State::Running) {
         places.push(None);
     }
     let mut left_out = Vec::new();
     if places.len() + 1 > room {
         // Too many hosts for the screen: show the busy ones and count the others.
-        let busy = |place: Option<&HostName>| board.of(place).any(|s| s.state == State::Running);
+        let busy = |place: Option<&HostName>| progress.of(place).any(|s| s.state == State::Running);
         let (mut shown, quiet): (Vec<_>, Vec<_>) = places.into_iter().partition(|place| busy(*place));
         left_out = shown.split_off(shown.len().min(room.saturating_sub(2)));
         left_out.extend(quiet);
         places = shown;
     }
     let widest = places.iter().map(|p| label(*p).len()).max().unwrap_or(0).min(20);
-    let mut lines: Vec<Line> = places.iter().map(|place| host(board, *place, widest, at, width, style)).collect();
+    let mut lines: Vec<Line> = places.iter().map(|place| host(progress, *place, widest, at, width, style)).collect();
     if !left_out.is_empty() && lines.len() + 1 < room {
-        let finished = left_out.iter().filter(|p| board.of(**p).all(|s| s.state == State::Done)).count();
+        let finished = left_out.iter().filter(|p| progress.of(**p).all(|s| s.state == State::Done)).count();
         let mut pen = pen(style);
         pen.to(3);
         let text = format!("and {}, {finished} of them done", count(left_out.len(), "more host"));
         pen.put(Paint::Dim, &cut(&text, width.saturating_sub(3), style.unicode));
         lines.push(pen.line());
     }
-    lines.push(overall(board, at.saturating_sub(begun), width, style));
+    lines.push(overall(progress, at.saturating_sub(begun), width, style));
     lines
 }
 
@@ -107,14 +107,14 @@ fn seconds(took: Duration) -> String {
 }
 
 fn host(
-    board: &ProgressView,
+    progress: &ProgressView,
     place: Option<&HostName>,
     widest: usize,
     at: Duration,
     width: usize,
     style: &Style,
 ) -> Line {
-    let slots: Vec<&Slot> = board.of(place).collect();
+    let slots: Vec<&Slot> = progress.of(place).collect();
     let running: Vec<&Slot> = slots.iter().copied().filter(|s| s.state == State::Running).collect();
     let failed = slots.iter().find(|s| s.state == State::Failed);
     let mut pen = pen(style);
@@ -146,7 +146,7 @@ fn host(
         pen.put(Paint::Dim, &cut(&text, width.saturating_sub(pen.columns), style.unicode));
         return pen.line();
     };
-    let right = measures(board, place, shown, &running, at, width);
+    let right = measures(progress, place, shown, &running, at, width);
     let room = width.saturating_sub(pen.columns + 1 + right.iter().map(|(_, w)| w + 2).sum::<usize>());
     let more = if running.len() > 1 { format!(" +{}", running.len() - 1) } else { String::new() };
     let mut what = one_line(&shown.what);
@@ -170,7 +170,7 @@ fn host(
 
 /// The right side: bytes, rate and time, as far as there is space.
 fn measures(
-    board: &ProgressView,
+    progress: &ProgressView,
     place: Option<&HostName>,
     shown: &Slot,
     running: &[&Slot],
@@ -185,7 +185,7 @@ fn measures(
         right.push((text, if total > 0 { BYTES } else { 0 }));
     }
     if width >= 66 && total > 0 {
-        let rate = place.and_then(|h| board.rate(h)).map(|rate| format!("{}/s", bytes(rate))).unwrap_or_default();
+        let rate = place.and_then(|h| progress.rate(h)).map(|rate| format!("{}/s", bytes(rate))).unwrap_or_default();
         right.push((rate, RATE));
     }
     right.push((seconds(at.saturating_sub(shown.begun)), TIME));
@@ -193,8 +193,8 @@ fn measures(
     right
 }
 
-fn overall(board: &ProgressView, took: Duration, width: usize, style: &Style) -> Line {
-    let (done, total) = (board.done(), board.slots.len().max(1));
+fn overall(progress: &ProgressView, took: Duration, width: usize, style: &Style) -> Line {
+    let (done, total) = (progress.done(), progress.slots.len().max(1));
     let text = format!("   {done} of {}, {}", count(total, "step"), seconds(took));
     let mut pen = pen(style);
     pen.put(Paint::Plain, &cut(&text, width, style.unicode));
@@ -223,16 +223,16 @@ mod tests {
 
     /// This many hosts, each receiving a part; the first one is done.
     fn sending(hosts: usize) -> ProgressView {
-        let mut board = ProgressView::default();
+        let mut progress = ProgressView::default();
         for step in 0..hosts {
             let host = Some(format!("cp{}", step + 1).parse().unwrap());
-            board.apply(at(0), &Event::Started { step, what: "deliver kube-apiserver".into(), host });
-            board.apply(at(100), &Event::Moved { step, done: 0, total: 98_400_000 });
-            board.apply(at(600), &Event::Moved { step, done: 62_100_000, total: 98_400_000 });
+            progress.apply(at(0), &Event::Started { step, what: "deliver kube-apiserver".into(), host });
+            progress.apply(at(100), &Event::Moved { step, done: 0, total: 98_400_000 });
+            progress.apply(at(600), &Event::Moved { step, done: 62_100_000, total: 98_400_000 });
         }
         let host = Some("cp1".parse().unwrap());
-        board.apply(at(700), &Event::Done { step: 0, ms: 700, host, what: "deliver kube-apiserver".into() });
-        board
+        progress.apply(at(700), &Event::Done { step: 0, ms: 700, host, what: "deliver kube-apiserver".into() });
+        progress
     }
 
     fn text(lines: &[Line]) -> Vec<String> {

@@ -93,11 +93,11 @@ struct CopyRow {
 pub fn json(listed: &CopiesListed) -> Value {
     let mut all: BTreeMap<&str, CopyRow> = BTreeMap::new();
     for (host, fact) in facts(listed) {
-        let told = all.entry(&fact.directory).or_default();
+        let stated = all.entry(&fact.directory).or_default();
         if !fact.damaged.is_empty() {
-            told.damaged.insert(host.clone(), fact.damaged.clone());
+            stated.damaged.insert(host.clone(), fact.damaged.clone());
         }
-        told.trouble.extend(fact.trouble.iter().map(|why| (host.clone(), why.clone())));
+        stated.trouble.extend(fact.trouble.iter().map(|why| (host.clone(), why.clone())));
     }
     for one in shared(listed) {
         let hosts: Vec<&HostName> = std::iter::once(one.host).chain(one.also.iter().copied()).collect();
@@ -181,10 +181,10 @@ mod tests {
         assert!(lines[3].ends_with("cp1:/mnt/backup/lab-20261121T060000000Z-cp1.hactl"), "{text}");
         assert_eq!(lines.len(), 7, "{text}");
         assert!(text.contains("\n/srv: none yet on cp1, cp2\n") && !text.contains('\u{1b}'), "{text}");
-        let told = json(&listed);
-        assert_eq!(told["/mnt/backup"]["bundles"][0]["on"], json!(["cp1", "cp2"]));
-        assert_eq!(told["/mnt/backup"]["bundles"][1]["point"], Value::Null);
-        assert!(told["/mnt/backup"]["trouble"]["cp3"].is_string() && told["/srv"]["bundles"] == json!([]));
+        let stated = json(&listed);
+        assert_eq!(stated["/mnt/backup"]["bundles"][0]["on"], json!(["cp1", "cp2"]));
+        assert_eq!(stated["/mnt/backup"]["bundles"][1]["point"], Value::Null);
+        assert!(stated["/mnt/backup"]["trouble"]["cp3"].is_string() && stated["/srv"]["bundles"] == json!([]));
         assert_eq!((table(&CopiesListed::new(), 0), json(&CopiesListed::new())), (String::new(), json!({})));
     }
 }

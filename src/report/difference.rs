@@ -57,7 +57,7 @@ fn lines(before: &str, after: &str, style: &Style) -> String {
     }
     let most = if style.verbosity > 0 { usize::MAX } else { MOST };
     let more = all.len().saturating_sub(most);
-    let mut text: String = all.iter().take(most).map(|line| format!("{line}\n")).collect();
+    let mut text: String = all.iter().take(most).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
     if more > 0 {
         said(&mut text, &format!("{} more; all of them with -v", count(more, "line")), style);
     }

@@ -35,8 +35,8 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> (String, Option<String>, Option<String>) {
-        let told = InventoryWords::of(text.to_owned());
-        (told.headline, told.more, told.to_do)
+        let stated = InventoryWords::of(text.to_owned());
+        (stated.headline, stated.more, stated.to_do)
     }
 
     #[test]

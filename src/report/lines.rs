@@ -29,9 +29,9 @@ pub struct Reporter {
     /// Whether finished groups get a line.
     groups: bool,
     /// The progress of the run.
-    pub board: ProgressView,
+    pub progress: ProgressView,
     checks: Vec<Check>,
-    told: BTreeSet<Group>,
+    stated: BTreeSet<Group>,
     /// Whether the last text ended with an empty line, or there was no text yet.
     gap: bool,
 }
@@ -42,7 +42,14 @@ type Group = (Option<HostName>, Stage);
 impl Reporter {
     /// A new reporter. With `groups`, every finished group gets a line.
     pub fn new(style: Style, groups: bool) -> Self {
-        Self { style, groups, board: ProgressView::default(), checks: Vec::new(), told: BTreeSet::new(), gap: true }
+        Self {
+            style,
+            groups,
+            progress: ProgressView::default(),
+            checks: Vec::new(),
+            stated: BTreeSet::new(),
+            gap: true,
+        }
     }
 
     /// The style of the output.
@@ -87,9 +94,9 @@ impl Reporter {
         }
         if matches!(event, Event::Planned { .. }) {
             text.push_str(&self.unfinished());
-            self.told.clear();
+            self.stated.clear();
         }
-        self.board.apply(at, event);
+        self.progress.apply(at, event);
         match event {
             Event::Note { text: note } => {
                 text.push_str(&Flow::of(&clean(note), Paint::Plain).lines("", 0, &self.style));
@@ -102,11 +109,11 @@ impl Reporter {
             Event::Planned { plan } => text.push_str(&format!("\n{}\n", plan_text(plan, &self.style))),
             Event::Done { step, .. } => text.push_str(&self.done(*step)),
             Event::Failed { step, host, what, why, tail } => {
-                let took = self.board.slots.get(step).map_or(Duration::ZERO, |s| s.took);
+                let took = self.progress.slots.get(step).map_or(Duration::ZERO, |s| s.took);
                 text.push_str(&failure(host.as_ref(), what, why, tail, took, &self.style));
             }
             Event::Waiting { step, on } if self.style.verbosity > 0 => {
-                if let Some(Slot { host, what, .. }) = self.board.slots.get(step) {
+                if let Some(Slot { host, what, .. }) = self.progress.slots.get(step) {
                     text.push_str(&self.line(host.as_ref(), &format!("{what}: waits for {}", clean(on)), &[]));
                 }
             }
@@ -134,7 +141,7 @@ impl Reporter {
     }
 
     fn finish_phase(&mut self, at: Duration) -> String {
-        let Some((doing, since)) = self.board.phase.take() else { return String::new() };
+        let Some((doing, since)) = self.progress.phase.take() else { return String::new() };
         let took = at.saturating_sub(since);
         if !self.groups && self.style.verbosity == 0 && took < Duration::from_secs(2) {
             return String::new();
@@ -145,7 +152,7 @@ impl Reporter {
 
     /// A step is done: its own line, or the line of its group if the group is finished.
     fn done(&mut self, step: usize) -> String {
-        let Some(slot) = self.board.slots.get(&step) else { return String::new() };
+        let Some(slot) = self.progress.slots.get(&step) else { return String::new() };
         if self.style.verbosity > 0 || slot.stands_out {
             let what =
                 slot.action.as_ref().filter(|_| slot.stands_out).map_or_else(|| slot.what.clone(), Action::to_string);
@@ -157,7 +164,7 @@ impl Reporter {
             return String::new();
         }
         let text = self.group_line(&group, &slots);
-        self.told.insert(group);
+        self.stated.insert(group);
         text
     }
 
@@ -166,29 +173,29 @@ impl Reporter {
         if !self.groups || self.style.verbosity > 0 {
             return String::new();
         }
-        let begun = self.board.slots.values().filter(|s| s.state != State::Ahead && !s.stands_out);
+        let begun = self.progress.slots.values().filter(|s| s.state != State::Ahead && !s.stands_out);
         let begun: BTreeSet<Group> = begun.filter_map(|s| self.group_of(s)).collect();
         let mut text = String::new();
         for group in begun {
-            if self.told.contains(&group) {
+            if self.stated.contains(&group) {
                 continue;
             }
             let slots = self.slots_of(&group);
             let done = slots.iter().filter(|s| s.state == State::Done).count();
             let what = format!("{}: {done} of {} done", group.1, count(slots.len(), "step"));
             text.push_str(&self.line(group.0.as_ref(), &what, &[]));
-            self.told.insert(group);
+            self.stated.insert(group);
         }
         text
     }
 
     fn group_of(&self, slot: &Slot) -> Option<Group> {
-        let host = slot.host.clone().filter(|_| self.board.hosts.len() <= MANY);
+        let host = slot.host.clone().filter(|_| self.progress.hosts.len() <= MANY);
         slot.stage.map(|stage| (host, stage))
     }
 
     fn slots_of(&self, group: &Group) -> Vec<&Slot> {
-        self.board.slots.values().filter(|s| !s.stands_out && self.group_of(s).as_ref() == Some(group)).collect()
+        self.progress.slots.values().filter(|s| !s.stands_out && self.group_of(s).as_ref() == Some(group)).collect()
     }
 
     fn group_line(&self, group: &Group, slots: &[&Slot]) -> String {
@@ -205,7 +212,7 @@ impl Reporter {
 
     /// `✓ cp1  deliver 21 parts (212 MB, 6.2 s)`.
     fn line(&self, host: Option<&HostName>, what: &str, slots: &[&Slot]) -> String {
-        let names = self.board.hosts.iter().map(|h| h.as_str().len());
+        let names = self.progress.hosts.iter().map(|h| h.as_str().len());
         let widest = names.max().unwrap_or(0).max("cluster".len());
         let mut facts = Vec::new();
         let moved: u64 = slots.iter().map(|s| s.moved.0).sum();

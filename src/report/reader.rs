@@ -119,23 +119,23 @@ impl LineReader {
 impl Sink for LineReader {
     fn emit(&self, event: Event) {
         let mut inner = locked(&self.inner);
-        let (teller, out, _) = &mut *inner;
-        put(out.as_mut(), &teller.on(self.since.elapsed(), &event));
+        let (reporter, out, _) = &mut *inner;
+        put(out.as_mut(), &reporter.on(self.since.elapsed(), &event));
     }
 }
 
 impl Reader for LineReader {
     fn pause(&self) {
         let mut inner = locked(&self.inner);
-        let (teller, out, _) = &mut *inner;
-        put(out.as_mut(), &teller.flush(self.since.elapsed()));
+        let (reporter, out, _) = &mut *inner;
+        put(out.as_mut(), &reporter.flush(self.since.elapsed()));
     }
     fn end(&self, verdict: &Verdict) {
         self.pause();
         let mut inner = locked(&self.inner);
-        let (teller, out, err) = &mut *inner;
-        let text = verdict.text(teller.style());
-        let text = teller.spaced(&format!("\n{text}"));
+        let (reporter, out, err) = &mut *inner;
+        let text = verdict.text(reporter.style());
+        let text = reporter.spaced(&format!("\n{text}"));
         put(if verdict.exit == Exit::Done { out.as_mut() } else { err.as_mut() }, &text);
     }
 }
@@ -152,7 +152,7 @@ pub struct BarReader {
 type Size = Box<dyn Fn() -> Option<(usize, usize)> + Send>;
 
 struct Screen {
-    teller: Reporter,
+    reporter: Reporter,
     live: Live,
     out: Output,
     size: Size,
@@ -162,8 +162,9 @@ struct Screen {
 impl Screen {
     fn show(&mut self, at: Duration, kept: &str) {
         let size = (self.size)().unwrap_or((80, 24));
-        self.teller.resize(size.0);
-        let lines = if self.paused { Vec::new() } else { picture(&self.teller.board, at, size, self.teller.style()) };
+        self.reporter.resize(size.0);
+        let lines =
+            if self.paused { Vec::new() } else { picture(&self.reporter.progress, at, size, self.reporter.style()) };
         raw(self.out.as_mut(), &self.live.draw(kept, &lines, size.0));
     }
 }
@@ -172,7 +173,7 @@ impl BarReader {
     /// Draws on the terminal `out`; `size` returns its columns and rows.
     pub fn new(out: Output, size: Size, style: Style) -> Self {
         let since = Instant::now();
-        let screen = Screen { teller: Reporter::new(style, false), live: Live::default(), out, size, paused: true };
+        let screen = Screen { reporter: Reporter::new(style, false), live: Live::default(), out, size, paused: true };
         let screen = Arc::new(Mutex::new(screen));
         let (stop, stopped) = channel::<()>();
         let shared = Arc::downgrade(&screen);
@@ -195,7 +196,7 @@ impl Sink for BarReader {
     fn emit(&self, event: Event) {
         let at = self.since.elapsed();
         let mut screen = locked(&self.screen);
-        let kept = screen.teller.on(at, &event);
+        let kept = screen.reporter.on(at, &event);
         let starts = matches!(event, Event::Phase { .. } | Event::Started { .. });
         let resumes = screen.paused && starts;
         screen.paused &= !starts;
@@ -212,14 +213,14 @@ impl Reader for BarReader {
         let at = self.since.elapsed();
         let mut screen = locked(&self.screen);
         screen.paused = true;
-        let kept = screen.teller.flush(at);
+        let kept = screen.reporter.flush(at);
         screen.show(at, &kept);
     }
     fn end(&self, verdict: &Verdict) {
         self.pause();
         let mut screen = locked(&self.screen);
-        let text = verdict.text(screen.teller.style());
-        let text = screen.teller.spaced(&format!("\n{text}"));
+        let text = verdict.text(screen.reporter.style());
+        let text = screen.reporter.spaced(&format!("\n{text}"));
         screen.show(self.since.elapsed(), &text);
     }
 }

@@ -75,12 +75,15 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
                      kubelets stop reporting: keep such hosts off, or add them to the inventory";
         say("nodes", words.to_owned());
     }
-    if proposal.dark.len() > proposal.voters / 2 {
+    if proposal.unreachable.len() > proposal.voters / 2 {
         let words = "not answer. Together they have a quorum and would continue the old cluster: keep them powered off \
                      until the recovery is done. After that, their etcd does not start until `hactl up` adds them again";
-        say("no answer", format!("{} {words}", dark(&proposal.dark)));
-    } else if !proposal.dark.is_empty() {
-        say("no answer", format!("{} not answer, and cannot form a quorum on their own", dark(&proposal.dark)));
+        say("no answer", format!("{} {words}", unreachable(&proposal.unreachable)));
+    } else if !proposal.unreachable.is_empty() {
+        say(
+            "no answer",
+            format!("{} not answer, and cannot form a quorum on their own", unreachable(&proposal.unreachable)),
+        );
     }
     if !proposal.later.is_empty() {
         say("later", format!("`hactl up` adds {} again, one at a time", names(proposal.later.iter())));
@@ -124,7 +127,7 @@ fn names<'a>(hosts: impl Iterator<Item = &'a HostName>) -> String {
     hosts.map(HostName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn dark(hosts: &[String]) -> String {
+fn unreachable(hosts: &[String]) -> String {
     match hosts {
         [one] => format!("{one} does"),
         more => format!("{} do", more.join(", ")),

@@ -394,18 +394,22 @@ impl From<&Refusal> for Verdict {
                     "or first delete keys, compact and defragment: free pages in a store count against its quota, too",
                 ]),
             ),
-            Refusal::MayLive { dark, .. } => (
+            Refusal::MayLive { unreachable, .. } => (
                 "may-live",
                 texts(["Two clusters that both accepted writes cannot be merged."]),
                 texts([
                     &format!(
                         "bring {} back, if possible: nothing is lost once a majority has its data",
-                        dark.join(", ")
+                        unreachable.join(", ")
                     ),
                     &format!(
                         "otherwise power them off for good, so that they cannot come back on their own, and add to \
                          the same command: {}",
-                        dark.iter().map(|host| format!("--confirm-powered-off {host}")).collect::<Vec<_>>().join(" ")
+                        unreachable
+                            .iter()
+                            .map(|host| format!("--confirm-powered-off {host}"))
+                            .collect::<Vec<_>>()
+                            .join(" ")
                     ),
                 ]),
             ),

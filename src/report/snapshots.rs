@@ -205,7 +205,7 @@ pub fn manifest(manifest: &Manifest, now_ms: i64) -> String {
         ("snapshot", bytes(manifest.snapshot.size)),
         ("proof", proven(&manifest.proof)),
     ];
-    lines.iter().map(|(head, words)| format!("  {head:<9} {words}\n")).collect()
+    lines.iter().map(|(head, words)| format!("  {head:<9} {words}\n")).collect::<Vec<_>>().concat()
 }
 
 /// The result of a verification.

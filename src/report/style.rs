@@ -46,17 +46,16 @@ impl Style {
 
     /// The style for this process's standard output.
     pub fn stdout(verbosity: u8) -> Self {
-        Self::on(&std::io::stdout(), verbosity)
+        Self::here(std::io::stdout().is_terminal(), size(std::io::stdout()), verbosity)
     }
 
     /// The style for this process's standard error.
     pub fn stderr(verbosity: u8) -> Self {
-        Self::on(&std::io::stderr(), verbosity)
+        Self::here(std::io::stderr().is_terminal(), size(std::io::stderr()), verbosity)
     }
 
-    fn on(stream: &(impl IsTerminal + AsFd), verbosity: u8) -> Self {
-        let columns = size(stream).map(|(columns, _)| columns);
-        Self::of(stream.is_terminal(), columns, verbosity, |name| std::env::var(name).ok())
+    fn here(terminal: bool, size: Option<(usize, usize)>, verbosity: u8) -> Self {
+        Self::of(terminal, size.map(|(columns, _)| columns), verbosity, |name| std::env::var(name).ok())
     }
 
     /// The style for a stream; `var` reads the environment.

@@ -109,10 +109,10 @@ impl Verdict {
             FailureKind::Refused(refusal) => return Self::from(refusal),
             FailureKind::Usage => (Exit::Usage, "usage", or("invalid command line")),
             FailureKind::Inventory => {
-                let told = InventoryWords::of(or("the inventory cannot be used"));
-                causes.splice(0..0, told.more);
-                own.extend(told.to_do);
-                (Exit::Usage, "inventory", told.headline)
+                let stated = InventoryWords::of(or("the inventory cannot be used"));
+                causes.splice(0..0, stated.more);
+                own.extend(stated.to_do);
+                (Exit::Usage, "inventory", stated.headline)
             }
             // This may be another machine, so a retry is not safe.
             FailureKind::Connect { host, kind: kind @ (ConnectKind::ChangedKey | ConnectKind::RevokedKey) } => {

@@ -107,7 +107,7 @@ pub(crate) struct AgentSession {
     flow: Arc<Flow>,
     reader: Option<JoinHandle<HostError>>,
     pinger: JoinHandle<()>,
-    last_words: ExitReport,
+    exit_report: ExitReport,
     next_id: u64,
     clean: bool,
 }
@@ -134,7 +134,7 @@ impl AgentSession {
         let writer: Writer = Arc::new(Mutex::new(wire.writer));
         let flow = Arc::new(Flow::default());
         let ear = FrameReader::new(wire.reader, timeout);
-        let reader = tokio::spawn(listen(ear, answered, beating, flow.clone(), wire.last_words.clone()));
+        let reader = tokio::spawn(listen(ear, answered, beating, flow.clone(), wire.exit_report.clone()));
         let pinger = tokio::spawn(ping(writer.clone()));
         Self {
             writer,
@@ -143,7 +143,7 @@ impl AgentSession {
             flow,
             reader: Some(reader),
             pinger,
-            last_words: wire.last_words,
+            exit_report: wire.exit_report,
             next_id: 1,
             clean: true,
         }
@@ -160,8 +160,8 @@ impl AgentSession {
             return Ok(Greeting::Hello);
         }
         match self.ended().await {
-            HostError::Lost { .. } if self.last_words.exited().is_some() => {
-                Ok(Greeting::Ended { exit: self.last_words.exited(), said: self.last_words.said() })
+            HostError::Lost { .. } if self.exit_report.exited().is_some() => {
+                Ok(Greeting::Ended { exit: self.exit_report.exited(), said: self.exit_report.said() })
             }
             error => Err(error),
         }
@@ -378,7 +378,7 @@ async fn listen(
     answered: mpsc::Sender<Answer>,
     beating: watch::Sender<(u64, String)>,
     flow: Arc<Flow>,
-    last_words: ExitReport,
+    exit_report: ExitReport,
 ) -> HostError {
     let mut spoke = false;
     loop {
@@ -392,15 +392,15 @@ async fn listen(
                     Err(error) => return error,
                 }
             }
-            Ok(None) => return lost(&last_words, "it was closed without output"),
+            Ok(None) => return lost(&exit_report, "it was closed without output"),
             Err(_) if ear.silent => return HostError::Silent { seconds: ear.timeout.as_secs() },
             Err(FrameError::Truncated { .. }) if spoke || ear.recent.is_empty() => {
-                return lost(&last_words, "it was cut in the middle of a message");
+                return lost(&exit_report, "it was cut in the middle of a message");
             }
             Err(FrameError::TooLarge { length, header }) if !header[..4].iter().all(|&b| text_like(b)) => {
                 return HostError::TooLarge { length };
             }
-            Err(FrameError::Stream(error)) => return lost(&last_words, &error.to_string()),
+            Err(FrameError::Stream(error)) => return lost(&exit_report, &error.to_string()),
             Err(_) => return ear.garbage().await,
         };
         let Ok(response) = serde_json::from_slice(&text) else { return ear.garbage().await };
@@ -424,8 +424,8 @@ fn text_like(byte: u8) -> bool {
     byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte == 0x1b || byte >= 0x80
 }
 
-fn lost(last_words: &ExitReport, otherwise: &str) -> HostError {
-    let why = last_words.sentence();
+fn lost(exit_report: &ExitReport, otherwise: &str) -> HostError {
+    let why = exit_report.sentence();
     HostError::Lost { why: if why.is_empty() { otherwise.to_owned() } else { why } }
 }
 
@@ -469,10 +469,10 @@ impl AsyncRead for FrameReader {
                 }
             },
             ready @ Poll::Ready(_) => {
-                let heard = &buf.filled()[before..];
+                let received = &buf.filled()[before..];
                 let room = QUOTED.saturating_sub(self.recent.len());
-                self.recent.extend_from_slice(&heard[..heard.len().min(room)]);
-                if !heard.is_empty() {
+                self.recent.extend_from_slice(&received[..received.len().min(room)]);
+                if !received.is_empty() {
                     let deadline = Instant::now() + self.timeout;
                     self.deadline.as_mut().reset(deadline);
                 }

@@ -27,8 +27,8 @@ pub(super) fn start(program: &Path, args: &[String], counters: &Arc<Counters>) -
     let stdout = Counted::new(child.stdout.take().expect("it was asked for"), counters.clone());
     let stderr = child.stderr.take().expect("it was asked for");
     let (to, intake) = intake();
-    let last_words = ExitReport::default();
-    let words = last_words.clone();
+    let exit_report = ExitReport::default();
+    let words = exit_report.clone();
     tokio::spawn(async move {
         let closed = to.clone();
         tokio::select! {
@@ -37,7 +37,7 @@ pub(super) fn start(program: &Path, args: &[String], counters: &Arc<Counters>) -
         }
     });
     let writer = Box::new(Counted::new(stdin, counters.clone()));
-    Ok(Wire { reader: Box::new(intake), writer, last_words })
+    Ok(Wire { reader: Box::new(intake), writer, exit_report })
 }
 
 async fn run(
@@ -45,7 +45,7 @@ async fn run(
     mut stdout: impl AsyncRead + Unpin,
     mut stderr: impl AsyncRead + Unpin,
     to: mpsc::Sender<Bytes>,
-    last_words: ExitReport,
+    exit_report: ExitReport,
 ) {
     let saying = async {
         let mut piece = vec![0; 64 << 10];
@@ -58,12 +58,12 @@ async fn run(
     let complaining = async {
         let mut piece = [0; 1024];
         while let Ok(read @ 1..) = stderr.read(&mut piece).await {
-            last_words.stderr(&piece[..read]);
+            exit_report.stderr(&piece[..read]);
         }
     };
     tokio::join!(saying, complaining);
     if let Ok(status) = child.wait().await {
-        last_words.exit(match (status.code(), status.signal()) {
+        exit_report.exit(match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code(code),
             (None, signal) => Exit::Signal(signal.unwrap_or_default().to_string()),
         });

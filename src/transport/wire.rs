@@ -22,7 +22,7 @@ const LAST_WORDS: usize = 2048;
 pub(super) struct Wire {
     pub(super) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    pub(super) last_words: ExitReport,
+    pub(super) exit_report: ExitReport,
 }
 
 /// How a process ended.
@@ -52,7 +52,7 @@ impl ExitReport {
         self.1.notify_waiters();
     }
     /// Waits until stderr contains some words so many times. Never ends if it does not.
-    pub(super) async fn heard(&self, words: &str, times: usize) {
+    pub(super) async fn received(&self, words: &str, times: usize) {
         loop {
             let more = self.1.notified();
             if self.count(words) >= times {

@@ -59,7 +59,7 @@ impl Authority for State {
             dropped: past.dropped,
             lived: past.lived,
             taken_down_ms: past.taken_down_ms,
-            stamp: cluster.clone(),
+            cluster_id: cluster.clone(),
             bootstrap_token: String::new(),
             prune: vec![],
             removed_hosts: vec![],
@@ -197,12 +197,12 @@ fn own_addons(desired: &Desired, bundle: &Bundle) -> Result<Vec<Addon>, Failure>
 fn somebody_parts(desired: &Desired, answers: &Answers) -> bool {
     let facts = |host: &Host| answers.get(&host.name).and_then(|answer| answer.as_ref().ok());
     let gives_up = |host: &Host| {
-        let Some(facts) = facts(host).filter(|facts| facts.stamp.is_some()) else { return false };
+        let Some(facts) = facts(host).filter(|facts| facts.cluster_id.is_some()) else { return false };
         let there = |path: &String| facts.files.contains_key(path);
         let sets = crate::render::former_sets(desired, host);
         sets.values().any(|set| set.is_told(there) && set.own.iter().any(there))
     };
-    desired.leaving.iter().any(|host| facts(host).is_some_and(|facts| facts.stamp.is_some()))
+    desired.leaving.iter().any(|host| facts(host).is_some_and(|facts| facts.cluster_id.is_some()))
         || desired.hosts.iter().any(gives_up)
 }
 

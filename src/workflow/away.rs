@@ -83,12 +83,12 @@ pub(super) async fn newest(session: &Session, authority: Digest, named: Option<&
     for place in places(session) {
         let own = place.of(&session.desired.cluster, authority);
         let looked = look(session, own, (authority, trust.as_ref()), named, &mut found);
-        let told = match tokio::time::timeout(WITHIN, looked).await {
+        let stated = match tokio::time::timeout(WITHIN, looked).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("{place} has not answered within {} s", WITHIN.as_secs()),
         };
-        session.sink.warn(format!("newer snapshots may be missing: {told}; `--from {place}/...` names one"));
+        session.sink.warn(format!("newer snapshots may be missing: {stated}; `--from {place}/...` names one"));
     }
     found
 }

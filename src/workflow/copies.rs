@@ -90,8 +90,9 @@ async fn on(
 pub(super) async fn sources(session: &Session, authority: Digest, named: Option<&str>) -> Vec<Away> {
     let listed = find(session, Some(authority), named, false).await;
     tell(session, &listed);
-    let told = shared(&listed).into_iter().map(|one| (one.address().to_string(), &one.copy.bundle)).collect::<Vec<_>>();
-    super::authentic::tell(session, told.into_iter());
+    let stated =
+        shared(&listed).into_iter().map(|one| (one.address().to_string(), &one.copy.bundle)).collect::<Vec<_>>();
+    super::authentic::tell(session, stated.into_iter());
     let away = |one: Shared<'_>| {
         let (host, bundle) = (one.copy.by.clone(), one.copy.bundle.clone());
         Away { place: one.place(), host, bundle }
@@ -164,15 +165,15 @@ mod tests {
     #[test]
     fn reports_of_several_hosts_about_one_share_are_shown_once() {
         let host = |name: &str| name.parse::<HostName>().unwrap();
-        let dark = CopiesFact {
+        let unreachable = CopiesFact {
             directory: "/mnt/backup".to_owned(),
             damaged: vec!["/mnt/backup/x.hactl is not whole".to_owned()],
             trouble: Some("/mnt/backup is not there; is it mounted?".to_owned()),
             ..CopiesFact::default()
         };
         let listed: CopiesListed = [
-            (host("cp1"), Ok(vec![dark.clone()])),
-            (host("cp2"), Ok(vec![CopiesFact { damaged: Vec::new(), ..dark }])),
+            (host("cp1"), Ok(vec![unreachable.clone()])),
+            (host("cp2"), Ok(vec![CopiesFact { damaged: Vec::new(), ..unreachable }])),
             (host("cp3"), Err("cp3: it does not answer".to_owned())),
             (host("cp4"), Ok(vec![CopiesFact::default()])),
         ]

@@ -27,7 +27,7 @@ pub fn leaving(places: &Places, desired: &Desired, prune: &[HostName]) -> Result
 /// Records the hosts of the cluster before any of them is changed. After a recovery from a snapshot, hosts that are not
 /// in the inventory are recorded as lost.
 pub(super) fn note_taken_in(state: &State, desired: &Desired, round: &Round, plan: &Plan) -> Result<(), Failure> {
-    let stamped = |h: &&Host| round.facts.host(&h.name).is_some_and(|f| f.stamp.is_some());
+    let stamped = |h: &&Host| round.facts.host(&h.name).is_some_and(|f| f.cluster_id.is_some());
     let touched = |h: &&Host| plan.steps.iter().any(|step| step.action.host() == Some(&h.name));
     let hosts: Vec<&Host> = desired.hosts.iter().filter(|h| stamped(h) || touched(h)).collect();
     let past = state.past()?;

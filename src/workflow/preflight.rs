@@ -81,7 +81,7 @@ pub async fn preflight(
 async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)> {
     let EndpointKind::Vip { address: IpAddr::V4(address), .. } = session.desired.endpoint.kind else { return None };
     let answered = || look.facts.hosts.values().filter_map(|f| f.as_ref().ok());
-    if answered().any(|f| f.stamp.is_some() || f.addresses.iter().any(|a| a.address == address)) {
+    if answered().any(|f| f.cluster_id.is_some() || f.addresses.iter().any(|a| a.address == address)) {
         return None;
     }
     let mut balancers = session.desired.with(Role::LoadBalancer);

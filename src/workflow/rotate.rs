@@ -247,12 +247,12 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
     let client = crate::reconcile::api_client(session, &access).await?;
     let sink = Arc::clone(&session.sink);
     sink.phase("rewriting all Secrets with the new key");
-    let told = |done: usize, of: usize| {
+    let stated = |done: usize, of: usize| {
         if done.is_multiple_of(500) {
             sink.phase(format!("rewriting all Secrets with the new key: {done} of {of}"));
         }
     };
-    Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, told).await?)
+    Ok(rewrite::secrets(&client, Instant::now() + REWRITTEN_WITHIN, stated).await?)
 }
 
 /// Waits until aggregated API servers can trust the next front proxy CA, before API servers use it: API servers publish

@@ -109,9 +109,9 @@ impl Session {
             }
             return Ok(state);
         }
-        if let Some((host, stamp)) = self.fleet.cluster_id().await? {
+        if let Some((host, cluster_id)) = self.fleet.cluster_id().await? {
             let state = self.places.state.display().to_string();
-            return Err(Refusal::StateLost { host, cluster: stamp.cluster, state }.into());
+            return Err(Refusal::StateLost { host, cluster: cluster_id.cluster, state }.into());
         }
         let brought = pki::brought::read(named, time::OffsetDateTime::now_utc())?;
         for text in &brought.warnings {

@@ -212,9 +212,9 @@ impl State {
     }
     /// Messages on recoveries in the journal that began at an impossible revision; except in a dry run, closes them.
     pub fn close_impossible(&self, dry_run: bool) -> Result<Vec<String>, Failure> {
-        let mut told = Vec::new();
+        let mut stated = Vec::new();
         for Recovery { id, base, source, .. } in self.past()?.impossible {
-            told.push(format!(
+            stated.push(format!(
                 "ignoring recovery {id} from {source} in the journal: no cluster reaches revision {base}, at which it \
                  began, so a host reported a false one. The data that it restored does not count; the data that it \
                  archived is considered again"
@@ -223,7 +223,7 @@ impl State {
                 self.record(Entry::RecoveryDropped { id })?;
             }
         }
-        Ok(told)
+        Ok(stated)
     }
     /// Records that the last recovery is finished.
     pub fn made_whole(&self) -> Result<(), Failure> {
@@ -240,12 +240,12 @@ impl State {
     pub fn note_positions(&self, desired: &Desired, facts: &Facts) -> Result<(), Failure> {
         let (Etcd::HasQuorum(members), Some(living)) = (&facts.etcd, facts.living()) else { return Ok(()) };
         let hosts = desired.with(Role::Etcd).filter_map(|h| facts.host(&h.name)?.etcd.as_ref());
-        let told = hosts.flat_map(|etcd| etcd.positions.iter().take(MOST));
+        let stated = hosts.flat_map(|etcd| etcd.positions.iter().take(MOST));
         let honest = |p: &&Position| {
             p.cluster == living.cluster && p.index <= living.applied && members.0.values().any(|m| m.id == p.member)
         };
         let mut positions = Vec::new();
-        told.filter(honest).cloned().for_each(|position| position.note(&mut positions));
+        stated.filter(honest).cloned().for_each(|position| position.note(&mut positions));
         let past = self.past()?;
         let ids = |all: &[Position]| all.iter().map(|p| p.member).collect::<BTreeSet<u64>>();
         let now_ms = OffsetDateTime::now_utc().unix_timestamp().saturating_mul(1000);

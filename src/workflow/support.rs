@@ -149,7 +149,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
     let state = match state {
         Ok(state) => state,
         Err(failure) => {
-            return vec![page("cluster/state.txt", told("the administrator's state cannot be used", failure))];
+            return vec![page("cluster/state.txt", stated("the administrator's state cannot be used", failure))];
         }
     };
     let mut pages = Pages::new();
@@ -166,10 +166,10 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
                     pages.push(page("cluster/plan.txt", report::plan_text(&plan, &Style::plain())));
                     pages.push(page("cluster/plan.json", report::plan_json(&plan).to_string()));
                 }
-                Err(failure) => pages.push(page("cluster/plan.txt", told("there is no plan", &failure))),
+                Err(failure) => pages.push(page("cluster/plan.txt", stated("there is no plan", &failure))),
             }
         }
-        Err(failure) => pages.push(page("cluster/status.txt", told("the cluster cannot be observed", &failure))),
+        Err(failure) => pages.push(page("cluster/status.txt", stated("the cluster cannot be observed", &failure))),
     }
     pages.extend(api(session, state).await);
     pages
@@ -179,14 +179,14 @@ async fn api(session: &Session, state: &State) -> Pages {
     let client = async { Ok::<_, Failure>(crate::reconcile::api_client(session, &state.api_access()?).await?) };
     let client = match client.await {
         Ok(client) => client,
-        Err(failure) => return vec![page("cluster/api/nothing.txt", told("no API server answers", &failure))],
+        Err(failure) => return vec![page("cluster/api/nothing.txt", stated("no API server answers", &failure))],
     };
     let mut pages = Pages::new();
     for (name, path) in LISTS {
         let answer = client.raw(reqwest::Method::GET, path, Instant::now() + LISTING).await;
         pages.push(match answer {
             Ok(value) => page(&format!("cluster/api/{name}.json"), format!("{value:#}\n")),
-            Err(error) => page(&format!("cluster/api/{name}.txt"), told("this could not be listed", &error)),
+            Err(error) => page(&format!("cluster/api/{name}.txt"), stated("this could not be listed", &error)),
         });
     }
     pages
@@ -223,7 +223,7 @@ fn page(name: &str, text: String) -> Page {
 }
 
 /// A failure with its chain of causes.
-fn told(what: &str, error: &dyn std::error::Error) -> String {
+fn stated(what: &str, error: &dyn std::error::Error) -> String {
     format!("{what}: {}\n", report::words::chain(Some(error)).join("\n  because: "))
 }
 

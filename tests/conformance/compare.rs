@@ -79,7 +79,7 @@ fn translated(real: HostFacts, sim: &HostFacts, clocks: &mut Clocks) -> HostFact
     let etcd = real.etcd.unwrap_or_default();
     let seen = sim.etcd.clone().unwrap_or_default();
     HostFacts {
-        stamp: real.stamp,
+        cluster_id: real.cluster_id,
         swap: real.swap,
         files: clocks.files(&before, real.files, sim),
         blobs: real.blobs,

@@ -42,7 +42,7 @@ impl Both {
         self.place.later_than(self.clocks.latest()).await;
         match act {
             Act::ClusterId => {
-                let op = Op::WriteClusterId(self.world.intent.stamp.of(&host()));
+                let op = Op::WriteClusterId(self.world.intent.cluster_id.of(&host()));
                 let sim = self.sim(op.clone());
                 let real = self.place.ask(op).await;
                 same(&sim, &real, FaultKind::BadRequest)
@@ -136,7 +136,7 @@ impl Both {
     /// else.
     pub fn ready(&self) -> bool {
         let found = self.world.host(&host());
-        found.stamp.is_some() && self.target().paths.iter().all(|p| found.programs.contains(p))
+        found.cluster_id.is_some() && self.target().paths.iter().all(|p| found.programs.contains(p))
     }
 
     /// A step that is not completed changes nothing, and does not begin before the host is ready.

@@ -128,19 +128,19 @@ impl Both {
                 self.place.remove(&format!("/usr/local/bin/{LINKED}"));
             }
             Tamper::ClusterIdGone => {
-                self.world.host_mut(&host()).stamp = None;
+                self.world.host_mut(&host()).cluster_id = None;
                 self.place.remove("/var/lib/hactl/cluster.json");
             }
             Tamper::ClusterIdOfAnother => {
-                let stamp = ClusterId {
+                let cluster_id = ClusterId {
                     cluster: "other".parse().expect("a valid name"),
                     ca: Digest::new([9; 32]),
                     stages: 0,
                     host: None,
                     machine: None,
                 };
-                self.place.write("/var/lib/hactl/cluster.json", serde_json::to_vec(&stamp).expect("JSON"));
-                self.world.host_mut(&host()).stamp = Some(stamp);
+                self.place.write("/var/lib/hactl/cluster.json", serde_json::to_vec(&cluster_id).expect("JSON"));
+                self.world.host_mut(&host()).cluster_id = Some(cluster_id);
             }
             Tamper::SettingChanged(n, good) => {
                 let (key, wanted) = self.setting(n);

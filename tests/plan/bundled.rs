@@ -13,7 +13,7 @@ const ETCD: &str = "3.6.16";
 
 /// Puts a snapshot onto a host's disk.
 fn with_snapshot(world: &World, facts: &mut Facts, host: &HostName, point: Point) -> String {
-    let ca = world.intent.stamp.ca;
+    let ca = world.intent.cluster_id.ca;
     let found = facts.hosts.get_mut(host).and_then(|f| f.as_mut().ok()).expect("it answers");
     let name = format!("lab-1-{host}.hactl");
     let taken_ms = found.now_ms - 60_000;
@@ -142,7 +142,7 @@ fn in_storage(world: &World, host: &HostName, name: &str, point: Point) -> Away 
         name: name.to_owned(),
         bytes: 1,
         taken_ms: 1,
-        authority: world.intent.stamp.ca,
+        authority: world.intent.cluster_id.ca,
         point,
         etcd: ETCD.to_owned(),
         proof,
@@ -322,7 +322,10 @@ fn a_snapshot_is_not_restored_while_a_single_unreachable_host_may_be_a_cluster_o
     let unreachable = hactl::model::facts::Unreachable { why: "it does not answer".to_owned(), hint: None };
     facts.hosts.insert(hosts[0].clone(), Err(unreachable));
     let found = diagnosed(&world, &facts, None);
-    assert!(matches!(&found, Err(Refusal::MayLive { dark, .. }) if dark == &[hosts[0].to_string()]), "{found:?}");
+    assert!(
+        matches!(&found, Err(Refusal::MayLive { unreachable, .. }) if unreachable == &[hosts[0].to_string()]),
+        "{found:?}"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_host_with_the_cluster_id_of_another_machine_is_refused() {
     for n in 1..=3 {
         let found = host(&mut facts, &cp(n));
         found.machine_id = format!("machine-{n}");
-        found.stamp.as_mut().expect("it has one").machine = Some(format!("machine-{n}"));
+        found.cluster_id.as_mut().expect("it has one").machine = Some(format!("machine-{n}"));
     }
     assert!(up(&world, &facts).is_ok_and(|plan| plan.is_empty()));
     host(&mut facts, &cp(2)).machine_id = "another".to_owned();
@@ -74,8 +74,8 @@ fn a_cluster_id_of_an_earlier_version_gets_its_names_unless_another_host_was_the
     let mut world = converged(Shape::Stacked(3));
     let mut facts = world.observe();
     for n in 1..=3 {
-        let stamp = host(&mut facts, &cp(n)).stamp.as_mut().expect("it has one");
-        *stamp = ClusterId { host: None, machine: None, ..stamp.clone() };
+        let cluster_id = host(&mut facts, &cp(n)).cluster_id.as_mut().expect("it has one");
+        *cluster_id = ClusterId { host: None, machine: None, ..cluster_id.clone() };
     }
     let at = |n: u8| world.desired.host(&cp(n)).expect("it is in the inventory").address;
     let (one, two, three) = (at(1), at(2), at(3));

@@ -42,7 +42,7 @@ pub fn follows(plan: &Plan, later: usize, earlier: usize) -> bool {
 /// Nothing of the cluster is left on a host, and nothing of the host in the cluster.
 fn gone(world: &World, host: &HostName) -> Result<(), String> {
     let found = world.host(host);
-    if found.stamp.is_some() || found.disk.is_some() || found.units.values().any(|u| u.running) {
+    if found.cluster_id.is_some() || found.disk.is_some() || found.units.values().any(|u| u.running) {
         return Err(format!("{host} is still part of the cluster"));
     }
     if world.unknown_nodes.contains_key(host) {

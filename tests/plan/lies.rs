@@ -410,13 +410,13 @@ fn a_worker_that_claims_another_cluster_or_later_keys_is_left_out_and_named_and_
     let workers: Vec<HostName> =
         world.desired.hosts.iter().filter(|h| h.roles == [Role::Worker]).map(|h| h.name.clone()).collect();
     let hosts = world.observe().hosts;
-    let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.stamp.clone()).expect("it has a cluster ID");
+    let ours = hosts[&etcd[0]].as_ref().ok().and_then(|facts| facts.cluster_id.clone()).expect("it has a cluster ID");
     let of_another = ClusterId { ca: Digest::of(b"another"), ..ours.clone() };
     let of_later = ClusterId { stages: ours.stages + 1, ..ours.clone() };
     for (claim, says) in [(of_another, "another cluster"), (of_later, "keys that are newer")] {
         let mut answers = hosts.clone();
         for facts in answers.values_mut().flatten() {
-            facts.stamp = Some(claim.clone());
+            facts.cluster_id = Some(claim.clone());
         }
         hactl::observe::set_apart(&world.desired, &ours, &mut answers);
         for (host, facts) in answers {

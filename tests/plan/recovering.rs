@@ -450,8 +450,8 @@ fn archived_data_of_a_cluster_without_current_data_is_restored_only_when_it_is_n
     assert_eq!((&proposal.recovery.source, proposal.recovery.reach.1), (&moved, 5_000));
     // Its own list has one member; a member that joined later may still run.
     facts.hosts.insert(hosts[4].clone(), Err(Unreachable { why: "no route".to_owned(), hint: None }));
-    let Err(Refusal::MayLive { dark, quorum: 1, .. }) = named(&facts) else { panic!("{:?}", named(&facts)) };
-    assert_eq!(dark, [hosts[4].to_string()]);
+    let Err(Refusal::MayLive { unreachable, quorum: 1, .. }) = named(&facts) else { panic!("{:?}", named(&facts)) };
+    assert_eq!(unreachable, [hosts[4].to_string()]);
     // Data of the current cluster that goes further: raft would choose it, too.
     aside(&mut facts, "c", 900, &hosts[0]);
     facts.hosts.insert(hosts[4].clone(), Ok(facts.hosts[&hosts[3]].clone().expect("it answers")));

@@ -252,7 +252,7 @@ fn a_kubelet_with_a_serving_certificate_of_another_ca_gets_a_new_one_and_restart
 /// Applies a stage of a rotation: the CAs that hosts trust, and the stage in their cluster ID.
 fn another_stage(world: &mut World) {
     world.release(|r| r.trust += 1);
-    world.intent.stamp.stages += 1;
+    world.intent.cluster_id.stages += 1;
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_host_records_a_stage_after_the_encrypted_state_is_stored_and_before_it_gets
             );
         }
         assert_eq!(world.converge(3, 3), Ok(Ended::Converged), "{shape:?}");
-        assert!(world.hosts.values().all(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1)));
+        assert!(world.hosts.values().all(|h| h.cluster_id.as_ref().is_some_and(|cluster_id| cluster_id.stages == 1)));
     }
 }
 
@@ -287,11 +287,12 @@ fn state_from_before_a_rotation_is_refused_wherever_the_rotation_was_interrupted
         another_stage(&mut world);
         let script = Script { order: 3, crash_after: Some(crash), ..Script::default() };
         let end = world.round(&script).expect("no law is broken");
-        let recorded = world.hosts.values().any(|h| h.stamp.as_ref().is_some_and(|stamp| stamp.stages == 1));
-        world.intent.stamp.stages = 0;
+        let recorded =
+            world.hosts.values().any(|h| h.cluster_id.as_ref().is_some_and(|cluster_id| cluster_id.stages == 1));
+        world.intent.cluster_id.stages = 0;
         let (answer, _) = world.plan().expect("no law is broken");
         assert_eq!(matches!(answer, Err(Refusal::StateBehind { .. })), recorded, "crash after {crash}: {answer:?}");
-        world.intent.stamp.stages = 1;
+        world.intent.cluster_id.stages = 1;
         assert_eq!(ends_well(&mut world, 3), Ok(()), "crash after {crash}");
         if end != Ended::Crashed {
             assert!(recorded && crash > 4, "there are more effects than {crash}");

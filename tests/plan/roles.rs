@@ -42,7 +42,7 @@ pub fn reassign(world: &mut World, host: u8, role: u8) {
 /// Checks, from the world itself, that a host has nothing of roles that it does not have.
 pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
     let found = world.host(&host.name);
-    if !found.answers() || found.stamp.is_none() {
+    if !found.answers() || found.cluster_id.is_none() {
         return Ok(());
     }
     let target = world.host_target(&host.name);
@@ -307,7 +307,7 @@ fn no_host_gives_up_a_role_in_a_limited_run() {
 fn a_host_outside_the_cluster_keeps_its_files_at_hactls_paths() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&make::worker(1).name, &[Role::Spare]);
-    world.host_mut(&make::worker(1).name).stamp = None;
+    world.host_mut(&make::worker(1).name).cluster_id = None;
     let plan = planned(&mut world);
     assert!(!plan.steps.iter().any(|s| matches!(&s.action, Action::Configure { set, .. } if set.is_former())));
 }

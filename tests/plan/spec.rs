@@ -14,10 +14,10 @@ fn spec(world: &World) -> Spec {
     Spec {
         desired: world.desired.clone(),
         target: world.target.clone(),
-        cluster: world.intent.stamp.clone(),
+        cluster: world.intent.cluster_id.clone(),
         known: KnownCluster::default(),
         asks: desired.entered().map(|host| (host.name.clone(), queries.of(&host.name))).collect(),
-        generation: world.intent.stamp.stages,
+        generation: world.intent.cluster_id.stages,
     }
 }
 

@@ -27,7 +27,7 @@ fn world(drill: Option<Period>) -> (Desired, Facts) {
             name: bundle(host),
             bytes: 1,
             taken_ms: NOW - 240_000,
-            authority: stamp().ca,
+            authority: cluster_id().ca,
             point: Point { cluster: "c".into(), term: 1, index: 1, revision: 1, high_water: 1 },
             etcd: "3.6.16".to_owned(),
             proof: PROOF,

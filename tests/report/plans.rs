@@ -169,7 +169,7 @@ fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmatio
             },
         ],
         voters: 5,
-        dark: vec!["cp1".into(), "cp2".into()],
+        unreachable: vec!["cp1".into(), "cp2".into()],
         loss: Loss::CannotBeKnown,
         empty: vec![name("cp5")],
         beyond: vec![(name("cp4"), 1 << 59)],
@@ -178,7 +178,7 @@ fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmatio
     let one = Proposal {
         recovery: Recovery { members: vec![(name("cp3"), peer(3))], ..lost.recovery.clone() },
         begun: true,
-        dark: vec!["cp1".into()],
+        unreachable: vec!["cp1".into()],
         loss: Loss::Chosen { entries: 45, revisions: 100, ms: 770_000 },
         ..lost.clone()
     };
@@ -186,7 +186,7 @@ fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmatio
     let bundle = Proposal {
         recovery: Recovery { source: Origin::Bundle(file.clone()), ..lost.recovery.clone() },
         sources: vec![Source { bundle: Some(file), ..source("cp1", (5, 11_000), 10_800, 4_000_000) }],
-        dark: vec![],
+        unreachable: vec![],
         loss: Loss::Since { ms: 4_000_000, revisions: 1_250 },
         beyond: vec![],
         ..lost.clone()
@@ -201,7 +201,7 @@ fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmatio
     let undone = Proposal {
         recovery: Recovery { source: Origin::Aside(name("cp3"), moved.clone()), ..lost.recovery.clone() },
         sources: vec![Source { aside: Some(moved), ..source("cp3", (5, 11_000), 10_800, 4_000_000) }],
-        dark: vec![],
+        unreachable: vec![],
         loss: Loss::Undone { revisions: 1_234 },
         empty: vec![],
         later: vec![],
@@ -211,7 +211,7 @@ fn a_recovery_shows_its_source_its_loss_and_later_members_before_the_confirmatio
         recovery: Recovery { source: Origin::Data(name("cp4")), ..lost.recovery.clone() },
         gives_up: Some(lost.recovery.clone()),
         loss: Loss::Abandoned,
-        dark: vec![],
+        unreachable: vec![],
         empty: vec![],
         later: vec![],
         ..lost.clone()

@@ -152,7 +152,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::StillFull {
             members: vec![Fullness { host: name("cp1"), db_bytes: 2_147_500_000, quota_bytes: 2 << 30 }],
         },
-        Refusal::MayLive { dark: vec!["cp1".into(), "10.88.0.12".into()], quorum: 2, voters: 3 },
+        Refusal::MayLive { unreachable: vec!["cp1".into(), "10.88.0.12".into()], quorum: 2, voters: 3 },
         Refusal::Preflight {
             problems: vec!["cp1: port 2379 is taken by nginx (pid 812)".into(), "cp3: the clock is 4.2 s off".into()],
         },

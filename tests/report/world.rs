@@ -186,7 +186,7 @@ pub fn intent() -> Intent {
     Intent {
         removed_hosts: vec![],
         balanced: [].into(),
-        stamp: stamp(),
+        cluster_id: cluster_id(),
         bootstrap_token,
         prune: vec![],
         limit: None,
@@ -210,7 +210,7 @@ pub fn bootstrapped() -> Intent {
     Intent { bootstrapped: true, ..intent() }
 }
 
-pub fn stamp() -> ClusterId {
+pub fn cluster_id() -> ClusterId {
     ClusterId { cluster: "lab".parse().unwrap(), ca: digest(99), stages: 0, host: None, machine: None }
 }
 
@@ -259,7 +259,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         alarms: vec![],
     };
     HostFacts {
-        stamp: Some(stamp().of(&name(&format!("cp{n}")))),
+        cluster_id: Some(cluster_id().of(&name(&format!("cp{n}")))),
         files: files.collect(),
         blobs: wanted.parts.iter().map(|p| p.digest).collect(),
         units: units.collect(),

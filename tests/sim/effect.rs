@@ -107,11 +107,11 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
     }
     match effect {
         Effect::ClusterId(h) => {
-            let ours = world.intent.stamp.of(h);
-            let found = world.host(h).stamp.as_ref();
+            let ours = world.intent.cluster_id.of(h);
+            let found = world.host(h).cluster_id.as_ref();
             let free = found.is_none_or(|theirs| theirs.same_cluster(&ours) && theirs.stages <= ours.stages);
             need(free, || format!("{h} belongs to another cluster, or knows of later keys"))?;
-            world.host_mut(h).stamp = Some(ours);
+            world.host_mut(h).cluster_id = Some(ours);
         }
         Effect::Prepare(h) => prepare(world, h)?,
         Effect::Package(h, package) => {
@@ -328,7 +328,7 @@ fn blank(world: &mut World, host: &HostName) {
     found.files.retain(|path, _| !gone(path));
     found.programs.retain(|path| !gone(path));
     found.leaves.retain(|id, _| leaves.iter().any(|l| l.id == *id && !gone(&l.cert_path)));
-    (found.stamp, found.first_boot) = (None, None);
+    (found.cluster_id, found.first_boot) = (None, None);
     found.units.clear();
     found.images.clear();
     found.processes.clear();
@@ -338,7 +338,7 @@ fn blank(world: &mut World, host: &HostName) {
 fn prepared(world: &World, host: &HostName) -> Result<(), Stop> {
     let target = world.host_target(host);
     let found = world.host(host);
-    need(found.stamp.is_some(), || format!("{host} has no cluster ID"))?;
+    need(found.cluster_id.is_some(), || format!("{host} has no cluster ID"))?;
     need(target.paths.iter().all(|p| found.programs.contains(p)), || format!("{host} has no directories yet"))
 }
 

@@ -11,7 +11,7 @@ impl World {
     pub fn holds(&self, condition: &Condition) -> bool {
         let at = |h: &HostName| self.host(h);
         match condition {
-            Condition::ClusterIdWritten(h) => at(h).stamp == Some(self.intent.stamp.of(h)),
+            Condition::ClusterIdWritten(h) => at(h).cluster_id == Some(self.intent.cluster_id.of(h)),
             Condition::Prepared(h) => {
                 let target = self.host_target(h);
                 let kubelet = target.parts.iter().any(|p| p.name == "kubelet");
@@ -75,7 +75,7 @@ impl World {
             Condition::Schedulable(h) => !self.cordoned.contains(h),
             Condition::Wired(_) => true,
             Condition::NodeReady(h) => self.node_ready(h),
-            Condition::Wiped(h) => at(h).stamp.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
+            Condition::Wiped(h) => at(h).cluster_id.is_none() && at(h).disk.is_none() && at(h).units.values().all(|u| !u.running),
         }
     }
 

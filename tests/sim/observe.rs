@@ -78,7 +78,7 @@ impl World {
             hostname: name.to_string(),
             swap: host.swap,
             now_ms: self.now,
-            stamp: host.stamp.clone(),
+            cluster_id: host.cluster_id.clone(),
             on_trial: host.previous.keys().copied().collect(),
             files: host.files.clone(),
             blobs: host.blobs.clone(),

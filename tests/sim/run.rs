@@ -165,7 +165,7 @@ impl World {
             (host.name.clone(), ask)
         };
         let asks = desired.entered().map(ask).collect();
-        Queries::new(Arc::clone(desired), self.intent.stamp.clone(), KnownCluster::default(), asks)
+        Queries::new(Arc::clone(desired), self.intent.cluster_id.clone(), KnownCluster::default(), asks)
     }
 
     /// Whether a step's precondition holds, as the executor checks it. The world stays as it is.

@@ -43,7 +43,7 @@ pub struct SimHost {
     pub on: bool,
     /// Runs, but cannot be reached by SSH.
     pub cut: bool,
-    pub stamp: Option<ClusterId>,
+    pub cluster_id: Option<ClusterId>,
     pub programs: BTreeSet<String>,
     pub swap: bool,
     pub sysctls: BTreeMap<String, String>,
@@ -193,7 +193,7 @@ impl World {
         let target = make::target(&desired, release);
         let hosts = desired.hosts.iter().map(|h| (h.name.clone(), SimHost::bare())).collect();
         let intent = Intent {
-            stamp: ClusterId {
+            cluster_id: ClusterId {
                 cluster: desired.cluster.clone(),
                 ca: make::digest("ca"),
                 stages: 0,
@@ -296,7 +296,7 @@ impl World {
     pub fn reassign(&mut self, name: &HostName, roles: &[Role]) {
         let before = self.desired.host(name).expect("a host of the inventory").clone();
         let after = Host { roles: roles.to_vec(), ..before.clone() };
-        if before.is_node() && !after.is_node() && self.host(name).stamp.is_some() {
+        if before.is_node() && !after.is_node() && self.host(name).cluster_id.is_some() {
             self.unknown_nodes.insert(name.clone(), (false, true));
         } else if after.is_node() {
             self.unknown_nodes.remove(name);

@@ -78,9 +78,9 @@ async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32)
     let socket = host.root.own(ETCD_BALANCER_SOCKET);
     let until = Instant::now() + ALTOGETHER;
     loop {
-        let (worker, told) = newest_worker(host, unit, &socket).await?;
+        let (worker, stated) = newest_worker(host, unit, &socket).await?;
         // A member that its configuration no longer names has only previous connections.
-        let others = others_up(&told, member);
+        let others = others_up(&stated, member);
         if others == Some(0) {
             return Err(failed("the balancer in front of etcd has no other member that is up"));
         }
@@ -109,11 +109,11 @@ async fn pass_over(host: &Host, unit: &UnitName, member: &HostName, most_s: u32)
 async fn let_go(socket: &Path, worker: u32, former: &[(u32, i64)], member: &HostName) -> Outcome<bool> {
     let begun = Instant::now();
     loop {
-        let told = ask(socket, LOOK).await?;
-        if process(&told) != Some(worker) {
+        let stated = ask(socket, LOOK).await?;
+        if process(&stated) != Some(worker) {
             return Ok(false);
         }
-        let (open, passed) = members(&told)
+        let (open, passed) = members(&stated)
             .find(|(name, ..)| *name == member.as_str())
             .map_or((0, true), |(_, open, status)| (open, status == "MAINT"));
         let left = former.iter().filter(|(process, since)| start(*process) == Some(*since)).count();
@@ -165,12 +165,12 @@ async fn newest_worker(host: &Host, unit: &UnitName, socket: &Path) -> Outcome<(
     let reloaded = reloaded_ms(&host.root, unit);
     let begun = Instant::now();
     loop {
-        let told = ask(socket, LOOK).await?;
+        let stated = ask(socket, LOOK).await?;
         let worker =
-            process(&told).ok_or_else(|| failed("the balancer in front of etcd does not report its process id"))?;
+            process(&stated).ok_or_else(|| failed("the balancer in front of etcd does not report its process id"))?;
         let before = started_at(worker) < reloaded.map(|at| at - ABOUT_MS);
         if !before || begun.elapsed() >= RELOADED {
-            return Ok((worker, told));
+            return Ok((worker, stated));
         }
         tokio::time::sleep(AGAIN_IN).await;
     }
@@ -240,8 +240,8 @@ fn former(newest: Option<i64>, workers: impl IntoIterator<Item = (u32, Option<i6
 }
 
 fn children(process: u32) -> Vec<u32> {
-    let told = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
-    told.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+    let stated = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    stated.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
 fn end(process: u32) {

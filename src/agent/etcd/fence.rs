@@ -125,9 +125,9 @@ async fn said(root: &Root, ask: &EtcdAsk, until: Instant) -> Result<Witness, Str
 }
 
 /// Judges by the answers. One member is enough to keep another one down, and can do no more.
-fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[PeerAnswer]) -> Fence {
+fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], received: &[PeerAnswer]) -> Fence {
     let revision = own.revision.unwrap_or_default();
-    let answers = || heard.iter().filter_map(|(url, said)| Some((url, said.as_ref().ok()?)));
+    let answers = || received.iter().filter_map(|(url, said)| Some((url, said.as_ref().ok()?)));
     let past = |(url, said): (&String, &Witness)| {
         left_behind((&own.cluster, revision), (&said.cluster, said.revision)).then(|| {
             format!(
@@ -143,7 +143,7 @@ fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], heard: &[Pee
         let then = "`hactl up` takes this host in again and keeps the data aside";
         return Fence::StaysDown(format!("etcd stays down: {why}; {then}"));
     }
-    let words = heard.iter().map(|(url, said)| match said {
+    let words = received.iter().map(|(url, said)| match said {
         Ok(said) if said.cluster == own.cluster => format!("{url} is of the same cluster"),
         Ok(said) => {
             let (other, ahead) = (&said.cluster, said.revision);
@@ -225,7 +225,7 @@ mod tests {
         (format!("https://10.0.0.{n}:2379"), Ok(said))
     }
 
-    fn heard(said: &[(&str, i64)]) -> Vec<PeerAnswer> {
+    fn received(said: &[(&str, i64)]) -> Vec<PeerAnswer> {
         let one = |(n, (cluster, revision)): (usize, &(&str, i64))| {
             let said = if cluster.is_empty() {
                 Err("nothing answers".to_owned())
@@ -253,17 +253,17 @@ mod tests {
             (&[("older", 12), silent], false),
         ];
         for (said, stays_down) in table {
-            let found = verdict(&own("old", 800), &peer(), &[], &heard(said));
+            let found = verdict(&own("old", 800), &peer(), &[], &received(said));
             assert_eq!(matches!(found, Fence::StaysDown(_)), stays_down, "{said:?}: {found:?}");
         }
-        let extreme = verdict(&own("old", i64::MIN), &peer(), &[], &heard(&[("new", i64::MAX)]));
+        let extreme = verdict(&own("old", i64::MIN), &peer(), &[], &received(&[("new", i64::MAX)]));
         assert!(matches!(extreme, Fence::StaysDown(_)));
     }
 
     #[test]
     fn the_reasons_for_not_starting_and_the_missing_answers_are_reported_in_one_line() {
         let own = own("c0ffee", 800);
-        let line = |said: &[(&str, i64)]| verdict(&own, &peer(), &[], &heard(said));
+        let line = |said: &[(&str, i64)]| verdict(&own, &peer(), &[], &received(said));
         let Fence::StaysDown(down) = line(&[("", 0), ("beef", LEAP + 900)]) else { panic!() };
         for word in ["c0ffee", "revision 800", "beef", "1000000900", "https://10.0.0.1:2379", "hactl up"] {
             assert!(down.contains(word), "{down}");
@@ -278,10 +278,11 @@ mod tests {
     #[test]
     fn a_member_stays_down_just_when_it_was_seen_beyond_the_end_of_its_data() {
         let silent = || ("https://10.0.0.1:2379".to_owned(), Err("nothing answers".to_owned()));
-        let down = |own: &DiskFact, here: &[Position], heard: &[PeerAnswer]| match verdict(own, &peer(), here, heard) {
-            Fence::StaysDown(line) => Some(line),
-            _ => None,
-        };
+        let down =
+            |own: &DiskFact, here: &[Position], received: &[PeerAnswer]| match verdict(own, &peer(), here, received) {
+                Fence::StaysDown(line) => Some(line),
+                _ => None,
+            };
         let data = own("c1", 1);
         // A cold start, and a member that was off while the others made progress.
         assert_eq!(down(&data, &[], &[silent()]), None);
@@ -308,7 +309,7 @@ mod tests {
     fn data_of_another_member_stays_down_and_a_host_that_moved_does_not() {
         let silent = || ("https://10.0.0.2:2379".to_owned(), Err("nothing answers".to_owned()));
         let copy = DiskFact { member: 1, ..own("c1", 1) };
-        let says = |own: &DiskFact, peer: &PeerUrl, heard: &[PeerAnswer]| match verdict(own, peer, &[], heard) {
+        let says = |own: &DiskFact, peer: &PeerUrl, received: &[PeerAnswer]| match verdict(own, peer, &[], received) {
             Fence::StaysDown(line) => line,
             other => format!("{other:?}"),
         };

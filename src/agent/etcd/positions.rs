@@ -67,8 +67,8 @@ async fn look(root: &Root, ask: &EtcdAsk, reporter: &mut Reporter) -> Outcome<Op
         let before = remembered(root);
         let mut all: Vec<Position> = before.clone();
         all.retain(|p| p.cluster == known.witness.cluster && known.witness.lists(p));
-        let told = known.witness.positions.iter().filter(|p| known.witness.lists(p)).cloned();
-        told.chain([own]).for_each(|position| position.note(&mut all));
+        let stated = known.witness.positions.iter().filter(|p| known.witness.lists(p)).cloned();
+        stated.chain([own]).for_each(|position| position.note(&mut all));
         all.sort();
         if all == before {
             return Ok(());

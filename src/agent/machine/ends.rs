@@ -53,7 +53,7 @@ impl Ends {
 }
 
 /// The end of the output of a program: of its last start, or of the previous one if that has no output yet.
-pub(crate) fn last_words(root: &Root, program: &str) -> Vec<String> {
+pub(crate) fn exit_report(root: &Root, program: &str) -> Vec<String> {
     let Some(pod) = newest(root, program) else { return Vec::new() };
     let logs = (pod.starts.saturating_sub(1)..=pod.starts).rev().map(|number| pod.folder.join(format!("{number}.log")));
     logs.map(|path| end_of(&path).unwrap_or_default()).find(|lines| !lines.is_empty()).unwrap_or_default()
@@ -115,7 +115,7 @@ mod tests {
         let root = Root::at(dir.path());
         write(dir.path(), "a", 1, "2026-11-23T06:00:00.1Z stderr F Error: unknown flag: --nonsense\n");
         write(dir.path(), "a", 2, "");
-        assert_eq!(last_words(&root, "kube-apiserver"), ["Error: unknown flag: --nonsense"]);
-        assert!(last_words(&root, "kube-scheduler").is_empty());
+        assert_eq!(exit_report(&root, "kube-apiserver"), ["Error: unknown flag: --nonsense"]);
+        assert!(exit_report(&root, "kube-scheduler").is_empty());
     }
 }

@@ -233,28 +233,28 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
 
 /// Writes the cluster that this host belongs to. The id of another cluster is never overwritten, nor one of this
 /// cluster that knows later keys.
-pub(crate) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
+pub(crate) async fn write_cluster_id(host: &Host, cluster_id: ClusterId) -> Outcome<()> {
     let writing = host.root.blocking(move |root| {
         let path = root.own(STAMP);
         let machine = fs::read_to_string(root.own("/etc/machine-id")).unwrap_or_default();
         // Only the host knows its machine id.
         let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
-        let stamp = ClusterId { machine, ..stamp };
+        let cluster_id = ClusterId { machine, ..cluster_id };
         if let Some(there) = read_stamp(root)?
-            && there != stamp
+            && there != cluster_id
         {
-            if !there.same_cluster(&stamp) {
+            if !there.same_cluster(&cluster_id) {
                 return Err(bad(format!(
                     "this host already belongs to cluster {} ({})",
                     there.cluster,
                     path.display()
                 )));
             }
-            if there.stages > stamp.stages {
+            if there.stages > cluster_id.stages {
                 return Err(bad("this host knows later keys than those to be written".to_owned()));
             }
         }
-        let text = serde_json::to_vec_pretty(&stamp)
+        let text = serde_json::to_vec_pretty(&cluster_id)
             .map_err(|e| failed(format!("could not serialize the cluster id: {e}")))?;
         if same(&path, &text, 0o644, me()) { Ok(()) } else { write_one(path, &text, 0o644, me()) }
     });
@@ -265,8 +265,8 @@ pub(crate) async fn write_stamp(host: &Host, stamp: ClusterId) -> Outcome<()> {
 pub(crate) fn read_stamp(root: &Root) -> Outcome<Option<ClusterId>> {
     let at = root.own(STAMP);
     let Some(text) = optional(fs::read(&at)).explain("read", &at)? else { return Ok(None) };
-    let stamp = serde_json::from_slice(&text);
-    stamp.map(Some).map_err(|e| failed(format!("{} does not contain a cluster id: {e}", at.display())))
+    let cluster_id = serde_json::from_slice(&text);
+    cluster_id.map(Some).map_err(|e| failed(format!("{} does not contain a cluster id: {e}", at.display())))
 }
 
 /// Larger than any file that hactl writes.

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn rules_of_ufw_are_read_from_its_output_and_rules_of_people_are_not_hactls() {
-        let told = "Added user rules (see 'ufw status' for running firewall):\n\
+        let stated = "Added user rules (see 'ufw status' for running firewall):\n\
                     ufw allow 22/tcp\n\
                     ufw allow from 10.88.0.12 to any port 2380 proto tcp comment 'hactl'\n\
                     ufw allow from 10.88.0.12 to any port 8472 proto udp comment 'hactl'\n\
@@ -275,19 +275,19 @@ mod tests {
                     ufw route allow from 10.244.0.0/16 comment 'hactl'\n\
                     ufw route allow from 10.245.0.0/16 comment 'mine'\n\
                     ufw deny from 10.88.0.12 to any port 2381 proto tcp comment 'hactl'\n";
-        assert_eq!(told.lines().filter_map(from_ufw).collect::<BTreeSet<_>>(), openings());
+        assert_eq!(stated.lines().filter_map(from_ufw).collect::<BTreeSet<_>>(), openings());
     }
 
     #[test]
     fn rules_of_firewalld_are_read_from_its_output() {
-        let told = "rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"2380\" protocol=\"tcp\" accept\n\
+        let stated = "rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"2380\" protocol=\"tcp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"8472\" protocol=\"udp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.88.0.13\" protocol value=\"vrrp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.244.0.0/16\" port port=\"6443\" protocol=\"tcp\" accept\n\
                     rule family=\"ipv4\" port port=\"6443\" protocol=\"tcp\" accept\n\
                     rule family=\"ipv4\" source address=\"10.244.0.0/16\" accept\n\
                     rule family=\"ipv4\" source address=\"10.88.0.12\" port port=\"9\" protocol=\"tcp\" reject\n";
-        assert_eq!(told.lines().filter_map(from_rich).collect::<BTreeSet<_>>(), openings());
+        assert_eq!(stated.lines().filter_map(from_rich).collect::<BTreeSet<_>>(), openings());
     }
 
     #[test]
@@ -302,14 +302,14 @@ mod tests {
 
     #[test]
     fn rules_written_to_ufw_are_read_back_the_same() {
-        let told: Vec<String> = openings().iter().map(to_ufw).collect();
+        let stated: Vec<String> = openings().iter().map(to_ufw).collect();
         for rule in [
             "allow proto tcp from 10.88.0.12 to any port 2380",
             "allow proto vrrp from 10.88.0.13",
             "allow proto tcp from any to any port 6443",
             "route allow from 10.244.0.0/16",
         ] {
-            assert!(told.iter().any(|t| t == rule), "{rule}: {told:?}");
+            assert!(stated.iter().any(|t| t == rule), "{rule}: {stated:?}");
         }
     }
 }

@@ -138,7 +138,7 @@ fn pod(value: &Value, now: i64) -> Option<PodFact> {
 fn reason(pod: &Value) -> String {
     let containers = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let statuses = containers.iter().filter_map(|p| pod.pointer(p)?.as_array()).flatten();
-    let told = statuses.filter(|s| s.get("ready").and_then(Value::as_bool) != Some(true)).find_map(|status| {
+    let stated = statuses.filter(|s| s.get("ready").and_then(Value::as_bool) != Some(true)).find_map(|status| {
         let waiting = text(status, "/state/waiting/reason");
         let ended = text(status, "/state/terminated/reason");
         [waiting, ended].into_iter().find(|r| !r.is_empty() && r != "Completed" && r != "PodInitializing")
@@ -146,7 +146,7 @@ fn reason(pod: &Value) -> String {
     let own = Some(text(pod, "/status/reason")).filter(|r| !r.is_empty());
     let unscheduled =
         || condition(pod, "PodScheduled").filter(|c| text(c, "/status") == "False").map(|c| text(c, "/reason"));
-    told.or(own).or_else(unscheduled).unwrap_or_default()
+    stated.or(own).or_else(unscheduled).unwrap_or_default()
 }
 
 /// The API path of an object named `apiVersion|kind|namespace|name`.

@@ -35,17 +35,17 @@ const VRRP: u32 = 112;
 /// What has been received so far.
 #[derive(Debug)]
 struct Listener {
-    heard: Mutex<BTreeSet<(u16, Way)>>,
+    received: Mutex<BTreeSet<(u16, Way)>>,
     news: Notify,
 }
 
 impl Listener {
     fn hears(&self, who: u16, way: Way) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert((who, way));
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).insert((who, way));
         self.news.notify_one();
     }
     fn so_far(&self) -> BTreeSet<(u16, Way)> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -88,20 +88,20 @@ pub(crate) async fn dial(host: &Host, registries: BTreeMap<String, Vec<String>>)
 
 /// Sends and receives probes at once: both sides must do so at the same time.
 pub(crate) async fn meet(host: &Host, meeting: ConnectivityTest) -> Outcome<(Vec<ProbeResult>, Vec<Option<String>>)> {
-    let ConnectivityTest { who, address, expected, knocks, within_ms } = meeting;
-    let most = expected.len().max(knocks.len());
+    let ConnectivityTest { who, address, expected, probes, within_ms } = meeting;
+    let most = expected.len().max(probes.len());
     if most > MOST {
         return Err(bad(format!("{most} probes exceed the limit of {MOST}")));
     }
     host.waits("the other hosts to be reached");
     let within = Duration::from_millis(within_ms);
-    let (heard, knocked) = tokio::join!(listen(address, expected, within + LONGER), knock(who, knocks, within));
-    Ok((heard, knocked))
+    let (received, probed) = tokio::join!(listen(address, expected, within + LONGER), probe(who, probes, within));
+    Ok((received, probed))
 }
 
 /// Listens on every port on which a probe is expected.
 async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> Vec<ProbeResult> {
-    let ear = Arc::new(Listener { heard: Mutex::default(), news: Notify::new() });
+    let ear = Arc::new(Listener { received: Mutex::default(), news: Notify::new() });
     let ways: BTreeSet<Way> = expected.iter().map(|e| e.way).collect();
     let mut deaf = BTreeSet::new();
     let mut listeners = JoinSet::new();
@@ -135,11 +135,11 @@ async fn listen(address: IpAddr, expected: Vec<Expected>, within: Duration) -> V
     if !wanted.is_empty() {
         sleep(AGAIN).await;
     }
-    let heard = ear.so_far();
+    let received = ear.so_far();
     let verdict = |e: Expected| ProbeResult {
         who: e.who,
         way: e.way,
-        heard: if deaf.contains(&e.way) { None } else { Some(heard.contains(&(e.who, e.way))) },
+        received: if deaf.contains(&e.way) { None } else { Some(received.contains(&(e.who, e.way))) },
     };
     expected.into_iter().map(verdict).collect()
 }
@@ -198,13 +198,13 @@ fn raw() -> io::Result<UdpSocket> {
 }
 
 /// Sends all these probes at once. Per probe: `None`, or why it failed.
-async fn knock(who: u16, knocks: Vec<Probe>, within: Duration) -> Vec<Option<String>> {
+async fn probe(who: u16, probes: Vec<Probe>, within: Duration) -> Vec<Option<String>> {
     let until = Instant::now() + within;
-    let tries = knocks.into_iter().map(|knock| async move {
-        match knock.way {
-            Way::Tcp(port) => tcp(who, SocketAddr::new(knock.to, port), knock.echo, until).await.err(),
-            Way::Udp(port) => udp(who, SocketAddr::new(knock.to, port), until).await.err(),
-            Way::Vrrp => vrrp(who, knock.to).await.err(),
+    let tries = probes.into_iter().map(|probe| async move {
+        match probe.way {
+            Way::Tcp(port) => tcp(who, SocketAddr::new(probe.to, port), probe.echo, until).await.err(),
+            Way::Udp(port) => udp(who, SocketAddr::new(probe.to, port), until).await.err(),
+            Way::Vrrp => vrrp(who, probe.to).await.err(),
         }
     });
     futures::future::join_all(tries).await
@@ -289,12 +289,12 @@ mod tests {
         let (tcp, udp) = free_ports().await;
         let ways = [Way::Tcp(tcp), Way::Udp(udp)];
         let expected = ways.iter().map(|way| Expected { who: 7, way: *way }).collect();
-        let knocks = ways.iter().map(|way| Probe { to: HERE, way: *way, echo: true }).collect();
+        let probes = ways.iter().map(|way| Probe { to: HERE, way: *way, echo: true }).collect();
         let begun = Instant::now();
-        let (heard, told) =
-            tokio::join!(listen(HERE, expected, Duration::from_secs(60)), knock(7, knocks, Duration::from_secs(60)));
-        assert_eq!(told, [None, None]);
-        assert!(heard.iter().all(|h| h.heard == Some(true)));
+        let (received, stated) =
+            tokio::join!(listen(HERE, expected, Duration::from_secs(60)), probe(7, probes, Duration::from_secs(60)));
+        assert_eq!(stated, [None, None]);
+        assert!(received.iter().all(|h| h.received == Some(true)));
         assert!(begun.elapsed() < Duration::from_secs(30), "it waited for its deadline");
     }
 
@@ -302,14 +302,14 @@ mod tests {
     async fn a_probe_without_a_listener_and_a_listener_without_a_probe_report_it() {
         let (tcp, udp) = free_ports().await;
         let within = Duration::from_secs(2);
-        let knocks = vec![
+        let probes = vec![
             Probe { to: HERE, way: Way::Tcp(tcp), echo: true },
             Probe { to: HERE, way: Way::Udp(udp), echo: true },
         ];
-        let told = knock(1, knocks, within).await;
-        assert!(told.iter().all(|t| t.as_ref().is_some_and(|t| t.contains("refused"))), "{told:?}");
+        let stated = probe(1, probes, within).await;
+        assert!(stated.iter().all(|t| t.as_ref().is_some_and(|t| t.contains("refused"))), "{stated:?}");
         let expected = vec![Expected { who: 1, way: Way::Tcp(tcp) }];
-        assert_eq!(listen(HERE, expected, within).await[0].heard, Some(false));
+        assert_eq!(listen(HERE, expected, within).await[0].received, Some(false));
     }
 
     #[tokio::test]
@@ -334,7 +334,7 @@ mod tests {
         let taken = TcpListener::bind((HERE, 0)).await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let expected = vec![Expected { who: 1, way: Way::Tcp(port) }];
-        assert_eq!(listen(HERE, expected, Duration::from_secs(5)).await[0].heard, None);
+        assert_eq!(listen(HERE, expected, Duration::from_secs(5)).await[0].received, None);
         assert_eq!(greeted(b"GET / HTTP/1.1"), None);
         assert_eq!(greeted(&HELLO[..]), None);
         assert_eq!(greeted(&greeting(513)), Some(513));

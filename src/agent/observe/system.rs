@@ -26,7 +26,7 @@ pub(super) fn facts(root: &Root) -> Outcome<HostFacts> {
     facts.cgroup_v2 = root.own("/sys/fs/cgroup/cgroup.controllers").exists();
     facts.swap = swap_in_use(root);
     facts.systemd_resolved = root.own("/run/systemd/resolve/resolv.conf").exists();
-    facts.stamp = read_stamp(root)?;
+    facts.cluster_id = read_stamp(root)?;
     Ok(facts)
 }
 

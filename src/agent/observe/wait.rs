@@ -5,7 +5,7 @@
 use crate::agent::etcd::member;
 use crate::agent::fault::{Outcome, fault};
 use crate::agent::host::Host;
-use crate::agent::machine::ends::{Ends, last_words};
+use crate::agent::machine::ends::{Ends, exit_report};
 use crate::agent::machine::processes;
 use crate::agent::machine::when::{changed_ms, now_ms};
 use crate::agent::pki::tls;
@@ -133,7 +133,7 @@ impl<'a> Poll<'a> {
             let ended = self.ends.of(&host.root, program);
             if ended >= *most {
                 let what = format!("{program} has exited {ended} times with its new manifest");
-                return Some(Fault { tail: last_words(&host.root, program), ..fault(FaultKind::Failed, what) });
+                return Some(Fault { tail: exit_report(&host.root, program), ..fault(FaultKind::Failed, what) });
             }
         }
         None

@@ -50,8 +50,8 @@ async fn only_files_written_by_hactl_are_reported_from_a_folder() {
     let folders = vec!["/etc/containerd/certs.d".to_owned(), "/etc/not/there".to_owned()];
     let ask = ObserveAsk { folders, ..ObserveAsk::default() };
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::new(ask))).await.unwrap() else { panic!() };
-    let told: Vec<&str> = facts.files.keys().map(String::as_str).collect();
-    assert_eq!(told, ["/etc/containerd/certs.d/old.example/hosts.toml"]);
+    let stated: Vec<&str> = facts.files.keys().map(String::as_str).collect();
+    assert_eq!(stated, ["/etc/containerd/certs.d/old.example/hosts.toml"]);
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
     let place = Place::new();
     place.write("/var/lib/hactl/parts/x/y", "part");
     let mut client = place.locked().await;
-    let stamp = |name: &str| {
+    let cluster_id = |name: &str| {
         let ca = crate::model::names::Digest::new([7; 32]);
         Op::WriteClusterId(crate::model::facts::ClusterId {
             cluster: name.parse().unwrap(),
@@ -258,7 +258,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
             machine: None,
         })
     };
-    client.ask(stamp("lab")).await.unwrap();
+    client.ask(cluster_id("lab")).await.unwrap();
     let ask = WipeAsk {
         units: vec![],
         remove: vec![],
@@ -270,7 +270,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
     };
     client.ask(Op::Wipe(ask)).await.unwrap();
     assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock", "parts/x/y"]);
-    client.ask(stamp("other")).await.unwrap();
+    client.ask(cluster_id("other")).await.unwrap();
 }
 
 #[tokio::test]
@@ -280,9 +280,9 @@ async fn a_host_that_is_no_longer_a_node_stays_in_its_cluster_and_its_archived_f
     place.write("/var/lib/kubelet/pods/x/data", "data");
     let mut client = place.locked().await;
     let ca = crate::model::names::Digest::new([7; 32]);
-    let stamp =
+    let cluster_id =
         crate::model::facts::ClusterId { cluster: "lab".parse().unwrap(), ca, stages: 0, host: None, machine: None };
-    client.ask(Op::WriteClusterId(stamp.clone())).await.unwrap();
+    client.ask(Op::WriteClusterId(cluster_id.clone())).await.unwrap();
     for _ in 0..2 {
         let ask = WipeAsk {
             units: vec![],
@@ -298,7 +298,7 @@ async fn a_host_that_is_no_longer_a_node_stays_in_its_cluster_and_its_archived_f
     let left: Vec<String> = place.list("/var/lib").into_iter().filter(|path| path.starts_with("kubelet")).collect();
     assert!(left.len() == 1 && left[0].ends_with("/pods/x/data") && left[0].contains(".wiped-"), "{left:?}");
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
-    assert_eq!(facts.stamp, Some(stamp));
+    assert_eq!(facts.cluster_id, Some(cluster_id));
 }
 
 #[tokio::test]

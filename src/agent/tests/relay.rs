@@ -37,9 +37,9 @@ async fn a_relay_carries_both_directions_until_both_ends_are_done() {
     let (mut far, _) = listener.accept().await.unwrap();
     client.piece(b"question").await;
     client.end().await;
-    let mut heard = String::new();
-    far.read_to_string(&mut heard).await.unwrap();
-    assert_eq!(heard, "question", "the end of one direction is passed on, and the other stays open");
+    let mut received = String::new();
+    far.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received, "question", "the end of one direction is passed on, and the other stays open");
     far.write_all(b"answer").await.unwrap();
     drop(far);
     assert_eq!(brought(&mut client).await, Frame::Piece(b"answer".to_vec()));

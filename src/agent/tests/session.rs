@@ -6,7 +6,7 @@ use crate::model::names::Digest;
 use crate::protocol::{EtcdAsk, FaultKind, LARGEST_FRAME, ObserveAsk, WaitCondition};
 use tokio::io::AsyncWriteExt;
 
-fn stamp(name: &str) -> Op {
+fn cluster_id(name: &str) -> Op {
     Op::WriteClusterId(ClusterId {
         cluster: name.parse().unwrap(),
         ca: Digest::new([7; 32]),
@@ -37,7 +37,7 @@ async fn a_lock_that_is_given_back_is_free_at_once_and_its_old_holder_changes_no
     second.lock("bob").await.unwrap_err();
     assert!(matches!(first.ask(Op::Unlock).await, Ok(Reply::Done)));
     assert_eq!(second.lock("bob").await, Ok(2));
-    let late = first.ask(stamp("lab")).await.unwrap_err();
+    let late = first.ask(cluster_id("lab")).await.unwrap_err();
     assert_eq!(late.kind, FaultKind::Fenced);
 }
 
@@ -46,24 +46,24 @@ async fn a_run_that_lost_the_lock_is_fenced_on_every_line() {
     let place = Place::new();
     let mut holder = place.client();
     let mut other_line = place.client();
-    assert_eq!(other_line.ask(stamp("lab")).await.unwrap_err().kind, FaultKind::Fenced);
+    assert_eq!(other_line.ask(cluster_id("lab")).await.unwrap_err().kind, FaultKind::Fenced);
     other_line.epoch = holder.lock("alice").await.unwrap();
-    assert!(matches!(other_line.ask(stamp("lab")).await, Ok(Reply::Done)));
+    assert!(matches!(other_line.ask(cluster_id("lab")).await, Ok(Reply::Done)));
     holder.close().await.unwrap();
     let mut next = place.client();
     next.lock("bob").await.unwrap();
-    let fault = other_line.ask(stamp("lab")).await.unwrap_err();
+    let fault = other_line.ask(cluster_id("lab")).await.unwrap_err();
     assert!(fault.kind == FaultKind::Fenced && fault.what.contains("bob"), "{fault:?}");
-    assert!(matches!(next.ask(stamp("lab")).await, Ok(Reply::Done)));
+    assert!(matches!(next.ask(cluster_id("lab")).await, Ok(Reply::Done)));
 }
 
 #[tokio::test]
 async fn requests_are_answered_in_order_and_pings_not_at_all() {
     let place = Place::new();
     let mut client = place.locked().await;
-    let first = client.send(stamp("lab")).await;
+    let first = client.send(cluster_id("lab")).await;
     write_json(&mut client.to, &Request { id: 99, epoch: 0, op: None }).await.unwrap();
-    let second = client.send(stamp("other")).await;
+    let second = client.send(cluster_id("other")).await;
     assert!(client.answer(first).await.is_ok());
     assert_eq!(client.answer(second).await.unwrap_err().kind, FaultKind::BadRequest);
 }
@@ -72,10 +72,10 @@ async fn requests_are_answered_in_order_and_pings_not_at_all() {
 async fn the_cluster_id_of_another_cluster_is_never_overwritten_and_is_observed() {
     let place = Place::new();
     let mut client = place.locked().await;
-    client.ask(stamp("lab")).await.unwrap();
-    client.ask(stamp("other")).await.unwrap_err();
+    client.ask(cluster_id("lab")).await.unwrap();
+    client.ask(cluster_id("other")).await.unwrap_err();
     let Reply::Facts(facts) = client.ask(Op::Observe(Box::default())).await.unwrap() else { panic!() };
-    assert_eq!(facts.stamp.unwrap().cluster.as_str(), "lab");
+    assert_eq!(facts.cluster_id.unwrap().cluster.as_str(), "lab");
     place.write("/var/lib/hactl/cluster.json", "{");
     assert!(client.ask(Op::Observe(Box::<ObserveAsk>::default())).await.unwrap_err().what.contains("cluster.json"));
 }
@@ -159,14 +159,14 @@ async fn heartbeats_are_sent_unrequested_and_name_the_awaited_condition() {
     let ask = EtcdAsk { url, data_dir: file.clone(), ca: file.clone(), cert: file.clone(), key: file };
     let condition = WaitCondition::EtcdQuorum(ask);
     let id = client.send(Op::Await { condition, within_ms: 2500 }).await;
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let fault = loop {
         let Some(Frame::Json(text)) = read_frame(&mut client.from).await.unwrap() else { panic!() };
         match serde_json::from_slice(&text).unwrap() {
-            Response::Heartbeat { id, on } => heard.push((id, on)),
+            Response::Heartbeat { id, on } => received.push((id, on)),
             Response::Answer { outcome, .. } => break outcome.unwrap_err(),
         }
     };
-    assert!(heard.iter().any(|(of, on)| *of == id && on.contains("etcd to have a quorum")), "{heard:?}");
+    assert!(received.iter().any(|(of, on)| *of == id && on.contains("etcd to have a quorum")), "{received:?}");
     assert!(fault.kind == FaultKind::TimedOut && fault.what.contains("/nowhere"), "{fault:?}");
 }

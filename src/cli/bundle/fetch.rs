@@ -56,7 +56,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Verdict> {
         let shown = Shown::new(json);
         let built = component::build(store, &from, &|progress| shown.packed(progress));
         shown.end();
-        super::told(&built?, begun, store, json);
+        super::stated(&built?, begun, store, json);
         return Ok(Exit::Done);
     };
     let order = Order {
@@ -86,7 +86,7 @@ pub fn run(store: &Path, args: BuildArgs, json: bool) -> Result<Exit, Verdict> {
     let built = downloaded.pack(&|progress| shown.packed(progress));
     shown.end();
     tell(&sources, &lock, json);
-    super::told(&built?, begun, store, json);
+    super::stated(&built?, begun, store, json);
     Ok(Exit::Done)
 }
 

@@ -96,7 +96,7 @@ pub fn run(common: &Common, args: BundleArgs) -> Exit {
 }
 
 /// Reports what was built.
-fn told(built: &Built, begun: Instant, store: &Path, json: bool) {
+fn stated(built: &Built, begun: Instant, store: &Path, json: bool) {
     let Built { locks, fresh, ignored, replaced } = built;
     for lock in locks {
         if json {

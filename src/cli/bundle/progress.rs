@@ -20,7 +20,7 @@ pub struct Shown {
 struct State {
     /// Received and total bytes of each transfer.
     parts: BTreeMap<String, (u64, Option<u64>)>,
-    told: Instant,
+    stated: Instant,
 }
 
 impl Shown {
@@ -28,7 +28,7 @@ impl Shown {
     pub fn new(json: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = (terminal && !json).then(|| ProgressBar::new(0).with_style(style()));
-        let state = State { parts: BTreeMap::new(), told: Instant::now() };
+        let state = State { parts: BTreeMap::new(), stated: Instant::now() };
         Self { bar, lines: !terminal && !json, state: Mutex::new(state) }
     }
 
@@ -40,8 +40,8 @@ impl Shown {
                 state.parts.insert(url.to_owned(), (done, total));
                 let (done, total) = state.sums();
                 self.bytes(what, done, Some(total));
-                if self.lines && state.told.elapsed() > BEAT {
-                    state.told = Instant::now();
+                if self.lines && state.stated.elapsed() > BEAT {
+                    state.stated = Instant::now();
                     tell!("{} of {} so far; fetching {what}", HumanBytes(done), HumanBytes(total));
                 }
             }

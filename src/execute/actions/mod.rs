@@ -30,7 +30,7 @@ impl Doing<'_> {
         let known = |host| self.queries.host(host).map_err(failed);
         let (host, op) = match &step.action {
             // One operation on the host.
-            Action::WriteClusterId { host } => (host, Op::WriteClusterId(self.queries.stamp.of(host))),
+            Action::WriteClusterId { host } => (host, Op::WriteClusterId(self.queries.cluster_id.of(host))),
             Action::Prepare { host, .. } => {
                 let mut preparation = render::preparation(&self.desired, known(host)?);
                 if let Some(target) = self.target.hosts.get(host) {

@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_node_counts_once_the_running_kubelet_has_reported_its_version() {
-        let node = |version: &str, ready: &str, heard: &str| {
+        let node = |version: &str, ready: &str, received: &str| {
             NodeFact::of(&json!({"metadata": {"name": "cp1"}, "status": {"nodeInfo": {"kubeletVersion": version},
-                "conditions": [{"type": "Ready", "status": ready, "message": "as it said", "lastHeartbeatTime": heard}]}}))
+                "conditions": [{"type": "Ready", "status": ready, "message": "as it said", "lastHeartbeatTime": received}]}}))
         };
         let started = crate::model::timestamp::parse_rfc3339("2026-01-01T12:00:30Z").expect("a timestamp");
         let kubelet = UnitFact { active: "active".to_owned(), enabled: true, started_ms: started, reloaded_ms: 0 };

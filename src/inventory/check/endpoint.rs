@@ -228,7 +228,7 @@ pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint,
     if let Some(text) = raw.api_port.as_ref() {
         free(judge, "apiPort", api_port, text.place);
     }
-    let mut told = Vec::new();
+    let mut stated = Vec::new();
     let haproxy = |host: &Host| match endpoint.kind {
         EndpointKind::Vip { .. } => host.is(Role::LoadBalancer),
         EndpointKind::Local { .. } => host.is_node(),
@@ -244,8 +244,8 @@ pub fn api_port(judge: &mut Validator<'_>, raw: &Inventory, endpoint: &Endpoint,
             || (haproxy(&placed.host) && ssh == endpoint.port)
             || TAKEN.iter().any(|(taken, _)| *taken == ssh);
         // The common ssh.port is one mistake, however many hosts share it.
-        if collides && !told.contains(&place) {
-            told.push(place);
+        if collides && !stated.contains(&place) {
+            stated.push(place);
             judge.refuse(
                 place,
                 format!("sshd of {} listens on {ssh}, the port of a component", placed.host.name),

@@ -106,7 +106,7 @@ pub enum ImportError {
     #[error(transparent)]
     Vagrant(#[from] VagrantError),
     /// The result violates hactl's rules.
-    #[error("{}", told(.broken, .warnings))]
+    #[error("{}", stated(.broken, .warnings))]
     Broken {
         /// The violations.
         broken: Vec<Broken>,
@@ -135,7 +135,7 @@ impl ImportError {
     }
 }
 
-fn told(broken: &[Broken], warnings: &[Note]) -> String {
+fn stated(broken: &[Broken], warnings: &[Note]) -> String {
     let mut text = String::new();
     for note in warnings {
         text.push_str(&format!("{note}\n\n"));

@@ -61,13 +61,13 @@ pub fn assign(hosts: &mut [Host], notes: &mut Notes) {
     }
     if let (Some(first), false) = (hosts.first(), changed.is_empty()) {
         let more = changed.len().saturating_sub(20);
-        let mut told = changed.into_iter().take(20).collect::<Vec<_>>().join(", ");
+        let mut stated = changed.into_iter().take(20).collect::<Vec<_>>().join(", ");
         if more > 0 {
-            told.push_str(&format!(", and {more} more"));
+            stated.push_str(&format!(", and {more} more"));
         }
         notes.add(
             &first.place,
-            format!("a Node's name is one label of a-z, 0-9 and '-': {told}"),
+            format!("a Node's name is one label of a-z, 0-9 and '-': {stated}"),
             "nothing, or choose other names; the machines' hostnames do not change",
         );
     }

@@ -380,12 +380,15 @@ mod tests {
 
     #[test]
     fn names_determine_roles_and_one_machine_is_the_whole_cluster() {
-        let told = |names: &[&str]| roles(Path::new("/v"), &machines(names), &Wishes::default());
+        let stated = |names: &[&str]| roles(Path::new("/v"), &machines(names), &Wishes::default());
         let all = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
-        assert_eq!(told(&["cp1", "w1"]).unwrap(), [all.to_vec(), vec![Role::Worker]]);
-        assert_eq!(told(&["default"]).unwrap(), [all.to_vec()]);
-        assert_eq!(told(&["cp1", "etcd1"]).unwrap(), [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd]]);
-        let error = told(&["cp1", "alice", "bob"]).unwrap_err().to_string();
+        assert_eq!(stated(&["cp1", "w1"]).unwrap(), [all.to_vec(), vec![Role::Worker]]);
+        assert_eq!(stated(&["default"]).unwrap(), [all.to_vec()]);
+        assert_eq!(
+            stated(&["cp1", "etcd1"]).unwrap(),
+            [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd]]
+        );
+        let error = stated(&["cp1", "alice", "bob"]).unwrap_err().to_string();
         assert!(
             error.starts_with("alice, bob in /v: the name does not determine") && error.contains("--role alice=worker"),
             "{error}"
@@ -398,9 +401,9 @@ mod tests {
             roles: [(name.to_owned(), roles.to_vec())].into(),
             ..Wishes::default()
         };
-        let told =
+        let stated =
             roles(Path::new("/v"), &machines(&["cp1", "alice"]), &wish("alice", &[Role::Etcd, Role::Worker])).unwrap();
-        assert_eq!(told, [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd, Role::Worker]]);
+        assert_eq!(stated, [vec![Role::ControlPlane, Role::LoadBalancer], vec![Role::Etcd, Role::Worker]]);
         let error = roles(Path::new("/v"), &machines(&["cp1"]), &wish("eve", &[Role::Worker])).unwrap_err().to_string();
         assert_eq!(error, "--role names eve, and /v has no such machine: it has cp1");
     }

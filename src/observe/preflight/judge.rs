@@ -70,15 +70,15 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
 
 /// Merges equal findings of several hosts into one.
 fn together(list: Vec<Finding>) -> Vec<Finding> {
-    let mut told: Vec<Finding> = Vec::new();
+    let mut stated: Vec<Finding> = Vec::new();
     for finding in list {
         let same = |t: &&mut Finding| t.check == finding.check && t.what == finding.what && t.remedy == finding.remedy;
-        match told.iter_mut().find(same) {
+        match stated.iter_mut().find(same) {
             Some(before) => before.hosts.extend(finding.hosts),
-            None => told.push(finding),
+            None => stated.push(finding),
         }
     }
-    told
+    stated
 }
 
 fn stops(check: &'static str, host: &HostName, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
@@ -96,7 +96,7 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
         let what = format!("has no address {}; it has {}", host.address, has.join(", "));
         list.push(stops("own-address", name, what, "put one of these into the inventory"));
     }
-    if facts.stamp.is_none() {
+    if facts.cluster_id.is_none() {
         for port in &facts.ports {
             let what = format!("port {} is in use by {}", port.port, port.by);
             list.push(stops("ports-free", name, what, "stop that process, or use another host"));
@@ -278,7 +278,7 @@ fn registries(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     };
     let stop = seen.desired.hosts.iter().any(changes);
     for (host, away) in seen.away {
-        let new = seen.facts.host(host).is_some_and(|facts| facts.stamp.is_none());
+        let new = seen.facts.host(host).is_some_and(|facts| facts.cluster_id.is_none());
         for (registry, why) in away {
             let what = format!(
                 "controlPlane.security: cis pulls every image before a pod starts (AlwaysPullImages), but {registry} \

@@ -51,8 +51,12 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
 /// Surveys new hosts, and tests connectivity between them and the other hosts. An unreachable host is left out; it is
 /// reported elsewhere.
 pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
-    let new: BTreeSet<&HostName> =
-        desired.hosts.iter().map(|h| &h.name).filter(|h| facts.host(h).is_some_and(|f| f.stamp.is_none())).collect();
+    let new: BTreeSet<&HostName> = desired
+        .hosts
+        .iter()
+        .map(|h| &h.name)
+        .filter(|h| facts.host(h).is_some_and(|f| f.cluster_id.is_none()))
+        .collect();
     if new.is_empty() {
         return (BTreeMap::new(), Vec::new());
     }
@@ -96,38 +100,38 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
     let one = async |host: &HostName| -> Option<(HostName, Vec<ProbeResult>, Vec<Option<String>>)> {
         let (machine, known) = (machines.get(host)?, desired.host(host)?);
         let expected = ways.iter().filter(|w| &w.to == host && w.echo);
-        let knocks = ways.iter().filter(|w| &w.from == host);
+        let probes = ways.iter().filter(|w| &w.from == host);
         let address = |name: &HostName| desired.host(name).map(|h| h.address);
         let meeting = ConnectivityTest {
             who: number(host),
             address: known.address,
             expected: expected.map(|w| Expected { who: number(&w.from), way: w.way }).collect(),
-            knocks: knocks.filter_map(|w| Some(Probe { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
+            probes: probes.filter_map(|w| Some(Probe { to: address(&w.to)?, way: w.way, echo: w.echo })).collect(),
             within_ms: u64::try_from(KNOCK.as_millis()).unwrap_or(u64::MAX),
         };
         match machine.call(Op::Meet(meeting), Payload::None, TIMEOUT, &|_| {}).await {
-            Ok(Reply::Met { heard, knocked }) => Some((host.clone(), heard, knocked)),
+            Ok(Reply::Met { received, probed }) => Some((host.clone(), received, probed)),
             _ => None,
         }
     };
-    let told = futures::future::join_all(taking_part.into_iter().map(one)).await;
-    let told: BTreeMap<HostName, (Vec<ProbeResult>, Vec<Option<String>>)> =
-        told.into_iter().flatten().map(|(host, heard, knocked)| (host, (heard, knocked))).collect();
+    let stated = futures::future::join_all(taking_part.into_iter().map(one)).await;
+    let stated: BTreeMap<HostName, (Vec<ProbeResult>, Vec<Option<String>>)> =
+        stated.into_iter().flatten().map(|(host, received, probed)| (host, (received, probed))).collect();
     let mut next: BTreeMap<&HostName, usize> = BTreeMap::new();
     let mut tried = Vec::new();
     for way in &ways {
         // The probes of a host are answered in their order.
         let at = next.entry(&way.from).or_default();
-        let said = told.get(&way.from).and_then(|(_, knocked)| knocked.get(*at));
+        let said = stated.get(&way.from).and_then(|(_, probed)| probed.get(*at));
         *at += 1;
-        let heard = told.get(&way.to).and_then(|(heard, _)| {
-            heard.iter().find(|h| h.who == number(&way.from) && h.way == way.way).and_then(|h| h.heard)
+        let received = stated.get(&way.to).and_then(|(received, _)| {
+            received.iter().find(|h| h.who == number(&way.from) && h.way == way.way).and_then(|h| h.received)
         });
-        let listened = !way.echo || heard.is_some();
+        let listened = !way.echo || received.is_some();
         // Without an answer of the sender, or if the receiver could not listen, there is no verdict.
         let (Some(said), true) = (said, listened) else { continue };
         let trouble = match (way.way, said) {
-            (Way::Vrrp, None) if heard == Some(false) => Some("sent, but not received".to_owned()),
+            (Way::Vrrp, None) if received == Some(false) => Some("sent, but not received".to_owned()),
             (_, said) => said.clone(),
         };
         tried.push(Tried { from: way.from.clone(), to: way.to.clone(), way: way.way, trouble });

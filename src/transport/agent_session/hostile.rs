@@ -45,7 +45,7 @@ async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
     let stays = dice.below(8) == 0;
     let (near, mut far) = duplex(64 << 10);
     let (reader, writer) = tokio::io::split(near);
-    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
+    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), exit_report: ExitReport::default() };
     let mut line = AgentSession::with_patience(wire, TIMEOUT);
     let host = async move {
         // A session that has ended reads no further.
@@ -75,7 +75,7 @@ async fn a_claim_of_the_largest_frame_costs_nothing_until_it_arrives() {
         let (near, mut far) = duplex(1 << 10);
         let (reader, writer) = tokio::io::split(near);
         far.write_all(&claim).await.unwrap();
-        let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
+        let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), exit_report: ExitReport::default() };
         lines.push((AgentSession::with_patience(wire, TIMEOUT), far));
     }
     let resident = || {

@@ -14,9 +14,9 @@ const QUIET: Duration = Duration::from_secs(5);
 fn line() -> (AgentSession, DuplexStream, ExitReport) {
     let (near, far) = duplex(1 << 20);
     let (reader, writer) = tokio::io::split(near);
-    let last_words = ExitReport::default();
-    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: last_words.clone() };
-    (AgentSession::with_patience(wire, QUIET), far, last_words)
+    let exit_report = ExitReport::default();
+    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), exit_report: exit_report.clone() };
+    (AgentSession::with_patience(wire, QUIET), far, exit_report)
 }
 
 fn nobody(_: Progress) {}
@@ -25,7 +25,7 @@ async fn ask(line: &mut AgentSession) -> Result<Reply, HostError> {
     line.call(7, Op::Journal { units: vec![], lines: 1 }, &Payload::None, &nobody).await
 }
 
-async fn heard(far: &mut DuplexStream) -> Request {
+async fn received(far: &mut DuplexStream) -> Request {
     match read_frame(far).await.unwrap() {
         Some(Frame::Json(text)) => serde_json::from_slice(&text).unwrap(),
         other => panic!("{other:?}"),
@@ -56,10 +56,10 @@ fn part(size: u64) -> Op {
 async fn a_request_carries_the_epoch_and_its_answer_comes_back() {
     let (mut line, mut far, _) = line();
     let host = async {
-        let request = heard(&mut far).await;
+        let request = received(&mut far).await;
         assert_eq!((request.id, request.epoch), (1, 7));
         say(&mut far, 1, Ok(Reply::Lines(vec!["one".into()]))).await;
-        assert_eq!(heard(&mut far).await.id, 2);
+        assert_eq!(received(&mut far).await.id, 2);
         say(&mut far, 2, Err(fault())).await;
     };
     let us = async {
@@ -80,7 +80,7 @@ async fn heartbeats_report_each_awaited_condition_once() {
         }
     };
     let host = async {
-        heard(&mut far).await;
+        received(&mut far).await;
         for (id, on) in [(1, "etcd"), (1, "etcd"), (0, "nothing of ours"), (1, "a\u{1b}[31mlog")] {
             write_json(&mut far, &Response::Heartbeat { id, on: on.into() }).await.unwrap();
             // One at a time: only the newest beat is kept.
@@ -142,7 +142,7 @@ async fn an_oversized_frame_and_a_frame_without_a_response_get_different_errors(
 async fn an_unresponsive_host_is_noticed_even_while_it_does_not_read() {
     let (near, far) = duplex(64);
     let (reader, writer) = tokio::io::split(near);
-    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), last_words: ExitReport::default() };
+    let wire = Wire { reader: Box::new(reader), writer: Box::new(writer), exit_report: ExitReport::default() };
     let mut line = AgentSession::with_patience(wire, Duration::from_millis(100));
     let op = Op::StopUnits { units: vec!["a-unit-with-a-name-longer-than-the-pipe.service".parse().unwrap(); 10] };
     assert!(matches!(line.call(0, op, &Payload::None, &nobody).await, Err(HostError::Silent { .. })));
@@ -153,7 +153,7 @@ async fn an_unresponsive_host_is_noticed_even_while_it_does_not_read() {
 async fn an_unrequested_answer_ends_the_session() {
     let (mut line, mut far, _) = line();
     let host = async {
-        let request = heard(&mut far).await;
+        let request = received(&mut far).await;
         say(&mut far, request.id + 1, Ok(Reply::Done)).await;
     };
     let ((), outcome) = tokio::join!(host, ask(&mut line));
@@ -163,11 +163,11 @@ async fn an_unrequested_answer_ends_the_session() {
 
 #[tokio::test]
 async fn a_process_that_dies_in_a_call_is_lost_with_its_last_words() {
-    let (mut line, mut far, last_words) = line();
+    let (mut line, mut far, exit_report) = line();
     let host = async {
-        heard(&mut far).await;
-        last_words.stderr(b"panicked at the worst moment\n");
-        last_words.exit(Exit::Code(101));
+        received(&mut far).await;
+        exit_report.stderr(b"panicked at the worst moment\n");
+        exit_report.exit(Exit::Code(101));
         drop(far);
     };
     let ((), outcome) = tokio::join!(host, ask(&mut line));
@@ -177,9 +177,9 @@ async fn a_process_that_dies_in_a_call_is_lost_with_its_last_words() {
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_an_end_without_a_word_and_not_garbage() {
-    let (mut line, far, last_words) = line();
-    last_words.stderr(b"sh: 1: /var/lib/hactl/bin/x/hactl: not found");
-    last_words.exit(Exit::Code(127));
+    let (mut line, far, exit_report) = line();
+    exit_report.stderr(b"sh: 1: /var/lib/hactl/bin/x/hactl: not found");
+    exit_report.exit(Exit::Code(127));
     drop(far);
     let greeting = line.greeting().await.unwrap();
     assert!(matches!(greeting, Greeting::Ended { exit: Some(Exit::Code(127)), said } if said.contains("not found")));
@@ -192,7 +192,7 @@ async fn a_call_that_is_dropped_spoils_its_line() {
     assert!(!line.usable());
     // The session ends the stream, which ends the operation on the host.
     drop(line);
-    heard(&mut far).await;
+    received(&mut far).await;
     assert_eq!(read_frame(&mut far).await.unwrap(), None);
 }
 
@@ -206,7 +206,7 @@ async fn a_blob_is_sent_from_where_the_host_wants_it_and_reported() {
     let sent = Shared::new(Vec::new());
     let note = |progress| sent.lock().unwrap().push(progress);
     let host = async {
-        let request = heard(&mut far).await;
+        let request = received(&mut far).await;
         say(&mut far, request.id, Ok(Reply::Wanted { from: 1000 })).await;
         let mut got = Vec::new();
         while let Some(Frame::Piece(piece)) = read_frame(&mut far).await.unwrap() {
@@ -229,7 +229,7 @@ async fn a_fault_in_the_middle_of_a_blob_stops_the_sending() {
     std::fs::write(&path, vec![7; 8 << 20]).unwrap();
     let (mut line, mut far, _) = line();
     let host = async {
-        let request = heard(&mut far).await;
+        let request = received(&mut far).await;
         say(&mut far, request.id, Ok(Reply::Wanted { from: 0 })).await;
         read_frame(&mut far).await.unwrap();
         say(&mut far, request.id, Err(fault())).await;
@@ -248,7 +248,7 @@ async fn a_blob_wanted_without_need_or_beyond_its_end_is_refused() {
     for payload in [Payload::None, Payload::Blob(path)] {
         let (mut line, mut far, _) = line();
         let host = async {
-            let request = heard(&mut far).await;
+            let request = received(&mut far).await;
             say(&mut far, request.id, Ok(Reply::Wanted { from: 6 })).await;
         };
         let ((), outcome) = tokio::join!(host, line.call(0, part(5), &payload, &nobody));

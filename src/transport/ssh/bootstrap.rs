@@ -221,13 +221,13 @@ impl Word {
 struct Talk {
     reader: BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>,
     writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
-    last_words: ExitReport,
+    exit_report: ExitReport,
     timeout: Duration,
 }
 
 impl Talk {
     fn over(wire: Wire, timeout: Duration) -> Self {
-        Self { reader: BufReader::new(wire.reader), writer: wire.writer, last_words: wire.last_words, timeout }
+        Self { reader: BufReader::new(wire.reader), writer: wire.writer, exit_report: wire.exit_report, timeout }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), ()> {
@@ -246,16 +246,16 @@ impl Talk {
         match tokio::time::timeout(self.timeout, reading).await {
             Ok(Ok(0)) => match session.gone() {
                 Some(why) => Err(HostError::Lost { why }),
-                None => Ok(Word::Ended(self.last_words.said())),
+                None => Ok(Word::Ended(self.exit_report.said())),
             },
             Ok(Ok(_)) => Ok(match Word::parse(&String::from_utf8_lossy(&line)) {
                 Word::Refused(what) => {
-                    Word::Refused(format!("{what} {}", self.last_words.said()).trim_end().to_owned())
+                    Word::Refused(format!("{what} {}", self.exit_report.said()).trim_end().to_owned())
                 }
                 word => word,
             }),
             Ok(Err(error)) => Err(HostError::Lost { why: error.to_string() }),
-            Err(_) => Err(HostError::too_slow("installing hactl on the host", self.timeout, self.last_words.said())),
+            Err(_) => Err(HostError::too_slow("installing hactl on the host", self.timeout, self.exit_report.said())),
         }
     }
 }

@@ -184,9 +184,9 @@ impl Session {
         self.counters.exec();
         let writer = Box::new(Paced::new(hangup.writer().make_writer(), self.counters.clone()));
         let (to, intake) = intake();
-        let last_words = ExitReport::default();
-        tokio::spawn(pump(reader, hangup, to, last_words.clone()));
-        Ok(Wire { reader: Box::new(intake), writer, last_words })
+        let exit_report = ExitReport::default();
+        tokio::spawn(pump(reader, hangup, to, exit_report.clone()));
+        Ok(Wire { reader: Box::new(intake), writer, exit_report })
     }
 
     /// Opens a connection from the host to an address.
@@ -290,7 +290,7 @@ impl Drop for Hangup {
 }
 
 /// Moves the output of a program into its wire, until either end closes.
-async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, last_words: ExitReport) {
+async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Bytes>, exit_report: ExitReport) {
     loop {
         let message = tokio::select! {
             message = channel.wait() => message,
@@ -302,16 +302,16 @@ async fn pump(mut channel: ChannelReadHalf, hangup: Hangup, to: mpsc::Sender<Byt
                     break;
                 }
             }
-            Some(ChannelMsg::ExtendedData { data, .. }) => last_words.stderr(&data),
+            Some(ChannelMsg::ExtendedData { data, .. }) => exit_report.stderr(&data),
             Some(ChannelMsg::ExitStatus { exit_status }) => {
-                last_words.exit(Exit::Code(i32::try_from(exit_status).unwrap_or(i32::MAX)));
+                exit_report.exit(Exit::Code(i32::try_from(exit_status).unwrap_or(i32::MAX)));
             }
             Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
-                last_words.exit(Exit::Signal(format!("{signal_name:?}")));
+                exit_report.exit(Exit::Signal(format!("{signal_name:?}")));
             }
             Some(ChannelMsg::Failure) => {
-                last_words.stderr(b"sshd of the host does not allow programs");
-                last_words.exit(Exit::Code(255));
+                exit_report.stderr(b"sshd of the host does not allow programs");
+                exit_report.exit(Exit::Code(255));
                 break;
             }
             Some(ChannelMsg::Close) | None => break,

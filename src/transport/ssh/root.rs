@@ -147,10 +147,10 @@ impl Root {
     }
 
     async fn answer(&self, session: &Session, wire: Wire, password: &Password) -> Result<Wire, HostError> {
-        let Wire { reader, mut writer, last_words } = wire;
+        let Wire { reader, mut writer, exit_report } = wire;
         let mut reader = BufReader::new(reader);
-        if !self.asked(&mut reader, &last_words, 1).await? {
-            return Ok(Wire { reader: Box::new(reader), writer, last_words });
+        if !self.asked(&mut reader, &exit_report, 1).await? {
+            return Ok(Wire { reader: Box::new(reader), writer, exit_report });
         }
         // The first task tries the password while the others wait; afterwards none waits.
         let mut turn: Option<MutexGuard<'_, Standing>> = Some(password.standing.lock().await);
@@ -167,8 +167,8 @@ impl Root {
         let lost = |error: std::io::Error| session.explain(HostError::Lost { why: error.to_string() });
         writer.write_all(line.as_bytes()).await.map_err(lost)?;
         writer.flush().await.map_err(lost)?;
-        let again = self.asked(&mut reader, &last_words, 2).await?;
-        let said = said(&last_words);
+        let again = self.asked(&mut reader, &exit_report, 2).await?;
+        let said = said(&exit_report);
         if again || said.contains("incorrect password") {
             if let Some(turn) = &mut turn {
                 **turn = Standing::Refused(session.place.clone());
@@ -178,7 +178,7 @@ impl Root {
         if let (Some(turn), None) = (&mut turn, session.gone()) {
             **turn = Standing::Accepted;
         }
-        Ok(Wire { reader: Box::new(reader), writer, last_words })
+        Ok(Wire { reader: Box::new(reader), writer, exit_report })
     }
 
     /// Waits until sudo asks for the `nth` time (true), or the program behind it speaks or ends (false).
@@ -188,7 +188,7 @@ impl Root {
     {
         let waiting = async {
             tokio::select! {
-                () = words.heard(PROMPT, nth) => true,
+                () = words.received(PROMPT, nth) => true,
                 // A read error shows again at the next read.
                 _ = reader.fill_buf() => words.count(PROMPT) >= nth,
             }

@@ -239,8 +239,8 @@ async fn snapshots_are_copied_to_the_directory_and_expired_or_incomplete_copies_
     let settings = Settings { keep: Keep { last: 1, daily: 0, weekly: 0 }, ..world.settings(false) };
     world.write(SETTINGS, &serde_json::to_vec(&settings).unwrap());
     let to = Path::new("/mnt/backup");
-    let told = copies::tend(&world.root(), to, None).await.unwrap_err().what;
-    assert!(told.contains("/mnt/backup: ") && told.contains("check that it is mounted"), "{told}");
+    let stated = copies::tend(&world.root(), to, None).await.unwrap_err().what;
+    assert!(stated.contains("/mnt/backup: ") && stated.contains("check that it is mounted"), "{stated}");
     assert!(!share.exists(), "a missing directory is not made");
     std::fs::create_dir_all(&share).unwrap();
     let name = |bundle: &Bundle| bundle.path().file_name().unwrap().to_str().unwrap().to_owned();
@@ -268,8 +268,8 @@ async fn snapshots_are_copied_to_the_directory_and_expired_or_incomplete_copies_
     assert_eq!(there(), [others.to_owned(), name(&newer)]);
     assert_eq!(std::fs::read(share.join(name(&newer))).unwrap(), std::fs::read(newer.path()).unwrap());
     assert!(older.path().exists(), "snapshots on the host are not touched");
-    let told = copies::tend(&world.root(), to, Some("../escape.hactl")).await.unwrap_err().what;
-    assert!(told.contains("is not the name of a snapshot"), "{told}");
+    let stated = copies::tend(&world.root(), to, Some("../escape.hactl")).await.unwrap_err().what;
+    assert!(stated.contains("is not the name of a snapshot"), "{stated}");
 }
 
 #[tokio::test]

@@ -50,9 +50,9 @@ pub(crate) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> 
     // take.
     let tidied = beside(root, errand(None), TIDIED_WITHIN).await;
     let silent = tidied.as_ref().is_err_and(|fault| fault.kind == FaultKind::TimedOut);
-    let told = |fault: Fault, within| failed(silence(directory, fault, within));
+    let stated = |fault: Fault, within| failed(silence(directory, fault, within));
     let Some(fresh) = fresh.filter(|_| !silent) else {
-        return tidied.map(drop).map_err(|fault| told(fault, TIDIED_WITHIN));
+        return tidied.map(drop).map_err(|fault| stated(fault, TIDIED_WITHIN));
     };
     // A share that cannot delete old copies may still accept new ones.
     let bytes = std::fs::metadata(root.own(FOLDER).join(fresh)).map_or(0, |of| of.len());
@@ -62,7 +62,7 @@ pub(crate) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> 
         Err(fault) if fault.kind == FaultKind::TimedOut => {
             Err(failed(format!("{directory} has not received {fresh} within {} min", within.as_secs() / 60)))
         }
-        Err(fault) => Err(told(fault, within)),
+        Err(fault) => Err(stated(fault, within)),
     }
 }
 

@@ -71,7 +71,7 @@ fn wanted() -> Wanted {
     Wanted { cluster, authority: Some(Digest::of(b"ours")), named: None, all: false }
 }
 
-fn told(fact: &CopiesFact) -> Vec<&str> {
+fn stated(fact: &CopiesFact) -> Vec<&str> {
     fact.copies.iter().map(|copy| copy.bundle.name.as_str()).collect()
 }
 
@@ -87,11 +87,11 @@ fn the_newest_copies_of_each_host_are_reported_and_the_names_of_all_others_on_re
     many.chain(few).for_each(|name| share.put(&name));
     let fact = share.look(&wanted());
     let newest = [("cp1", 7), ("cp1", 6), ("cp1", 5), ("cp1", 4), ("cp2", 1), ("cp2", 0)].map(|(h, m)| of(h, m));
-    assert_eq!(told(&fact), newest);
+    assert_eq!(stated(&fact), newest);
     assert_eq!((fact.others.len(), &fact.damaged, &fact.trouble), (0, &vec![], &None));
     let fact = share.look(&Wanted { all: true, named: Some(of("cp1", 1)), ..wanted() });
-    assert_eq!(told(&fact).len(), 6, "{fact:?}");
-    assert!(told(&fact).contains(&of("cp1", 1).as_str()), "the named one is read");
+    assert_eq!(stated(&fact).len(), 6, "{fact:?}");
+    assert!(stated(&fact).contains(&of("cp1", 1).as_str()), "the named one is read");
     let others: Vec<&str> = fact.others.iter().map(|other| other.name.as_str()).collect();
     assert_eq!(others, [of("cp1", 4), of("cp1", 3), of("cp1", 2), of("cp1", 0)]);
 }
@@ -108,9 +108,9 @@ fn copies_of_other_clusters_in_the_same_directory_are_ignored_in_any_number() {
         share.look(&wanted()),
         CopiesFact { copies: share.look(&wanted()).copies, directory: AT.into(), ..CopiesFact::default() }
     );
-    assert_eq!(told(&share.look(&wanted())), [of("cp1", 0)]);
+    assert_eq!(stated(&share.look(&wanted())), [of("cp1", 0)]);
     let anyone = share.look(&Wanted { authority: None, ..wanted() });
-    assert_eq!(told(&anyone).len(), 4, "without a state both are reported");
+    assert_eq!(stated(&anyone).len(), 4, "without a state both are reported");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn damaged_or_misnamed_copies_are_left_out_with_a_reason_and_the_next_one_is_rep
     share.with(&of("cp1", 4), b"ours", |manifest| manifest.point.high_water = i64::MAX);
     share.with(&of("cp1", 5), b"ours", |manifest| manifest.cluster = "other".parse().expect("a name"));
     let fact = share.look(&wanted());
-    assert_eq!(told(&fact), [of("cp1", 0)]);
+    assert_eq!(stated(&fact), [of("cp1", 0)]);
     assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("does not match its name")).count(), 4, "{fact:?}");
     assert!(
         fact.damaged
@@ -134,7 +134,7 @@ fn damaged_or_misnamed_copies_are_left_out_with_a_reason_and_the_next_one_is_rep
     );
     (10..40).for_each(|minute| std::fs::write(share.at(&of("cp3", minute)), "rubbish").expect("ours"));
     let fact = share.look(&wanted());
-    assert_eq!((told(&fact).len(), fact.damaged.len()), (1, 9));
+    assert_eq!((stated(&fact).len(), fact.damaged.len()), (1, 9));
     assert!(fact.damaged[8].contains("27 more files"), "{:?}", fact.damaged);
 }
 
@@ -149,7 +149,7 @@ fn no_link_is_followed_and_no_pipe_is_waited_for() {
         .expect("ours");
     std::fs::create_dir(share.at(&of("cp1", 3))).expect("ours");
     let fact = share.look(&Wanted { all: true, ..wanted() });
-    assert_eq!((told(&fact), fact.others.len()), (vec![], 0));
+    assert_eq!((stated(&fact), fact.others.len()), (vec![], 0));
     assert_eq!(fact.damaged.iter().filter(|why| why.ends_with("is not a regular file")).count(), 3, "{fact:?}");
     for name in [of("cp1", 1), of("cp1", 2), of("cp1", 3), "../secret".to_owned(), "x".to_owned()] {
         assert!(piece(&share.at(""), &name, 0).is_err(), "{name}");
@@ -182,7 +182,7 @@ async fn each_directory_is_read_independently_and_a_missing_one_is_reported() {
     };
     let Ok(Reply::Copies(found)) = copies(&host, ask(&["/srv", AT, "/mnt/../etc"])).await else { panic!("an answer") };
     assert_eq!(found[0].trouble.as_deref(), Some("/srv does not exist; check that it is mounted"));
-    assert_eq!((told(&found[1]), &found[1].trouble), (vec![of("cp1", 0).as_str()], &None));
+    assert_eq!((stated(&found[1]), &found[1].trouble), (vec![of("cp1", 0).as_str()], &None));
     assert!(found[2].trouble.as_ref().is_some_and(|why| why.contains("is not a plain absolute path")), "{found:?}");
     let refused = copies(&host, ask(&[AT; MOST_DIRECTORIES + 1])).await;
     assert!(matches!(refused, Err(Fault { kind: FaultKind::BadRequest, .. })), "{refused:?}");

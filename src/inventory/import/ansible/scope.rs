@@ -255,7 +255,7 @@ mod tests {
     use super::super::ini;
     use super::*;
 
-    fn told(text: &str, key: &str) -> (Option<String>, usize) {
+    fn stated(text: &str, key: &str) -> (Option<String>, usize) {
         let groups = ini::parse("h", text).unwrap();
         let asked = Asked::default();
         let mut notes = Notes::default();
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn plain_references_are_followed_and_nothing_else_is_worked_out() {
         let vars = "[g]\nn.x\n[g:vars]\na={{ b }}/{{c}}\nb=1\nc={{ inventory_hostname_short }}\nd={{ b | default(2) }}\ne={{ e }}\nf={{ gone }}\n";
-        assert_eq!(told(vars, "a"), (Some("1/n".to_owned()), 0));
+        assert_eq!(stated(vars, "a"), (Some("1/n".to_owned()), 0));
         for key in ["d", "e", "f"] {
-            assert_eq!(told(vars, key), (None, 1), "{key}");
+            assert_eq!(stated(vars, key), (None, 1), "{key}");
         }
     }
 
@@ -285,6 +285,6 @@ mod tests {
             let before = n - 1;
             vars.push_str(&format!("v{n}={}\n", format!("{{{{ v{before} }}}}").repeat(40)));
         }
-        assert_eq!(told(&vars, "v9"), (None, 1));
+        assert_eq!(stated(&vars, "v9"), (None, 1));
     }
 }

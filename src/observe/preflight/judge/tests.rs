@@ -222,7 +222,7 @@ fn where_images_are_always_asked_for_a_node_that_reaches_no_registry_stops_the_r
     case.away = BTreeMap::from([(named("cp1"), why)]);
     says(&case.only(), "registries", true, "registry.k8s.io cannot be reached (registry.k8s.io:443: no address)");
     for fact in case.facts.hosts.values_mut().filter_map(|fact| fact.as_mut().ok()) {
-        fact.stamp = Some(ClusterId {
+        fact.cluster_id = Some(ClusterId {
             cluster: "lab".parse().unwrap(),
             ca: Digest::of(b"ca"),
             stages: 0,

@@ -327,14 +327,14 @@ async fn a_chain_of_jump_hosts_is_walked_and_a_broken_link_is_named_and_tried_on
 
 #[tokio::test]
 async fn a_jump_host_that_forbids_forwarding_and_one_that_cannot_reach_the_host_get_different_errors() {
-    for (config, told) in [("AllowTcpForwarding no", "forwarding"), ("", "seen from")] {
+    for (config, stated) in [("AllowTcpForwarding no", "forwarding"), ("", "seen from")] {
         let bastion = Sshd::start(Setup { config, ..Setup::default() });
         let target = SshTarget { jump: vec![bastion.target("root")], ..SshTarget::new("127.0.0.1", "root") };
         let (_held, port) = super::sshd::closed_port();
         let error = connect(&SshTarget { port, ..target }, &bastion.access()).await.unwrap_err();
-        match told {
+        match stated {
             "forwarding" => assert!(matches!(error, HostError::JumpForbidsForwarding { .. }), "{error}"),
-            _ => assert!(matches!(&error, HostError::Unreachable { said, .. } if said.contains(told)), "{error}"),
+            _ => assert!(matches!(&error, HostError::Unreachable { said, .. } if said.contains(stated)), "{error}"),
         }
     }
 }

@@ -192,13 +192,13 @@ fn weigh(court: &Court) -> Verdict {
 /// [`Etcd::Disputed`]: some claim it, but too few voters confirm it.
 pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answers) -> Option<Etcd> {
     let verdict = weigh(&Court { desired, answers, known });
-    let heard = match &verdict {
+    let received = match &verdict {
         Verdict::Nobody => None,
         Verdict::Disputed => return Some(Etcd::Disputed(super::classify::evidence(desired, answers))),
         Verdict::Believed(list, confirmed) => Some((list, confirmed)),
     };
     // Without quorum, the data of etcd hosts shows which other hosts were members.
-    let listed: BTreeSet<PeerUrl> = match heard {
+    let listed: BTreeSet<PeerUrl> = match received {
         Some((list, _)) => list.members.iter().map(|m| m.2.clone()).collect(),
         None => desired.with(Role::Etcd).filter_map(|host| fact(answers, &host.name)).flat_map(told_of).collect(),
     };
@@ -208,22 +208,22 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         let Some(Ok(facts)) = answers.get_mut(&host.name) else { continue };
         let Some(etcd) = &mut facts.etcd else { continue };
         let member = listed.contains(&host.peer_url());
-        let moved = |view: &EtcdView| heard.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
+        let moved = |view: &EtcdView| received.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
         let known = host.is(Role::Etcd) || member || etcd.view.as_ref().is_some_and(moved);
-        if !(known || heard.is_none() && bare && decides(host)) {
+        if !(known || received.is_none() && bare && decides(host)) {
             // The reports of a host without a member are ignored, except on data to be removed from its own disk.
             if etcd.view.as_ref().is_some_and(|view| view.linearizable) {
-                let is = if heard.is_some() { "is not a member" } else { "no etcd host lists it as a member" };
+                let is = if received.is_some() { "is not a member" } else { "no etcd host lists it as a member" };
                 facts.doubts.push(format!("reports a member list of etcd, but {is}: its reports on etcd are ignored"));
             }
-            if heard.is_some() {
+            if received.is_some() {
                 (etcd.view, etcd.disk) = (None, None);
             } else {
                 facts.etcd = None;
             }
             continue;
         }
-        let Some((list, _)) = heard else { continue };
+        let Some((list, _)) = received else { continue };
         let Some(view) = &etcd.view else { continue };
         if view.linearizable && &List::of(view) != list {
             let claim = named(view);
@@ -233,7 +233,7 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
             learners.insert(view.member);
         }
     }
-    let (list, confirmed) = heard?;
+    let (list, confirmed) = received?;
     let member = |(id, name, peer, learner): &(u64, String, PeerUrl, bool)| {
         // A member reports its own health; one that could not be asked counts as unhealthy, to be safe. A learner
         // serves no linearizable reads, so it is healthy if it answers at all.
