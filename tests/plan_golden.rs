@@ -48,7 +48,7 @@ fn text(plan: &Plan) -> String {
             &step.action
         {
             let list: Vec<String> = members.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
-            let _ = writeln!(out, "             it is told: {}", list.join(","));
+            let _ = writeln!(out, "             parameters: {}", list.join(","));
         }
     }
     if plan.is_empty() {

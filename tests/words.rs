@@ -62,6 +62,10 @@ const NAMES: &[&str] = &[
     "LeafId",
     "Hands",
     "Wish",
+    "told",
+    "knocked",
+    "last_words",
+    "teller",
     "Guard",
     "Mark",
 ];

@@ -60,7 +60,7 @@ impl Doing<'_> {
         let hosts = self.connected(Role::Etcd);
         let asked = hosts.filter_map(|host| Some((host, WaitCondition::EtcdQuorum(self.queries.etcd(host)?))));
         self.first_of("etcd", asked).await?;
-        // One that says so proves nothing, and the journal keeps what it is told.
+        // One that says so proves nothing, and the journal keeps every report.
         let (cluster, revision) = precondition::answers(self, self.timeout / 2).await?;
         (self.record_bootstrap)(&cluster, revision).map_err(failed)
     }
