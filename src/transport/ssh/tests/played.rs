@@ -12,6 +12,7 @@ frame() {
     printf "$(printf '\\%03o\\%03o\\%03o\\%03oJ' 0 0 $((${#1} / 256)) $((${#1} % 256)))"
     printf %s "$1"
 }
+[ "$1" != --version ] || exit 0
 [ "$1" = host ] || exit 3
 frame '{"Heartbeat":{"id":0,"on":""}}'
 n=0
