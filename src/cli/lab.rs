@@ -63,7 +63,7 @@ pub enum LabVerb {
         mirror: Option<String>,
         /// Seconds to wait for each host to answer
         #[arg(long, default_value_t = 90, value_name = "SECONDS")]
-        timeout: u64,
+        boot_timeout: u64,
     },
     /// Remove the lab and everything that it created
     #[command(after_help = "Examples:\n  hactl lab down\n  hactl lab down --all --purge")]
@@ -144,7 +144,7 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
     let open = || Lab::open(&root, &args.name);
     let say = |note: &Note| tell!("{note}");
     match &args.verb {
-        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, timeout } => {
+        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, boot_timeout } => {
             let mut spec = Spec::new(&args.name).machines(|role| match role {
                 Role::ControlPlane => *hosts,
                 Role::Etcd => *etcd,
@@ -155,7 +155,7 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
             spec.root = root;
             spec.kubernetes.clone_from(kubernetes);
             spec.mirror.clone_from(mirror);
-            spec.timeout = Duration::from_secs(*timeout);
+            spec.timeout = Duration::from_secs(*boot_timeout);
             let begun = Instant::now();
             let lab = Lab::up(&spec, &say)?;
             tell!("lab {}: up in {:.1} s", lab.name(), begun.elapsed().as_secs_f64());
