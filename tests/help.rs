@@ -72,20 +72,6 @@ fn every_command_has_a_page_in_the_manual_and_is_completed_by_the_shell() {
 }
 
 #[test]
-fn no_command_has_an_option_of_its_own_under_the_name_of_a_global_one() {
-    let options = |help: &str| -> BTreeSet<String> {
-        let lines = help.lines().map(str::trim).filter(|line| line.starts_with('-'));
-        lines.filter(|line| line.contains("--timeout") || line.contains("--state")).map(ToOwned::to_owned).collect()
-    };
-    let global = options(&hactl(&["status", "--help"]).1);
-    assert_eq!(global.len(), 2, "{global:?}");
-    for path in commands().into_iter().filter(|path| !path.is_empty()) {
-        let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
-        assert!(options(&hactl(&words).1).is_subset(&global), "{path:?}");
-    }
-}
-
-#[test]
 fn an_unknown_command_and_an_unknown_flag_are_usage_errors_with_a_suggestion() {
     let output = Command::new(env!("CARGO_BIN_EXE_hactl")).arg("statsu").output().expect("hactl can be started");
     assert_eq!(output.status.code(), Some(2));

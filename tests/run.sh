@@ -64,12 +64,7 @@ if [ "$which" != second ]; then
 	suite units cargo test --release --locked --no-fail-fast
 	suite publishers cargo test --release --locked --test publishers
 	suite storage cargo test --release --locked --test storage
-	# The names of its scenarios for the cut begin with `cut`; without a word all are run.
-	if [ "$which" = cut ]; then
-		suite vagrant cargo test --release --locked --test vagrant -- cut:
-	else
-		suite vagrant cargo test --release --locked --test vagrant
-	fi
+	suite vagrant cargo test --release --locked --test vagrant -- "$which"
 fi
 suite lab cargo test --release --locked --test lab -- "$which"
 

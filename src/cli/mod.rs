@@ -278,3 +278,33 @@ fn manual() -> Exit {
         Err(_) => Exit::Failed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command};
+
+    /// The commands below this one that have an option of their own with one of these identifiers.
+    fn colliding(command: &Command, global: &[&str]) -> Vec<String> {
+        let below = |command: &Command| {
+            let own = command.get_arguments().filter(|own| global.contains(&own.get_id().as_str()));
+            let own = own.map(|own| format!("{} --{}", command.get_name(), own.get_id())).collect::<Vec<_>>();
+            [own, colliding(command, global)].concat()
+        };
+        command.get_subcommands().flat_map(below).collect()
+    }
+
+    #[test]
+    fn no_command_has_an_option_of_its_own_under_the_name_of_a_global_one() {
+        let cli = Cli::command();
+        let global: Vec<&str> = cli
+            .get_arguments()
+            .filter(|option| option.is_global_set())
+            .map(|option| option.get_id().as_str())
+            .collect();
+        assert!(global.contains(&"timeout") && global.len() > 8, "{global:?}");
+        assert_eq!(colliding(&cli, &global), Vec::<String>::new());
+        let wrong = cli.clone().subcommand(Command::new("wrong").arg(Arg::new("timeout").long("timeout")));
+        assert_eq!(colliding(&wrong, &global), ["wrong --timeout"]);
+    }
+}

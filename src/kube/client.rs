@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{KubeError, kinds};
 use crate::model::causes::causes;
+use crate::model::names::HostName;
 use crate::model::secret::Secret;
 
 /// hactl's field manager for server-side apply.
@@ -117,6 +118,10 @@ impl ObjectRef {
         let (namespace, [api_version, kind, name]) =
             (namespace.map(str::to_owned), [api_version, kind, name].map(str::to_owned));
         Self { api_version, kind, namespace, name }
+    }
+    /// The Node of a host.
+    pub fn node(host: &HostName) -> Self {
+        Self::new("v1", "Node", None, host.as_str())
     }
     /// The reference of an object, from its own fields.
     pub fn of(object: &Value) -> Result<Self, KubeError> {

@@ -38,10 +38,6 @@ impl Leaving {
     }
 }
 
-fn node(name: &HostName) -> ObjectRef {
-    ObjectRef::new("v1", "Node", None, name.as_str())
-}
-
 impl Client {
     /// The pods of a Node to which this happens in a drain.
     ///
@@ -58,10 +54,10 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn cordon(&self, host: &HostName, until: Instant) -> Result<bool, KubeError> {
-        let Some(live) = self.get(&node(host), until).await? else { return Ok(false) };
+        let Some(live) = self.get(&ObjectRef::node(host), until).await? else { return Ok(false) };
         if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {
             let shut = json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {CORDONED: "to drain it"}}});
-            self.merge(&node(host), &shut, until).await?;
+            self.merge(&ObjectRef::node(host), &shut, until).await?;
         }
         Ok(true)
     }
@@ -71,12 +67,12 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn uncordon(&self, host: &HostName, until: Instant) -> Result<(), KubeError> {
-        let Some(live) = self.get(&node(host), until).await? else { return Ok(()) };
+        let Some(live) = self.get(&ObjectRef::node(host), until).await? else { return Ok(()) };
         if annotation(&live, CORDONED).is_none() {
             return Ok(());
         }
         let open = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {CORDONED: null}}});
-        self.merge(&node(host), &open, until).await.map(drop)
+        self.merge(&ObjectRef::node(host), &open, until).await.map(drop)
     }
 }
 

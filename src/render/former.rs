@@ -172,9 +172,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
 pub fn former_units(desired: &Desired, host: &Host) -> Vec<UnitName> {
     let has = units(desired, host);
     let mut units: Vec<UnitName> = Vec::new();
-    let services = ["hactl-snapshot.service", SERVICE, drill::SERVICE]
-        .map(|name| name.parse().expect("a constant that is a valid unit name"));
-    let [snapshot, renewal, drill]: [UnitName; 3] = services;
+    let [snapshot, renewal, drill] = ["hactl-snapshot.service", SERVICE, drill::SERVICE].map(crate::model::units::unit);
     for (row, _) in rows(desired, host) {
         let with = match row.set {
             FileSet::Snapshots => Some(snapshot.clone()),

@@ -16,6 +16,7 @@ use crate::model::firewall::Firewall;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
+use crate::model::units::{containerd_unit, kubelet_unit, unit};
 use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
 /// Data directories of the kubelet and containerd.
@@ -144,7 +145,6 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     let mut units = units(desired, host);
     // Units that restart others go first: keepalived restores the VIP, the kubelet its pods.
     units.reverse();
-    let unit = |name: &str| name.parse().expect("a constant that is a valid unit name");
     // A service that a timer started keeps running without the timer.
     let timers = [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE), (drill::TIMER, drill::SERVICE)];
     for (timer, service) in timers {
@@ -196,10 +196,9 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
 /// and their data. The rest of the host keeps running. Keys of the kubelet are not moved aside with its data, so that
 /// they cannot be used again.
 pub fn clear_node(desired: &Desired, host: &Host) -> WipeAsk {
-    let name = |text: &str| text.parse().expect("a constant that is a valid unit name");
-    let mut units = vec![name("kubelet.service"), name("containerd.service")];
+    let mut units = vec![kubelet_unit(), containerd_unit()];
     if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) && !desired.balances(host) {
-        units.push(name("haproxy.service"));
+        units.push(unit("haproxy.service"));
     }
     let remove = ["/var/lib/kubelet/pki", "/etc/cni/net.d/10-flannel.conflist", "/opt/cni/bin", "/run/flannel"];
     WipeAsk {

@@ -8,7 +8,7 @@ use super::group::{Row, quorum, rows, stands_out};
 use super::style::{Paint, Style};
 use super::words::{columns, count, hosts, one_line};
 use crate::model::action::Kind;
-use crate::model::facts::Members;
+use crate::model::facts::{ETCD_UNIT, Members};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Disturbs, Impact, InitialClusterState, Plan, Precondition, STAND_IN, Stage, Step};
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ fn in_full(plan: &Plan, style: &Style) -> String {
 
 /// Whether the quorum after this step deserves a line.
 fn about_etcd(step: &Step) -> bool {
-    let member = matches!(&step.action, Action::RunUnit { unit, .. } if unit.as_str() == "etcd.service");
+    let member = matches!(&step.action, Action::RunUnit { unit, .. } if unit.as_str() == ETCD_UNIT);
     member || step.precondition != Precondition::None || step.action.profile().impact == Impact::Membership
 }
 

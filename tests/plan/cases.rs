@@ -1,7 +1,7 @@
 //! Single situations that an etcd operator would ask about, each with the safe answer.
 
 use crate::sim::{Ended, Script, World, make};
-use crate::{Shape, converged, whole};
+use crate::{Shape, converged, readdressed, whole};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::firewall::{FirewallFact, Manager, Opening};
 use hactl::model::names::HostName;
@@ -185,15 +185,7 @@ fn two_clusters_that_both_answer_are_refused() {
 
 #[test]
 fn new_addresses_of_living_members_are_applied_one_after_the_other_and_no_data_is_touched() {
-    let mut world = converged(Shape::Stacked(3));
-    world.rehost(|d| {
-        for host in &mut d.hosts {
-            if let std::net::IpAddr::V4(address) = host.address {
-                let [a, b, _, d] = address.octets();
-                host.address = [a, b, 9, d].into();
-            }
-        }
-    });
+    let mut world = readdressed();
     let disks = |world: &World| (1..=3).map(|n| world.host(&cp(n)).disk.clone()).collect::<Vec<_>>();
     let before = disks(&world);
     let plan = world.plan().expect("no law is broken").0.expect("a plan");

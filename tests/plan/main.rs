@@ -77,6 +77,20 @@ fn converged(shape: Shape) -> World {
     CONVERGED[&shape].clone()
 }
 
+/// Three members, all of which get another address.
+fn readdressed() -> World {
+    let mut world = converged(Shape::Stacked(3));
+    world.rehost(|d| {
+        for host in &mut d.hosts {
+            if let std::net::IpAddr::V4(address) = host.address {
+                let [a, b, _, d] = address.octets();
+                host.address = [a, b, 9, d].into();
+            }
+        }
+    });
+    world
+}
+
 #[derive(Debug, Clone)]
 enum Act {
     Happens(Chaos),

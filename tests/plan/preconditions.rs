@@ -3,7 +3,7 @@
 
 use crate::sim::law::GUARDED;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
-use crate::{Shape, converged};
+use crate::{Shape, converged, readdressed};
 use hactl::model::action::Kind;
 use hactl::model::desired::Role;
 use hactl::model::plan::{Precondition, Step};
@@ -94,20 +94,6 @@ const MUTANTS: &[Mutant] = &[
         meanwhile: &[Chaos::PowerOff(3)],
     },
 ];
-
-/// All members get another address.
-fn readdressed() -> World {
-    let mut world = converged(Shape::Stacked(3));
-    world.rehost(|d| {
-        for host in &mut d.hosts {
-            if let std::net::IpAddr::V4(address) = host.address {
-                let [a, b, _, d] = address.octets();
-                host.address = [a, b, 9, d].into();
-            }
-        }
-    });
-    world
-}
 
 /// A fourth member is to be added.
 fn grown() -> World {

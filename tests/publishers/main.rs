@@ -180,11 +180,12 @@ fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
         (
             "an interrupted download of the real components resumes, verifies, and is not repeated",
+            true,
             interrupted_and_run_again,
         ),
-        ("its blobs are those of a bundle built from the same components", as_from_the_directory),
-        ("the bundle passes through a pipe into another store unchanged", through_a_pipe),
-        ("a full disk is reported, and received data is kept", on_a_full_disk),
+        ("its blobs are those of a bundle built from the same components", true, as_from_the_directory),
+        ("the bundle passes through a pipe into another store unchanged", true, through_a_pipe),
+        ("a full disk is reported, and received data is kept", true, on_a_full_disk),
     ];
     scenarios::run("publishers", World::new(), scenarios);
 }

@@ -196,11 +196,11 @@ fn full(world: &World) {
 
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
-        ("a snapshot comes back from object storage unchanged, after one request or several", there_and_back),
-        ("a rejected key and a missing bucket are reported as such", refusals),
-        ("storage that does not answer or has an untrusted certificate is reported as unreachable", unreachable),
-        ("a truncated snapshot in object storage is refused", cut_short),
-        ("full storage is reported as such, and a smaller snapshot fits afterwards", full),
+        ("a snapshot comes back from object storage unchanged, after one request or several", true, there_and_back),
+        ("a rejected key and a missing bucket are reported as such", true, refusals),
+        ("storage that does not answer or has an untrusted certificate is reported as unreachable", true, unreachable),
+        ("a truncated snapshot in object storage is refused", true, cut_short),
+        ("full storage is reported as such, and a smaller snapshot fits afterwards", true, full),
     ];
     scenarios::run("storage", World::new(), scenarios);
 }

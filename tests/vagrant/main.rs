@@ -337,19 +337,21 @@ fn a_folder_that_hactl_cannot_use_is_reported(world: &World) {
 fn main() {
     let scenarios: &[scenarios::Scenario<World>] = &[
         (
-            "cut: the other providers validate and get the requested settings",
+            "the other providers validate and get the requested settings",
+            true,
             the_other_providers_validate_and_get_the_requested_settings,
         ),
-        ("cut: an invalid shape is reported", an_invalid_shape_is_reported),
+        ("an invalid shape is reported", true, an_invalid_shape_is_reported),
         (
-            "cut: a count that is not named stays the same, and one folder is one lab",
+            "a count that is not named stays the same, and one folder is one lab",
+            true,
             unnamed_counts_stay_and_one_folder_is_one_lab,
         ),
-        ("cut: a folder that hactl cannot use is reported", a_folder_that_hactl_cannot_use_is_reported),
-        ("cut: a fresh box becomes a cluster that survives a halted machine", a_fresh_box_becomes_a_cluster),
-        ("a user without sudo is reported with the host", a_box_without_sudo),
-        ("a machine that is created again joins the cluster again", a_machine_that_is_created_again),
-        ("cut: `vagrant destroy` leaves nothing behind", destroy_leaves_nothing_behind),
+        ("a folder that hactl cannot use is reported", true, a_folder_that_hactl_cannot_use_is_reported),
+        ("a fresh box becomes a cluster that survives a halted machine", true, a_fresh_box_becomes_a_cluster),
+        ("a user without sudo is reported with the host", false, a_box_without_sudo),
+        ("a machine that is created again joins the cluster again", false, a_machine_that_is_created_again),
+        ("`vagrant destroy` leaves nothing behind", true, destroy_leaves_nothing_behind),
     ];
     scenarios::run("vagrant", World::new(), scenarios);
 }

@@ -12,6 +12,7 @@ use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{addresses, files, firewall, units, when};
 use crate::model::control_plane::{API_MANIFEST, API_SERVER};
 use crate::model::node::PODS_INTERFACES;
+use crate::model::units::kubelet_unit;
 use crate::protocol::{Leftovers, WipeAsk};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -95,8 +96,7 @@ pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
 /// stopped one removes itself. Its kubelet stops it once it has no manifest; without a running kubelet there is
 /// nothing to wait for.
 async fn leave_to_kubelet(manifests: Vec<PathBuf>, programs: &[String]) -> Outcome<()> {
-    let kubelet = "kubelet.service".parse().expect("a constant that is a valid unit name");
-    let stops_them = units::state(&kubelet).await? == "active";
+    let stops_them = units::state(&kubelet_unit()).await? == "active";
     blocking(move || manifests.iter().try_for_each(|manifest| files::remove(manifest))).await?;
     let until = Instant::now() + HAND_OVER;
     while stops_them && Instant::now() < until {

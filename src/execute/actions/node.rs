@@ -26,15 +26,11 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// kubelet corrects it within ten seconds, and needs up to ten more to reconnect.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
-fn reference(name: &HostName) -> ObjectRef {
-    ObjectRef::new("v1", "Node", None, name.as_str())
-}
-
 impl Doing<'_> {
     /// Waits until a Node is Ready according to the kubelet that runs on its host now.
     pub(super) async fn await_node(&self, host: &HostName) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(host), self.until());
+        let (node, until) = (ObjectRef::node(host), self.until());
         loop {
             let kubelet = self.unit(host, crate::plan::kubelet_unit()).await?;
             let ready = |live: Option<&Value>| self.node_ready(live, &kubelet);
@@ -64,7 +60,7 @@ impl Doing<'_> {
     /// unreachable: an unknown Node whose kubelet runs stays, with a warning.
     pub(super) async fn delete_node(&self, name: &HostName, end: NodeEnd) -> Result<(), StepError> {
         let client = self.client().await?;
-        let (node, until) = (reference(name), self.until());
+        let (node, until) = (ObjectRef::node(name), self.until());
         let since = Mutex::new(None);
         let unreachable = |live: Option<&Value>| {
             let Some(live) = live.and_then(NodeFact::of) else { return Ok(()) };

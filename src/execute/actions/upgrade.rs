@@ -55,7 +55,7 @@ impl Doing<'_> {
         until: Instant,
     ) -> Result<(), StepError> {
         let client = self.client().await?;
-        let node = ObjectRef::new("v1", "Node", None, host.as_str());
+        let node = ObjectRef::node(host);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let (kubelet, now_ms) = self.within(left).unit(host, crate::plan::kubelet_unit()).await?;
