@@ -9,6 +9,7 @@ use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
 use crate::model::plan::Condition;
+use crate::model::units::kubelet_unit;
 use crate::model::version::Version;
 use std::collections::BTreeMap;
 
@@ -63,10 +64,14 @@ impl Rollout {
         for host in desired.hosts.iter().filter(|h| h.is_node() && look.facts.host(&h.name).is_some()) {
             let name = &host.name;
             let runs = known.get(name).copied();
-            let other = moves || runs.is_some_and(|runs| runs != wanted);
+            let starts_another = runs.is_some_and(|runs| runs != wanted);
+            let other = moves || starts_another;
             // A new control-plane host needs its kubelet, of the new version, to start its control plane.
             let new = host.is(Role::ControlPlane) && !look.has_kubelet(name);
-            if other && !new && look.kubelet_changes(name) {
+            // Stopped in the middle of its restart with new files: its start may restart the static pods that serve.
+            let stopped = starts_another && !look.is_active(name, &kubelet_unit());
+            let resumes = stopped && look.holds(&Condition::Serving(name.clone()));
+            if other && !new && (look.kubelet_changes(name) || resumes) {
                 rollout.kubelets.insert(name.clone(), runs);
             }
         }

@@ -65,7 +65,6 @@ const MUTANTS: &[Mutant] = &[
         start: || {
             let mut world = converged(Shape::Apart);
             world.kubernetes("1.36.4");
-            world.kubelets_restart_pods = true;
             world
         },
         meanwhile: &[Chaos::PowerOff(4)],

@@ -434,7 +434,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
     let before = ran(world);
     world.unit_started(host, unit);
     // A kubelet of another version may start its static pods again, and does so only once it has read the manifests.
-    if world.kubelets_restart_pods && before.is_some() && before != ran(world) {
+    if before.is_some() && before != ran(world) {
         world.host_mut(host).processes.clear();
     }
     world.settle();

@@ -174,8 +174,6 @@ pub struct World {
     pub down_wipe: bool,
     /// A person agreed to stop a cluster that answers: neither quorum nor API must hold, but no data may be lost.
     pub standstill: bool,
-    /// Whether a kubelet of another version starts its static pods again (decision 0272).
-    pub kubelets_restart_pods: bool,
     /// Whether the inventory ever came to name other hosts.
     pub rehosted: bool,
     /// Nodes outside the inventory: whether the controllers consider each unreachable, and whether it was hactl's.
@@ -242,7 +240,6 @@ impl World {
             saved_ms: None,
             down_wipe: false,
             standstill: false,
-            kubelets_restart_pods: false,
             rehosted: false,
             unknown_nodes: BTreeMap::new(),
             joins: 0,

@@ -103,7 +103,7 @@ impl Sshd {
     /// Starts it on its port, and waits until it listens there; false if it ended instead.
     fn serves(&mut self, mount: &str) -> bool {
         let (at, port) = (self.dir.path().display(), self.port);
-        let mount = if mount.is_empty() { "size=64m" } else { mount };
+        let mount = if mount.is_empty() { "size=128m" } else { mount };
         let script = format!(
             "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd /run/sudo && \
              mount -t tmpfs tmpfs /run/sudo && \

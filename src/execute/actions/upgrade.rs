@@ -14,7 +14,7 @@ use crate::observe::CrashLoopPolicy;
 use crate::protocol::{Op, Reply};
 use serde_json::Value;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -37,24 +37,36 @@ impl Doing<'_> {
         let until = self.until();
         let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how, no_wait: false };
         self.call(host, op).await?;
-        self.shows(host, (Some(version), ready), until).await?;
-        // A new kubelet may restart static pods: the next host waits until these serve again.
-        if self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
-            let condition = self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?;
-            let left = until.saturating_duration_since(Instant::now());
-            self.within(left).call(host, Op::Await { condition, within_ms: within_ms(left) }).await?;
+        self.shows(host, (Some(version), ready), until).await
+    }
+
+    /// Waits until the static pods of a control-plane host serve; other hosts have none.
+    async fn pods_serve(&self, host: &HostName, until: Instant) -> Result<(), StepError> {
+        if !self.desired.host(host).is_some_and(|host| host.is(Role::ControlPlane)) {
+            return Ok(());
         }
-        Ok(())
+        let condition = self.queries.serving(host, &self.target, CrashLoopPolicy::NEW).map_err(failed)?;
+        let left = until.saturating_duration_since(Instant::now());
+        self.within(left).call(host, Op::Await { condition, within_ms: within_ms(left) }).await.map(drop)
     }
 
     /// Waits until the kubelet that runs now has updated its Node: with this version, if given, and Ready, if `ready`.
+    /// A kubelet of another version may restart its static pods, at once or after it has read its Node: the host's API
+    /// server, which may be the only one, is waited for before the Node is read and after it.
     pub(in crate::execute) async fn shows(
         &self,
         host: &HostName,
         (version, ready): (Option<&str>, bool),
         until: Instant,
     ) -> Result<(), StepError> {
-        let client = self.client().await?;
+        let client = loop {
+            self.pods_serve(host, until).await?;
+            match self.client().await {
+                Ok(client) => break client,
+                Err(error) if Instant::now() + ASK_AGAIN >= until => return Err(error),
+                Err(_) => sleep(ASK_AGAIN).await,
+            }
+        };
         let node = ObjectRef::node(host);
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -70,7 +82,7 @@ impl Doing<'_> {
             match client.wait(&node, &format!("Node {host}"), turn, seen).await {
                 Err(KubeError::TimedOut { .. }) if turn < until => {}
                 Err(error) => return Err(error.into()),
-                Ok(_) => return Ok(()),
+                Ok(_) => return self.pods_serve(host, until).await,
             }
         }
     }
