@@ -10,10 +10,10 @@
 //! versions of hactl know only files on the disk. As long as those versions exist, these files are locked as well,
 //! and written as far as the disk has space.
 
-use crate::agent::fault::{Explain, Outcome, failed, fault};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::when;
-use crate::protocol::FaultKind;
+use crate::agent::op_error::{Explain, Outcome, failed, fault};
+use crate::protocol::OpErrorKind;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -178,7 +178,7 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
 pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
     let busy = Files::open(root, BUSIES)?;
     if !busy.lock(FlockOperation::NonBlockingLockShared)? {
-        return Err(fault(FaultKind::Fenced, "another run is just taking the lock of this host"));
+        return Err(fault(OpErrorKind::Fenced, "another run is just taking the lock of this host"));
     }
     // The holder wrote the effective file. A torn file on a full disk contains nothing.
     let now = Files::open(root, LOCKS)?.read(0);
@@ -191,7 +191,7 @@ pub(super) fn enter(root: &Root, epoch: u64) -> Outcome<Busy> {
                 now.name, now.since, now.epoch
             )
         };
-        return Err(fault(FaultKind::Fenced, what));
+        return Err(fault(OpErrorKind::Fenced, what));
     }
     Ok(Busy { _files: busy })
 }
@@ -240,14 +240,14 @@ mod tests {
     fn an_older_epoch_may_not_change_anything() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        assert_eq!(enter(&root, 0).unwrap_err().kind, FaultKind::Fenced);
+        assert_eq!(enter(&root, 0).unwrap_err().kind, OpErrorKind::Fenced);
         let first = take(&root, "a").unwrap().unwrap();
         drop(enter(&root, first.epoch).unwrap());
         let old = first.epoch;
         drop(first);
         let second = take(&root, "b").unwrap().unwrap();
         let fault = enter(&root, old).unwrap_err();
-        assert!(fault.kind == FaultKind::Fenced && fault.what.contains("went to b"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::Fenced && fault.what.contains("went to b"), "{fault:?}");
         drop(enter(&root, second.epoch).unwrap());
     }
 
@@ -291,7 +291,7 @@ mod tests {
         drop(first);
         let second = take(&root, "b").unwrap().unwrap();
         assert!(second.epoch > old);
-        assert_eq!(enter(&root, old).unwrap_err().kind, FaultKind::Fenced);
+        assert_eq!(enter(&root, old).unwrap_err().kind, OpErrorKind::Fenced);
         drop(enter(&root, second.epoch).unwrap());
     }
 

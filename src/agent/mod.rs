@@ -10,11 +10,11 @@
 
 mod backup;
 mod etcd;
-mod fault;
 mod host;
 mod lock;
 mod machine;
 mod observe;
+mod op_error;
 mod parts;
 mod perform;
 mod pki;

@@ -5,21 +5,21 @@
 
 use super::backup::{bundles, copies};
 use super::etcd::{balancer, defragment, member, recover, survey};
-use super::fault::Outcome;
 use super::machine::{files, packages, prepare, previous, units, wipe};
 use super::observe::{gather, reach, wait};
+use super::op_error::Outcome;
 use super::parts::blob::Blob;
 use super::parts::{self, images};
 use super::pki::keys as pki;
-use super::{fault, host::Host, observe};
-use crate::protocol::{Fault, MemberChange, Op, Reply};
+use super::{host::Host, observe, op_error};
+use crate::protocol::{MemberChange, Op, OpError, Reply};
 use std::time::Duration;
 
 /// Performs one operation on the host; `blob` is the blob that follows a [`Op::Deliver`].
 pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome<Reply> {
     let done = |()| Reply::Done;
     match op {
-        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(fault::bad("this operation belongs to the session")),
+        Op::Lock { .. } | Op::Unlock | Op::Relay { .. } => Err(op_error::bad("this operation belongs to the session")),
         Op::Observe(ask) => Ok(Reply::Facts(Box::new(Box::pin(observe::observe(host, *ask)).await?))),
         Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
@@ -40,7 +40,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Accept { sets } => previous::accept(host, sets).await.map(done),
         Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
-        Op::Blame { unit } => Err(units::blame(&unit, crate::protocol::FaultKind::Failed, "does not stay up").await),
+        Op::Blame { unit } => Err(units::blame(&unit, crate::protocol::OpErrorKind::Failed, "does not stay up").await),
         Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
         Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
@@ -58,7 +58,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
         Op::SaveBundle => match Box::pin(bundles::take(host, bundles::Occasion::Asked)).await? {
             Some(taken) => Ok(Reply::Saved(taken)),
-            None => Err(fault::failed("no snapshot was taken although one was requested")),
+            None => Err(op_error::failed("no snapshot was taken although one was requested")),
         },
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
@@ -91,10 +91,10 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
 }
 
 /// The fault for a panic: it is a bug of hactl, and the channel must not be affected further.
-pub(super) fn panicked(cause: &(dyn std::any::Any + Send)) -> Fault {
+pub(super) fn panicked(cause: &(dyn std::any::Any + Send)) -> OpError {
     let text =
         cause.downcast_ref::<&str>().map(ToString::to_string).or_else(|| cause.downcast_ref::<String>().cloned());
-    fault::failed(format!(
+    op_error::failed(format!(
         "hactl itself failed on this host: {}",
         text.unwrap_or_else(|| "a panic without a message".to_owned())
     ))

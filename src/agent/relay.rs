@@ -4,12 +4,12 @@
 //! loopback and the addresses of the host are dialled: a user of hactl on this host must not gain access to its
 //! network.
 
-use crate::agent::fault::{Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::addresses::addresses;
+use crate::agent::op_error::{Outcome, bad, failed};
 use crate::agent::parts::blob::Piece;
 use crate::protocol::frame::{FrameError, write_end, write_piece};
-use crate::protocol::{Fault, Reply};
+use crate::protocol::{OpError, Reply};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -44,9 +44,9 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
     stream: TcpStream,
     pieces: &mut mpsc::Receiver<Piece>,
     out: &Mutex<W>,
-) -> Result<Result<Reply, Fault>, FrameError> {
+) -> Result<Result<Reply, OpError>, FrameError> {
     let (mut from, mut to) = stream.into_split();
-    let broken = |error: std::io::Error| End::Fault(failed(format!("the relayed connection broke: {error}")));
+    let broken = |error: std::io::Error| End::Op(failed(format!("the relayed connection broke: {error}")));
     let up = async {
         loop {
             match pieces.recv().await {
@@ -71,13 +71,13 @@ pub(super) async fn carry<W: AsyncWrite + Unpin>(
     };
     match tokio::try_join!(up, down) {
         Ok(((), ())) => Ok(Ok(Reply::Done)),
-        Err(End::Fault(fault)) => Ok(Err(fault)),
+        Err(End::Op(fault)) => Ok(Err(fault)),
         Err(End::Channel(error)) => Err(error),
     }
 }
 
 /// The reason why a relay ended early.
 enum End {
-    Fault(Fault),
+    Op(OpError),
     Channel(FrameError),
 }

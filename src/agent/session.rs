@@ -4,9 +4,9 @@
 //! continues while an operation runs, so that a closed stream or missing heartbeats end it; leaving this function
 //! drops the operation, which kills the programs it runs.
 
-use crate::agent::fault::failed;
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::failed;
 use crate::agent::parts::blob::{Appetite, Blob, Piece};
 use crate::agent::parts::clear_checks;
 use crate::agent::perform::{panicked, perform};
@@ -14,7 +14,7 @@ use crate::agent::pki::tls::install_provider;
 use crate::agent::{lock, relay};
 use crate::protocol::changes;
 use crate::protocol::frame::{Frame, FrameError, read_frame, write_json};
-use crate::protocol::{DEAF_AFTER_S, Fault, Op, Reply, Request, Response};
+use crate::protocol::{DEAF_AFTER_S, Op, OpError, Reply, Request, Response};
 use futures::FutureExt;
 use futures::future::{BoxFuture, pending, select_all};
 use std::panic::AssertUnwindSafe;
@@ -202,7 +202,7 @@ async fn work<W: AsyncWrite + Unpin>(
     pending().await
 }
 
-async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -> Result<Reply, Fault> {
+async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -> Result<Reply, OpError> {
     if let Some(lock) = held {
         return Ok(Reply::Locked { epoch: lock.epoch });
     }
@@ -222,13 +222,17 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
 }
 
 /// Performs an operation, with the lock that it requires.
-async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, Fault> {
+async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, OpError> {
     let enter = move |root: &Root| lock::enter(root, epoch);
     let _busy = if changes(&op) { Some(host.root.blocking(enter).await?) } else { None };
     Box::pin(perform(host, op, blob)).await
 }
 
-async fn answer<W: AsyncWrite + Unpin>(out: &Out<W>, id: u64, outcome: Result<Reply, Fault>) -> Result<(), ServeError> {
+async fn answer<W: AsyncWrite + Unpin>(
+    out: &Out<W>,
+    id: u64,
+    outcome: Result<Reply, OpError>,
+) -> Result<(), ServeError> {
     let mut out = out.lock().await;
     match write_json(&mut *out, &Response::Answer { id, outcome }).await {
         Err(FrameError::TooLarge { length, .. }) => {

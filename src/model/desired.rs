@@ -5,6 +5,7 @@
 use super::bucket::{Destination, StorageSettings};
 use super::drill::Period;
 use super::firewall::Firewall;
+use super::healing::Healing;
 use super::names::{ClusterName, HostName, PeerUrl};
 use super::snapshot::Keep;
 use ipnet::{IpAdd as _, IpNet};
@@ -37,6 +38,8 @@ pub struct Desired {
     pub etcd: EtcdSettings,
     /// Snapshots.
     pub snapshots: Snapshots,
+    /// The guards.
+    pub healing: Healing,
     /// How workers are upgraded.
     pub upgrade: Upgrade,
     /// For so many days after a run, hosts renew their own certificates; `None`: never.
@@ -585,6 +588,7 @@ pub fn sample(n: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        healing: Healing::default(),
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

@@ -60,6 +60,7 @@ fn desired() -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        healing: crate::model::healing::Healing::default(),
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

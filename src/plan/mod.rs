@@ -21,6 +21,7 @@ mod remove_hosts;
 mod remove_roles;
 mod rollout;
 mod sources;
+pub mod triage;
 mod up;
 mod upgrade;
 mod versions;

@@ -77,16 +77,16 @@ pub enum Response {
         /// The request.
         id: u64,
         /// Its outcome.
-        outcome: Result<Reply, Fault>,
+        outcome: Result<Reply, OpError>,
     },
 }
 
 /// Why an operation failed on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct OpError {
     /// The kind.
-    pub kind: FaultKind,
+    pub kind: OpErrorKind,
     /// What happened, one sentence with the path or unit in it.
     pub what: String,
     /// The last lines of the log that explains it (journal of the unit, output of the program), oldest first, at most
@@ -97,7 +97,7 @@ pub struct Fault {
 /// Kinds of failure that a caller may treat differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
+pub enum OpErrorKind {
     /// Another run holds the lock now.
     Fenced,
     /// No space left.

@@ -11,7 +11,7 @@ mod relay;
 use super::error::HostError;
 use super::wire::{Exit, ExitReport, Wire, printable};
 use crate::protocol::frame::{Frame, FrameError, HEADER, read_frame, write_end, write_json};
-use crate::protocol::{DEAD_AFTER_S, Fault, Op, Reply, Request, Response};
+use crate::protocol::{DEAD_AFTER_S, Op, OpError, Reply, Request, Response};
 use crate::snapshot::Sealed;
 use relay::Flow;
 use std::io::{self, Read, Seek as _};
@@ -97,7 +97,7 @@ pub(super) enum Greeting {
 }
 
 type Writer = Arc<Mutex<Box<dyn AsyncWrite + Send + Unpin>>>;
-type Answer = (u64, Result<Reply, Fault>);
+type Answer = (u64, Result<Reply, OpError>);
 
 /// One `hactl host` process.
 pub(crate) struct AgentSession {
@@ -181,7 +181,7 @@ impl AgentSession {
         let request = Request { id, epoch, op: Some(op) };
         self.clean = false;
         let outcome = self.exchange(id, &request, if fed { payload } else { &Payload::None }, watch).await;
-        self.clean |= matches!(outcome, Ok(_) | Err(HostError::Fault(_))) && self.reader.is_some();
+        self.clean |= matches!(outcome, Ok(_) | Err(HostError::Op(_))) && self.reader.is_some();
         outcome
     }
 
@@ -221,7 +221,7 @@ impl AgentSession {
             tokio::select! {
                 biased;
                 answer = self.answers.recv() => return match answer {
-                    Some((of, outcome)) if of == id => outcome.map_err(HostError::Fault),
+                    Some((of, outcome)) if of == id => outcome.map_err(HostError::Op),
                     other => Err(self.unasked(other).await),
                 },
                 Ok(()) = self.beats.changed() => {
@@ -263,7 +263,7 @@ impl AgentSession {
             // The blob stays incomplete: the fault is the final answer of the host, and this session is spent.
             Some(Some((of, Err(fault)))) if of == id => {
                 self.hang_up();
-                Err(HostError::Fault(fault))
+                Err(HostError::Op(fault))
             }
             Some(other) => Err(self.unasked(other).await),
         }

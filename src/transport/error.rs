@@ -4,7 +4,7 @@
 //! the next thing to do. The host's name is not repeated here: the caller knows it.
 
 use crate::model::facts::Unreachable;
-use crate::protocol::Fault;
+use crate::protocol::OpError;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -324,7 +324,7 @@ pub enum HostError {
     },
     /// The host understood the request, and the operation failed.
     #[error("{}", .0.what)]
-    Fault(Fault),
+    Op(OpError),
 }
 
 /// Notes, as the continuation of a sentence.
@@ -355,7 +355,7 @@ impl HostError {
     /// The last lines of the log of the host that explain it, oldest first.
     pub fn tail(&self) -> &[String] {
         match self {
-            Self::Fault(fault) => &fault.tail,
+            Self::Op(fault) => &fault.tail,
             _ => &[],
         }
     }

@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::play::Both;
 use hactl::model::facts::{EtcdFact, FileFact, HostFacts, LeafFact};
 use hactl::model::target::CertId;
-use hactl::protocol::{Fault, FaultKind, Op, Reply};
+use hactl::protocol::{Op, OpError, OpErrorKind, Reply};
 use std::collections::BTreeMap;
 
 /// How long ago a leaf may have been issued, seconds: no story takes longer.
@@ -111,8 +111,8 @@ async fn observed(place: &mut Place, question: Op) -> Result<HostFacts, String> 
 /// Both accept, or both refuse and the host returns this kind of fault.
 pub fn same<T: std::fmt::Debug>(
     sim: &Result<(), String>,
-    real: &Result<T, Fault>,
-    kind: FaultKind,
+    real: &Result<T, OpError>,
+    kind: OpErrorKind,
 ) -> Result<(), String> {
     match (sim, real) {
         (Ok(()), Ok(_)) => Ok(()),

@@ -8,7 +8,7 @@ use crate::fixture::{FIXTURE, OWNER, preparation};
 use hactl::agent::{Root, ServeError, serve_at};
 use hactl::model::target::Part;
 use hactl::protocol::frame::{Frame, read_frame, write_end, write_json, write_piece};
-use hactl::protocol::{Fault, Op, Reply, Request, Response};
+use hactl::protocol::{Op, OpError, Reply, Request, Response};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ impl Session {
         Self { from, to, serving, id: 0 }
     }
 
-    async fn ask(&mut self, epoch: u64, op: Op) -> Result<Reply, Fault> {
+    async fn ask(&mut self, epoch: u64, op: Op) -> Result<Reply, OpError> {
         self.id += 1;
         let request = Request { id: self.id, epoch, op: Some(op) };
         write_json(&mut self.to, &request).await.expect("the session listens");
@@ -52,7 +52,7 @@ impl Session {
     }
 
     /// The answer to the request sent last.
-    async fn answer(&mut self) -> Result<Reply, Fault> {
+    async fn answer(&mut self) -> Result<Reply, OpError> {
         loop {
             let frame = timeout(TIMEOUT, read_frame(&mut self.from)).await.expect("an answer in time");
             let Some(Frame::Json(text)) = frame.expect("whole frames") else { panic!("the session ended") };
@@ -134,12 +134,12 @@ impl Place {
         self.lock().await;
     }
 
-    pub async fn ask(&mut self, op: Op) -> Result<Reply, Fault> {
+    pub async fn ask(&mut self, op: Op) -> Result<Reply, OpError> {
         self.run.ask(self.epoch, op).await
     }
 
     /// The answers to another session that asks for the lock, and then for a change with this epoch.
-    pub async fn late(&self, epoch: u64, op: Op) -> (Reply, Result<Reply, Fault>) {
+    pub async fn late(&self, epoch: u64, op: Op) -> (Reply, Result<Reply, OpError>) {
         let mut other = Session::new(self.directory.path());
         let held = other.ask(0, Op::Lock { holder: "another".to_owned() }).await.expect("a lock is no fault");
         let answer = other.ask(epoch, op).await;
@@ -148,7 +148,7 @@ impl Place {
     }
 
     /// Offers a part: returns the offset from which content is wanted, or `None` when it is complete.
-    pub async fn offer(&mut self, part: &Part) -> Result<Option<u64>, Fault> {
+    pub async fn offer(&mut self, part: &Part) -> Result<Option<u64>, OpError> {
         let offering = async {
             loop {
                 match self.ask(Op::Deliver(part.clone())).await {
@@ -164,7 +164,7 @@ impl Place {
     }
 
     /// Sends all that was wanted and waits for the result.
-    pub async fn send(&mut self, bytes: &[u8]) -> Result<Reply, Fault> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<Reply, OpError> {
         for piece in bytes.chunks(5000) {
             write_piece(&mut self.run.to, piece).await.expect("the session listens");
         }
@@ -188,7 +188,7 @@ impl Place {
     }
 
     /// Installs certificates for leaves whose keys the host makes.
-    pub async fn certify(&mut self, leaves: Vec<hactl::model::target::CertSpec>) -> Result<(), Fault> {
+    pub async fn certify(&mut self, leaves: Vec<hactl::model::target::CertSpec>) -> Result<(), OpError> {
         let Reply::Requests(requests) = self.ask(Op::MakeKeys { leaves: leaves.clone() }).await? else {
             panic!("requests were asked for");
         };

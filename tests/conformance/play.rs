@@ -11,7 +11,7 @@ use crate::sim::member::Stop;
 use hactl::model::names::Digest;
 use hactl::model::plan;
 use hactl::model::target::{CertSpec, FileSet, HostTarget, Part};
-use hactl::protocol::{EtcdAsk, Fault, FaultKind, FilePut, Op, Reply, WipeAsk};
+use hactl::protocol::{EtcdAsk, FilePut, Op, OpError, OpErrorKind, Reply, WipeAsk};
 use std::collections::BTreeMap;
 
 /// Both hosts and what connects them.
@@ -45,12 +45,12 @@ impl Both {
                 let op = Op::WriteClusterId(self.world.intent.cluster_id.of(&host()));
                 let sim = self.sim(op.clone());
                 let real = self.place.ask(op).await;
-                same(&sim, &real, FaultKind::BadRequest)
+                same(&sim, &real, OpErrorKind::BadRequest)
             }
             Act::Prepare => {
                 let sim = self.sim(Op::Prepare(fixture::preparation()));
                 let real = self.place.ask(Op::Prepare(fixture::preparation())).await;
-                same(&sim, &real, FaultKind::Failed)
+                same(&sim, &real, OpErrorKind::Failed)
             }
             Act::Deliver { part, how } => self.deliver(part, *how).await,
             Act::Configure { set, which } => {
@@ -66,7 +66,11 @@ impl Both {
                 let ready = self.ready();
                 let certs = leaves.iter().map(|leaf| (leaf.clone(), String::new())).collect();
                 let sim = self.sim(Op::InstallCerts { certs });
-                if ready { same(&sim, &self.place.certify(leaves).await, FaultKind::BadRequest) } else { refused(&sim) }
+                if ready {
+                    same(&sim, &self.place.certify(leaves).await, OpErrorKind::BadRequest)
+                } else {
+                    refused(&sim)
+                }
             }
             Act::KeysOnly(which) => {
                 // Killed before anything is signed: no visible change.
@@ -79,12 +83,12 @@ impl Both {
                 let sim = self.sim(Op::ArchiveData(member()));
                 self.mirror_process();
                 let real = self.place.ask(Op::ArchiveData(member())).await;
-                same(&sim, &real, FaultKind::BadRequest)
+                same(&sim, &real, OpErrorKind::BadRequest)
             }
             Act::ArchiveDataUnderEtcd => {
                 let sim = self.happen(&[Effect::DataArchived(host())]);
                 let real = self.place.ask(Op::ArchiveData(member())).await;
-                same(&sim, &real, FaultKind::BadRequest)
+                same(&sim, &real, OpErrorKind::BadRequest)
             }
             Act::MarkBootstrapped => {
                 let disk = self.world.host(&host()).disk.clone();
@@ -92,7 +96,7 @@ impl Both {
                 let op = Op::Seal { data_dir: DATA.to_owned(), cluster };
                 let sim = self.sim(op.clone());
                 let real = self.place.ask(op).await;
-                same(&sim, &real, FaultKind::BadRequest)
+                same(&sim, &real, OpErrorKind::BadRequest)
             }
             Act::Wipe { delete } => {
                 let desired = self.world.desired.clone();
@@ -100,7 +104,7 @@ impl Both {
                 let ask = WipeAsk { units: vec![], ..hactl::render::wipe(&desired, &desired.hosts[0], *delete) };
                 let sim = self.sim(Op::Wipe(ask.clone()));
                 self.mirror_process();
-                same(&sim, &self.place.ask(Op::Wipe(ask)).await, FaultKind::BadRequest)
+                same(&sim, &self.place.ask(Op::Wipe(ask)).await, OpErrorKind::BadRequest)
             }
             Act::NextRun => {
                 self.place.next_run().await;
@@ -145,7 +149,7 @@ impl Both {
     }
 
     async fn if_ready(&mut self, sim: Result<(), String>, op: Op) -> Result<(), String> {
-        if self.ready() { same(&sim, &self.place.ask(op).await, FaultKind::BadRequest) } else { refused(&sim) }
+        if self.ready() { same(&sim, &self.place.ask(op).await, OpErrorKind::BadRequest) } else { refused(&sim) }
     }
 
     pub fn part(&self, name: &str) -> Part {
@@ -173,7 +177,7 @@ impl Both {
         }
         let rest = &sent[usize::try_from(from).expect("a small part")..];
         match how {
-            How::Whole => same(&self.sim(op.clone()), &self.place.send(rest).await, FaultKind::Corrupt),
+            How::Whole => same(&self.sim(op.clone()), &self.place.send(rest).await, OpErrorKind::Corrupt),
             How::CutOff(share) => {
                 let some = &rest[..(rest.len() - 1) * usize::from(share) / 256];
                 let until = from + some.len() as u64;
@@ -186,7 +190,7 @@ impl Both {
                 // After the header, in the content itself.
                 let at = rest.len() / 2;
                 rest[at] ^= 0xff;
-                same(&Err("damaged".to_owned()), &self.place.send(&rest).await, FaultKind::Corrupt)
+                same(&Err("damaged".to_owned()), &self.place.send(&rest).await, OpErrorKind::Corrupt)
             }
         }
     }
@@ -212,7 +216,7 @@ impl Both {
         } else {
             Err("rejected".to_owned())
         };
-        same(&sim, &self.place.ask(Op::WriteFiles { files, remove: vec![], keep: None }).await, FaultKind::Rejected)
+        same(&sim, &self.place.ask(Op::WriteFiles { files, remove: vec![], keep: None }).await, OpErrorKind::Rejected)
     }
 
     async fn wrong_cert(&mut self, which: u8) -> Result<(), String> {
@@ -221,7 +225,7 @@ impl Both {
         let request = rcgen::CertificateParams::default().serialize_request(&stray).and_then(|r| r.pem());
         let pem = FIXTURE.sign(&leaf, &request.expect("a request"));
         let real = self.place.ask(Op::InstallCerts { certs: vec![(leaf, pem)] }).await;
-        same(&Err("not its key".to_owned()), &real, FaultKind::BadRequest)
+        same(&Err("not its key".to_owned()), &real, OpErrorKind::BadRequest)
     }
 
     /// A directory has no systemd, so the start itself always fails there. What counts is whether the settings before
@@ -250,10 +254,10 @@ impl Both {
             Err("there is nothing to start".to_owned())
         };
         let real = match self.place.ask(Op::StartMember(start)).await {
-            Err(Fault { what, .. }) if what.ends_with("has no systemd") => Ok(Reply::Done),
+            Err(OpError { what, .. }) if what.ends_with("has no systemd") => Ok(Reply::Done),
             other => other,
         };
-        same(&sim, &real, FaultKind::BadRequest)?;
+        same(&sim, &real, OpErrorKind::BadRequest)?;
         if sim.is_ok() {
             // Whether it starts does not concern the host's side.
             let _ = self.happen(&all);
@@ -273,7 +277,7 @@ impl Both {
         if !matches!(&held, Reply::Held { by, .. } if by == "this run") {
             return Err(format!("the lock is held and the host says {held:?}"));
         }
-        same(&Err("fenced".to_owned()), &real, FaultKind::Fenced)
+        same(&Err("fenced".to_owned()), &real, OpErrorKind::Fenced)
     }
 
     /// Sets the real host's etcd as the simulated one is.

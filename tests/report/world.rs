@@ -78,6 +78,7 @@ pub fn desired(hosts: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        healing: hactl::model::healing::Healing::default(),
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

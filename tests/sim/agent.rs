@@ -17,7 +17,7 @@ use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
 use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
-    Fault, FaultKind, MemberChange, MemberStart, ObserveAsk, Op, Reply, RestoreAsk, WaitCondition, WipeAsk,
+    MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk, WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;
@@ -90,7 +90,7 @@ fn lost() -> HostError {
 }
 
 fn fault(what: impl Into<String>) -> HostError {
-    HostError::Fault(Fault { kind: FaultKind::Failed, what: what.into(), tail: Vec::new() })
+    HostError::Op(OpError { kind: OpErrorKind::Failed, what: what.into(), tail: Vec::new() })
 }
 
 impl SimAgent {

@@ -102,6 +102,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        healing: hactl::model::healing::Healing::default(),
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

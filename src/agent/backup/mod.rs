@@ -9,13 +9,13 @@ pub use copies::copies_beside;
 
 use super::host::Host;
 use super::machine::root::Root;
-use crate::protocol::Fault;
+use crate::protocol::OpError;
 
 /// Takes a snapshot on this host if it is its turn; returns the result.
 ///
 /// # Errors
 /// The failure, in words.
-pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::BundleFact>, Fault> {
+pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::BundleFact>, OpError> {
     super::pki::tls::install_provider();
     bundles::take(&Host::new(root), bundles::Occasion::Timer).await
 }
@@ -24,6 +24,6 @@ pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::Bu
 ///
 /// # Errors
 /// Why the drill was not run, in words.
-pub async fn drill(root: Root) -> Result<crate::model::drill::DrillOutcome, Fault> {
+pub async fn drill(root: Root) -> Result<crate::model::drill::DrillOutcome, OpError> {
     bundles::hold(&Host::new(root)).await
 }

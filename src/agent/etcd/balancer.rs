@@ -5,12 +5,12 @@
 //! is scheduled first and belongs to systemd alone: neither a killed hactl nor a lost connection leaves the balancer
 //! in that state.
 
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::processes::{start, started_at};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, must, own_program, run};
 use crate::agent::machine::units::{own_systemd, reloaded_ms, show_one};
+use crate::agent::op_error::{Outcome, failed};
 use crate::model::names::{HostName, UnitName};
 use crate::protocol::{Balancing, ETCD_BALANCER_SOCKET};
 use rustix::process::{Pid, Signal, kill_process};

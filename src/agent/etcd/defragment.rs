@@ -5,11 +5,11 @@
 
 use crate::agent::etcd::member;
 use crate::agent::etcd::scratch::ETCDUTL;
-use crate::agent::fault::Outcome;
 use crate::agent::host::Host;
 use crate::agent::machine::run::{must, run_as};
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::units;
+use crate::agent::op_error::Outcome;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
 use std::process::Stdio;

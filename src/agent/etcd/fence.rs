@@ -10,10 +10,10 @@
 
 use crate::agent::etcd::member::{GENESIS, access, read_mark};
 use crate::agent::etcd::positions::remembered;
-use crate::agent::fault::Outcome;
 use crate::agent::machine::files::{private_folder, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
+use crate::agent::op_error::Outcome;
 use crate::etcd::{self, Access, EtcdError, Witness, disk};
 use crate::model::facts::DiskFact;
 use crate::model::names::PeerUrl;

@@ -4,18 +4,18 @@
 //! In: the decision of the plan. Out: done, or a refusal: the state on the disk is decisive, so that no request can
 //! bootstrap a second cluster on the disk of an existing one, or start a new member on the data of an old one.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{remove, same, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{ports, prepare, units, when};
+use crate::agent::op_error::{Explain, Outcome, bad, failed, fault};
 use crate::etcd::{self, Access, Election, EtcdError};
 use crate::model::facts::ETCD_UNIT;
 use crate::model::names::PeerUrl;
 use crate::model::plausible::is_revision;
 use crate::model::recovery::Room;
-use crate::protocol::{EtcdAsk, Fault, FaultKind, FirstBoot, MemberChange, MemberStart, Reply};
+use crate::protocol::{EtcdAsk, FirstBoot, MemberChange, MemberStart, OpError, OpErrorKind, Reply};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -63,11 +63,11 @@ pub(crate) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
 }
 
 /// A fault about etcd.
-pub(crate) fn trouble(error: &EtcdError) -> Fault {
+pub(crate) fn trouble(error: &EtcdError) -> OpError {
     let kind = match error {
-        EtcdError::Silent { .. } | EtcdError::Leaderless => FaultKind::TimedOut,
-        EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => FaultKind::BadRequest,
-        EtcdError::NotListening { .. } | EtcdError::Refused { .. } | EtcdError::Transport { .. } => FaultKind::Failed,
+        EtcdError::Silent { .. } | EtcdError::Leaderless => OpErrorKind::TimedOut,
+        EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => OpErrorKind::BadRequest,
+        EtcdError::NotListening { .. } | EtcdError::Refused { .. } | EtcdError::Transport { .. } => OpErrorKind::Failed,
     };
     fault(kind, error.to_string())
 }
@@ -110,13 +110,13 @@ pub(crate) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
             return Ok(());
         }
         match units::state(&unit).await?.as_str() {
-            "failed" => return Err(units::blame(&unit, FaultKind::Failed, "failed").await),
+            "failed" => return Err(units::blame(&unit, OpErrorKind::Failed, "failed").await),
             // Right after the launch, systemd has not begun yet.
             "inactive" if launched.elapsed() > COME_TO_IT => {
                 return Err(units::not_begun(&unit).await);
             }
             _ if Instant::now() > until => {
-                return Err(units::blame(&unit, FaultKind::TimedOut, "does not listen for its peers yet").await);
+                return Err(units::blame(&unit, OpErrorKind::TimedOut, "does not listen for its peers yet").await);
             }
             _ => sleep(Duration::from_millis(50)).await,
         }

@@ -5,9 +5,9 @@
 //! Positions of members that are no longer in the list are dropped.
 
 use crate::agent::etcd::member::{access, trouble};
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::machine::files::write_one;
 use crate::agent::machine::root::{Root, me};
+use crate::agent::op_error::{Outcome, failed};
 use crate::etcd::Reporter;
 use crate::model::positions::{MOST, POSITIONS, Position};
 use crate::protocol::EtcdAsk;

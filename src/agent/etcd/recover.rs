@@ -9,13 +9,13 @@
 use crate::agent::etcd::fence::may_start_once;
 use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, read_mark};
 use crate::agent::etcd::scratch::{self, ScratchEtcd};
-use crate::agent::fault::{Explain, Outcome, bad, disk_full, ensure_space, failed, free_bytes};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{optional, piece, private_folder, remove, remove_all, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{prepare, units, when, wipe};
+use crate::agent::op_error::{Explain, Outcome, bad, disk_full, ensure_space, failed, free_bytes};
 use crate::agent::parts;
 use crate::agent::parts::packed::{End, packed};
 use crate::etcd::disk;

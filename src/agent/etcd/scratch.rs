@@ -4,10 +4,10 @@
 //! user but root can open; it ends with the value. Its data came from a member, a share or another host, so root does
 //! not run it.
 
-use crate::agent::fault::{Explain, Outcome, failed, tail};
 use crate::agent::machine::run::{PATH, as_user, run_as};
 use crate::agent::machine::tree::Tree;
-use crate::protocol::Fault;
+use crate::agent::op_error::{Explain, Outcome, failed, tail};
+use crate::protocol::OpError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, Permissions};
 use std::io;
@@ -92,12 +92,12 @@ impl<'a> ScratchEtcd<'a> {
     }
 
     /// A fault with the last lines of its output.
-    pub(crate) fn fault(&self, what: impl Into<String>) -> Fault {
+    pub(crate) fn fault(&self, what: impl Into<String>) -> OpError {
         let mut said = vec![0; 64 << 10];
         let length = self.log.metadata().map_or(0, |log| log.len());
         // An empty log is better than hiding the failure.
         let read = self.log.read_at(&mut said, length.saturating_sub(64 << 10)).unwrap_or(0);
-        Fault { tail: tail(&String::from_utf8_lossy(&said[..read])), ..failed(what) }
+        OpError { tail: tail(&String::from_utf8_lossy(&said[..read])), ..failed(what) }
     }
 
     /// An error once it has ended.

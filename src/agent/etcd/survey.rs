@@ -3,11 +3,11 @@
 //! In: etcd's data directory, the host's address. Out: a [`Survey`]. Changes nothing; measuring the disk writes a
 //! file that is already unlinked when it is measured.
 
-use crate::agent::fault::Outcome;
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, run};
 use crate::agent::machine::{addresses, firewall};
+use crate::agent::op_error::Outcome;
 use crate::model::survey::Survey;
 use std::fs;
 use std::io::Write as _;

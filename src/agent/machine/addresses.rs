@@ -2,8 +2,8 @@
 //!
 //! In: nothing. Out: every address with its interface, and the MTU of the interface of one address.
 
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::machine::run::must;
+use crate::agent::op_error::{Outcome, failed};
 use crate::model::facts::InterfaceAddress;
 use serde::Deserialize;
 use std::net::IpAddr;

@@ -4,8 +4,8 @@
 //! The kubelet makes another directory for the pod of a changed manifest, and the next number for each restart of a
 //! container in it (`/var/log/pods/<namespace>_<pod>_<uid>/<container>/<number>.log`).
 
-use crate::agent::fault::{tail, telling};
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{tail, telling};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

@@ -3,15 +3,15 @@
 //! In: contents with mode, owner and a check. Out: all of them in place, or none. A file that is correct already is
 //! not touched, so that its change time shows when it last changed.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed, tail};
 use crate::agent::host::Host;
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::run;
 use crate::agent::machine::{previous, units};
+use crate::agent::op_error::{Explain, Outcome, bad, failed, tail};
 use crate::model::facts::ClusterId;
 use crate::model::names::UnitName;
 use crate::model::target::FileSet;
-use crate::protocol::{Fault, FaultKind, FilePut};
+use crate::protocol::{FilePut, OpError, OpErrorKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
@@ -223,8 +223,8 @@ async fn accept(file: &Ready, check: &[String]) -> Outcome<()> {
         return Ok(());
     }
     let place = file.place.display();
-    Err(Fault {
-        kind: FaultKind::Rejected,
+    Err(OpError {
+        kind: OpErrorKind::Rejected,
         what: format!("{} rejects the new {place}; the old one stays", argv[0]),
         // The user knows the destination, not the temporary name.
         tail: tail(&format!("{}\n{}", ran.out, ran.err).replace(fresh, &place.to_string())),

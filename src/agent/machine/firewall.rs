@@ -3,10 +3,10 @@
 //! In: openings. Out: exactly these, now and after the next boot. Rules of the administrator are never treated as
 //! ours nor changed: ours have a comment in ufw, and policies of their own in firewalld.
 
-use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{remove, same, write_one};
 use crate::agent::machine::run::{must, run};
+use crate::agent::op_error::{Explain, Outcome, failed};
 use crate::model::firewall::{FirewallFact, Manager, Opening, Source};
 use crate::model::survey::Way;
 use ipnet::IpNet;

@@ -3,9 +3,9 @@
 //! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service
 //! in a package must not start with its sample configuration: its unit is masked until the installation is over.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::run::{Ran, must, run, run_with};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use std::path::Path;
 use std::time::Duration;
 

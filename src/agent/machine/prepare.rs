@@ -2,14 +2,14 @@
 //!
 //! In: a [`Preparation`]. Out: all of it in place; each part is idempotent.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::write_one;
 use crate::agent::machine::firewall;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
 use crate::agent::machine::tree::Tree;
-use crate::protocol::{Fault, Preparation};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
+use crate::protocol::{OpError, Preparation};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +35,7 @@ pub(crate) async fn prepare(host: &Host, preparation: Preparation) -> Outcome<()
         // All possible settings are set, so that the user sees every one that is not.
         let bad: Vec<String> =
             sysctls.iter().filter_map(|(key, value)| set(root, key, value).err()).map(|f| f.what).collect();
-        if bad.is_empty() { Ok(()) } else { Err(Fault { tail: bad.clone(), ..failed(bad.join("; ")) }) }
+        if bad.is_empty() { Ok(()) } else { Err(OpError { tail: bad.clone(), ..failed(bad.join("; ")) }) }
     });
     setting.await?;
     if swap_off {

@@ -3,10 +3,10 @@
 //! In: the paths of a set that are about to be written. Out: a record per set of the previous files, for root alone;
 //! restored, or deleted. The first record stays until then: later files have not passed their trial.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{Ready, optional, put_all, remove, write_one};
 use crate::agent::machine::root::{Root, me};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::target::FileSet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

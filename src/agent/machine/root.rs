@@ -2,8 +2,8 @@
 //!
 //! In: absolute paths from requests. Out: paths to open. A path that is not absolute or contains `..` is refused.
 
-use crate::agent::fault::{Outcome, bad};
 use crate::agent::machine::run::blocking;
+use crate::agent::op_error::{Outcome, bad};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 

@@ -3,9 +3,9 @@
 //! In: an argument list. Out: the output, or a fault with its last lines. Dropping the future kills the whole group,
 //! so nothing outlives the channel that requested it.
 
-use crate::agent::fault::{Outcome, bad, failed, fault, tail};
 use crate::agent::machine::tree::Tree;
-use crate::protocol::{Fault, FaultKind};
+use crate::agent::op_error::{Outcome, bad, failed, fault, tail};
+use crate::protocol::{OpError, OpErrorKind};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
 use std::process::Stdio;
@@ -41,9 +41,9 @@ impl Ran {
         tail(&format!("{}\n{}", self.out, self.err))
     }
     /// A fault about its failure.
-    pub(crate) fn fault(&self, doing: &str) -> Fault {
+    pub(crate) fn fault(&self, doing: &str) -> OpError {
         let how = self.code.map_or_else(|| "was killed".to_owned(), |c| format!("exited with {c}"));
-        Fault { kind: FaultKind::Failed, what: format!("{doing} {how}"), tail: self.tail() }
+        OpError { kind: OpErrorKind::Failed, what: format!("{doing} {how}"), tail: self.tail() }
     }
 }
 
@@ -159,7 +159,7 @@ async fn run_on(
     let (out, err) = (text(out), text(err));
     let Ok((status, _)) = finished else {
         let what = format!("{} did not end within {} s", argv.join(" "), within.as_secs_f32());
-        return Err(Fault { tail: tail(&format!("{out}\n{err}")), ..fault(FaultKind::TimedOut, what) });
+        return Err(OpError { tail: tail(&format!("{out}\n{err}")), ..fault(OpErrorKind::TimedOut, what) });
     };
     group.0 = None;
     let status = status.map_err(|e| failed(format!("could not wait for {program}: {e}")))?;
@@ -214,7 +214,7 @@ mod tests {
         let pid_file = directory.path().join("pid");
         let script = format!("echo started; sleep 60 & echo $! > {}; wait", pid_file.display());
         let fault = run(&["sh", "-c", &script], Duration::from_millis(500)).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::TimedOut);
+        assert_eq!(fault.kind, OpErrorKind::TimedOut);
         assert_eq!(fault.tail, ["started"]);
         let pid = std::fs::read_to_string(pid_file).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();

@@ -5,8 +5,8 @@
 //! or, if the kernel permits it, a hard link to such a file. So each action uses the descriptor that was checked, and
 //! a file with several names is changed only if it belongs to the owner of its directory.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
-use crate::protocol::Fault;
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
+use crate::protocol::OpError;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RawDir, Stat, Uid, chownat, fchmod, fstat, fsync, mkdirat, open, openat,
     readlinkat, renameat, statat, unlinkat,
@@ -264,7 +264,7 @@ impl Tree {
     }
 
     /// Replaces the anchor in an error message by the path that users know.
-    pub(crate) fn words(&self, error: &impl ToString) -> Fault {
+    pub(crate) fn words(&self, error: &impl ToString) -> OpError {
         let anchor = self.anchor().display().to_string();
         failed(error.to_string().replace(&anchor, &self.shown.display().to_string()))
     }
@@ -280,7 +280,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-fn replaced(at: &Path) -> Fault {
+fn replaced(at: &Path) -> OpError {
     bad(format!("{} was replaced while it was created: another program writes there", at.display()))
 }
 

@@ -2,15 +2,15 @@
 //!
 //! In: unit names. Out: [`UnitFact`]s, or a fault that carries the last lines of the unit's journal.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed, fault, tail, telling};
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, bad, failed, fault, tail, telling};
 use crate::model::facts::UnitFact;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
-use crate::protocol::{Fault, FaultKind};
+use crate::protocol::{OpError, OpErrorKind};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -286,8 +286,8 @@ pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wai
     }
     let ran = run(&["systemctl", verb, unit.as_str()], TIMEOUT).await;
     match ran {
-        Err(late) if late.kind == FaultKind::TimedOut => {
-            return Err(blame(unit, FaultKind::TimedOut, "has not become active yet").await);
+        Err(late) if late.kind == OpErrorKind::TimedOut => {
+            return Err(blame(unit, OpErrorKind::TimedOut, "has not become active yet").await);
         }
         Err(other) => return Err(other),
         Ok(ran) if !ran.ok() && !known(unit).await? => return Err(ran.fault(&format!("systemctl {verb} {unit}"))),
@@ -314,12 +314,12 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
         match shown.active() {
             "active" => return Ok(()),
             "inactive" if shown.get("Type") == "oneshot" && shown.get("Result") == "success" => return Ok(()),
-            "failed" => return Err(blame(unit, FaultKind::Failed, "failed").await),
-            "inactive" if shown.skipped() => return Err(blame(unit, FaultKind::Failed, shown.skipped_for()).await),
-            "inactive" => return Err(blame(unit, FaultKind::Failed, "ended as soon as it was started").await),
-            _ if shown.restarts() >= ENDS => return Err(blame(unit, FaultKind::Failed, "ends again and again").await),
+            "failed" => return Err(blame(unit, OpErrorKind::Failed, "failed").await),
+            "inactive" if shown.skipped() => return Err(blame(unit, OpErrorKind::Failed, shown.skipped_for()).await),
+            "inactive" => return Err(blame(unit, OpErrorKind::Failed, "ended as soon as it was started").await),
+            _ if shown.restarts() >= ENDS => return Err(blame(unit, OpErrorKind::Failed, "ends again and again").await),
             _ if Instant::now() > until => {
-                return Err(blame(unit, FaultKind::TimedOut, "has not become active yet").await);
+                return Err(blame(unit, OpErrorKind::TimedOut, "has not become active yet").await);
             }
             // It restarts automatically after a failure: it may require something that is just coming up.
             _ => sleep(POLL).await,
@@ -328,13 +328,13 @@ async fn settle(unit: &UnitName, until: Instant) -> Outcome<()> {
 }
 
 /// A fault about a unit, with the end of its journal.
-pub(crate) async fn blame(unit: &UnitName, kind: FaultKind, what: &str) -> Fault {
+pub(crate) async fn blame(unit: &UnitName, kind: OpErrorKind, what: &str) -> OpError {
     let lines =
         match run(&["journalctl", "-u", unit.as_str(), "-n", "100", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
             Ok(ran) => tail(&telling(&ran.out)),
             Err(silent) => vec![format!("(its journal could not be read: {})", silent.what)],
         };
-    Fault { tail: lines, ..fault(kind, format!("{unit} {what}")) }
+    OpError { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }
 
 /// Stops and disables units in the given order; one that does not exist counts as stopped.
@@ -348,7 +348,7 @@ pub(crate) async fn stop(host: &Host, units: &[UnitName]) -> Outcome<()> {
         if shown.up() {
             host.waits(format!("{unit} to stop"));
             if let Err(fault) = must(&["systemctl", "stop", unit.as_str()], TIMEOUT).await {
-                return Err(Fault { tail: blame(unit, fault.kind, "").await.tail, ..fault });
+                return Err(OpError { tail: blame(unit, fault.kind, "").await.tail, ..fault });
             }
         }
         if shown.enabled() {
@@ -396,10 +396,10 @@ pub(crate) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outco
 }
 
 /// Why a started unit does not run, although it did not fail.
-pub(crate) async fn not_begun(unit: &UnitName) -> Fault {
+pub(crate) async fn not_begun(unit: &UnitName) -> OpError {
     match show_one(unit).await {
-        Ok(shown) if shown.skipped() => blame(unit, FaultKind::Failed, shown.skipped_for()).await,
-        Ok(_) => blame(unit, FaultKind::Failed, "was not started: a condition of its unit does not hold").await,
+        Ok(shown) if shown.skipped() => blame(unit, OpErrorKind::Failed, shown.skipped_for()).await,
+        Ok(_) => blame(unit, OpErrorKind::Failed, "was not started: a condition of its unit does not hold").await,
         Err(fault) => fault,
     }
 }

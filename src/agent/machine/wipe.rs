@@ -3,13 +3,13 @@
 //! In: what belongs to hactl here. Out: a host that runs nothing of the cluster. Every part is idempotent, so that
 //! another wipe finishes an interrupted one.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::lock;
 use crate::agent::machine::files::absent;
 use crate::agent::machine::run::{blocking, must, run};
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{addresses, files, firewall, units, when};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::control_plane::{API_MANIFEST, API_SERVER};
 use crate::model::node::PODS_INTERFACES;
 use crate::model::units::kubelet_unit;

@@ -4,9 +4,9 @@
 //! without verification: an expired one is just what a user wants to see. Only ports of this host are probed, each
 //! within a deadline.
 
-use crate::agent::fault::Outcome;
 use crate::agent::machine::addresses::addresses;
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::Outcome;
 use crate::agent::pki::tls;
 use crate::model::certificate::{CertFact, CertificatesAsk, CertificatesFact, Presenting};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

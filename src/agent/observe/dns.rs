@@ -4,7 +4,7 @@
 
 use crate::agent::machine::run::run;
 use crate::model::facts::{DROPS, DnsFact};
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) async fn ask(server: Option<IpAddr>) -> Option<DnsFact> {
     let why = match ran {
         Ok(ran) if ran.ok() => return Some(DnsFact::Answered),
         Ok(ran) => ran.tail().pop().unwrap_or_else(|| "the DNS query was not answered".to_owned()),
-        Err(fault) if fault.kind == FaultKind::TimedOut => {
+        Err(fault) if fault.kind == OpErrorKind::TimedOut => {
             format!("the DNS server {server} did not answer within {} s", WITHIN.as_secs_f32())
         }
         Err(fault) => fault.what,

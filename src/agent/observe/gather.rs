@@ -5,10 +5,10 @@
 //! host, and so is everything that resembles a secret ([`crate::model::redact`]). Changes nothing. Unavailable data
 //! becomes a page with the reason.
 
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::run;
+use crate::agent::op_error::{Outcome, failed};
 use crate::model::redact::{Known, Redactor};
 use crate::model::support::{GatherAsk, Page, SECRETS, is_place};
 use std::fs;

@@ -19,10 +19,10 @@ pub(super) mod wait;
 pub use dns_query::{DnsError, dns_probe};
 
 use crate::agent::backup::bundles;
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{addresses, firewall, ports, prepare, previous, processes, units, when};
+use crate::agent::op_error::{Outcome, failed};
 use crate::agent::parts::{self, images};
 use crate::agent::pki::keys as pki;
 use crate::model::facts::{FileFact, HostFacts};

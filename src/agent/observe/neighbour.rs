@@ -3,9 +3,9 @@
 //! In: an IPv4 address. Out: the hardware address that answers for it. The kernel sends an ARP request, which every
 //! machine answers, whatever its ports and firewall; one datagram to the discard port triggers it.
 
-use crate::agent::fault::{Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::run::run;
+use crate::agent::op_error::{Outcome, failed};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::net::UdpSocket;

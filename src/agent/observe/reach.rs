@@ -4,8 +4,8 @@
 //! failed. A probe of a TCP port sends more than one packet and expects an echo, which detects paths that drop large
 //! packets. Listeners end when they have received all expected probes, or at their deadline.
 
-use crate::agent::fault::{Outcome, bad};
 use crate::agent::host::Host;
+use crate::agent::op_error::{Outcome, bad};
 use crate::model::survey::Way;
 use crate::protocol::{ConnectivityTest, Expected, Probe, ProbeResult};
 use std::collections::{BTreeMap, BTreeSet};

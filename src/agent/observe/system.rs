@@ -2,10 +2,10 @@
 //!
 //! In: `/proc`, `/sys`, `/etc`. Out: the first part of [`HostFacts`]. A missing file leaves its fact empty.
 
-use crate::agent::fault::{Outcome, free_bytes};
 use crate::agent::machine::files::read_stamp;
 use crate::agent::machine::prepare::swap_in_use;
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{Outcome, free_bytes};
 use crate::model::facts::HostFacts;
 use std::fs;
 

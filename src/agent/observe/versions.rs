@@ -4,8 +4,8 @@
 //! In: the manifests. Out: program name to version, without the `v`. A missing manifest, or one whose image tag is
 //! not a version, is omitted.
 
-use crate::agent::fault::Outcome;
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::Outcome;
 use crate::model::control_plane::{MANIFESTS, PROGRAMS};
 use crate::model::version::Version;
 use std::collections::BTreeMap;

@@ -3,16 +3,16 @@
 //! In: a condition and a deadline. Out: done, or a fault with the last observed state.
 
 use crate::agent::etcd::member;
-use crate::agent::fault::{Outcome, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::ends::{Ends, exit_report};
 use crate::agent::machine::processes;
 use crate::agent::machine::when::{changed_ms, now_ms};
+use crate::agent::op_error::{Outcome, fault};
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::etcd;
 use crate::model::control_plane::API_SERVER;
-use crate::protocol::{Fault, FaultKind, WaitCondition};
+use crate::protocol::{OpError, OpErrorKind, WaitCondition};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -40,7 +40,7 @@ pub(crate) async fn wait(host: &Host, condition: &WaitCondition, within: Duratio
         }
         if Instant::now() > until {
             return Err(fault(
-                FaultKind::TimedOut,
+                OpErrorKind::TimedOut,
                 format!("waited {:.1} s for {what}; last seen: {seen}", within.as_secs_f32()),
             ));
         }
@@ -123,7 +123,7 @@ impl<'a> Poll<'a> {
 
     /// A program that has exited too often. A program that requires the API server is only counted while that is
     /// ready.
-    async fn in_vain(&mut self, host: &Host) -> Option<Fault> {
+    async fn in_vain(&mut self, host: &Host) -> Option<OpError> {
         let WaitCondition::ApiReady { newer, ends: Some(most), .. } = self.condition else { return None };
         for (program, _) in newer {
             let first = program == API_SERVER;
@@ -133,7 +133,7 @@ impl<'a> Poll<'a> {
             let ended = self.ends.of(&host.root, program);
             if ended >= *most {
                 let what = format!("{program} has exited {ended} times with its new manifest");
-                return Some(Fault { tail: exit_report(&host.root, program), ..fault(FaultKind::Failed, what) });
+                return Some(OpError { tail: exit_report(&host.root, program), ..fault(OpErrorKind::Failed, what) });
             }
         }
         None

@@ -4,13 +4,13 @@
 //! and pinned so that kubelet's image garbage collection keeps it. containerd is accessed with its own `ctr`, which
 //! is delivered with it.
 
-use crate::agent::fault::{Outcome, bad, failed, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, must_take, run};
+use crate::agent::op_error::{Outcome, bad, failed, fault};
 use crate::agent::parts;
 use crate::model::target::{Part, Place};
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::time::Duration;
@@ -99,8 +99,8 @@ async fn images(timeout: Duration) -> Outcome<BTreeMap<String, Listed>> {
             return Ok(parse(&ran.out));
         }
         if Instant::now() > until {
-            return Err(crate::protocol::Fault {
-                kind: FaultKind::TimedOut,
+            return Err(crate::protocol::OpError {
+                kind: OpErrorKind::TimedOut,
                 ..ran.fault("containerd does not answer: ctr images ls")
             });
         }
@@ -110,7 +110,7 @@ async fn images(timeout: Duration) -> Outcome<BTreeMap<String, Listed>> {
 
 /// The digest of the first manifest of an OCI archive, which is the one that containerd lists.
 fn manifest(archive: &mut impl Read, name: &str) -> Outcome<String> {
-    let corrupt = |why: &str| fault(FaultKind::Corrupt, format!("{name} is not an OCI archive: {why}"));
+    let corrupt = |why: &str| fault(OpErrorKind::Corrupt, format!("{name} is not an OCI archive: {why}"));
     let unread = |error: io::Error| failed(format!("could not read the image {name}: {error}"));
     let mut header = [0; 512];
     loop {
@@ -162,7 +162,7 @@ mod tests {
         .concat();
         assert_eq!(manifest(&mut whole.as_slice(), "x").unwrap(), "sha256:cafe");
         for mut bad in [&whole[..700], b"".as_slice(), &[0; 2048], &[0xff; 4096]] {
-            assert_eq!(manifest(&mut bad, "x").unwrap_err().kind, FaultKind::Corrupt);
+            assert_eq!(manifest(&mut bad, "x").unwrap_err().kind, OpErrorKind::Corrupt);
         }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! In: a [`Part`] of a bundle, or a [`SnapshotBlob`] and its use. Out: an [`Item`] with its path, or a refusal.
 
-use crate::agent::fault::{Outcome, bad};
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{Outcome, bad};
 use crate::model::blob::SnapshotBlob;
 use crate::model::components::{Kind, row};
 use crate::model::names::Digest;

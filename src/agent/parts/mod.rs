@@ -12,15 +12,15 @@ pub(super) mod packed;
 mod store;
 mod unpack;
 
-use crate::agent::fault::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{absent, remove_all, sync_parent};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
+use crate::agent::op_error::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use crate::model::blob::{LARGEST_SENT, SnapshotBlob};
 use crate::model::digester::Digester;
 use crate::model::target::Part;
-use crate::protocol::{FaultKind, SnapshotUse};
+use crate::protocol::{OpErrorKind, SnapshotUse};
 use blob::{Blob, Piece};
 use item::Becomes;
 pub(super) use item::Item;
@@ -206,7 +206,7 @@ fn receive(paths: &Paths, part: &Item, mut partial: File, mut pieces: mpsc::Rece
         let _ = fs::remove_file(&paths.fresh);
     }
     match &outcome {
-        Err(fault) if fault.kind == FaultKind::Corrupt => {
+        Err(fault) if fault.kind == OpErrorKind::Corrupt => {
             fs::remove_file(&paths.partial).explain("remove", &paths.partial)?;
         }
         Err(_) => {}
@@ -359,7 +359,7 @@ mod tests {
         part.size = 500 << 20;
         let paths = Paths::of(&Root::at(directory.path()), &part);
         let fault = begin(&paths, &part, Some(400 << 20)).unwrap_err();
-        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("565 MiB are required"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::DiskFull && fault.what.contains("565 MiB are required"), "{fault:?}");
         assert!(begin(&paths, &part, Some(600 << 20)).unwrap().is_some());
     }
 
@@ -388,6 +388,6 @@ mod tests {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut unpack = Unpack::new(&part, Path::new("/dev/full"), full).unwrap();
         let fault = unpack.take(&sent).unwrap_err();
-        assert!(fault.kind == FaultKind::DiskFull && fault.what.contains("MiB free"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::DiskFull && fault.what.contains("MiB free"), "{fault:?}");
     }
 }

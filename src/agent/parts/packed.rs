@@ -2,7 +2,7 @@
 //!
 //! In: a reader. Out: a [`SnapshotBlob`].
 
-use crate::agent::fault::{Explain, Outcome};
+use crate::agent::op_error::{Explain, Outcome};
 use crate::model::blob::SnapshotBlob;
 use crate::model::digester::Digester;
 use std::io::{Read, Write};

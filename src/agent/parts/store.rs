@@ -6,9 +6,9 @@
 //! the next one: after a power loss during a run, files may be empty. So the disk writes while the run continues.
 
 use super::item::{Becomes, Item};
-use crate::agent::fault::{Explain, Outcome};
 use crate::agent::machine::files::sync_parent;
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{Explain, Outcome};
 use crate::model::names::Digest;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -3,9 +3,9 @@
 //! In: pieces. Out: the verified content, or a fault that distinguishes damage from a full disk.
 
 use super::item::Item;
-use crate::agent::fault::{Explain, Outcome, disk_full, failed, fault};
+use crate::agent::op_error::{Explain, Outcome, disk_full, failed, fault};
 use crate::model::digester::Digester;
-use crate::protocol::{Fault, FaultKind};
+use crate::protocol::{OpError, OpErrorKind};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,8 +15,8 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 pub(super) const WINDOW: usize = 1 << 20;
 
 /// An item with the wrong content.
-pub(super) fn corrupt(part: &Item, why: impl std::fmt::Display) -> Fault {
-    fault(FaultKind::Corrupt, format!("{} arrived damaged: {why}", part.words))
+pub(super) fn corrupt(part: &Item, why: impl std::fmt::Display) -> OpError {
+    fault(OpErrorKind::Corrupt, format!("{} arrived damaged: {why}", part.words))
 }
 
 /// Decompresses, counts and hashes into a file.

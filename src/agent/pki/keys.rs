@@ -3,11 +3,11 @@
 //! In: the wanted leaf certificates; signed certificates. Out: CSRs; both files in place. A new key waits beside its
 //! destination, so that the old pair stays in use until the new one is complete.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{Ready, put_all, remove, same, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::agent::pki::tls;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;

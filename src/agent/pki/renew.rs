@@ -4,11 +4,11 @@
 //! certificates for those that are due, their readers reloaded, and what could not be renewed. It takes the lock of
 //! the host if there is something to do, so that no run of `up` is active meanwhile.
 
-use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::host::Host;
 use crate::agent::lock;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{files, units, when};
+use crate::agent::op_error::{Explain, Outcome, failed};
 use crate::agent::pki::keys as pki;
 use crate::issue::{self, Signer};
 use crate::model::facts::LeafFact;
@@ -18,7 +18,7 @@ use crate::model::renewal::{Reader, Renewed, SETTINGS, Settings};
 use crate::model::secret::Secret;
 use crate::model::target::CertSpec;
 use crate::model::timestamp::rfc3339;
-use crate::protocol::Fault;
+use crate::protocol::OpError;
 use std::fs;
 use time::OffsetDateTime;
 
@@ -29,7 +29,7 @@ const HOLDER: &str = "the renewal of this host's certificates";
 ///
 /// # Errors
 /// The failure, in words.
-pub async fn renew(root: Root) -> Result<Result<Renewed, String>, Fault> {
+pub async fn renew(root: Root) -> Result<Result<Renewed, String>, OpError> {
     let host = &Host::new(root);
     let reading = host.root.blocking(|root| {
         let settings: Settings = files::settings(&root.own(SETTINGS))?;

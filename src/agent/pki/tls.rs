@@ -2,8 +2,8 @@
 //!
 //! In: paths of PEM files. Out: a client configuration, or a fault that names the file.
 
-use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{Explain, Outcome, failed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};

@@ -53,7 +53,7 @@ async fn serve(pair: &(String, String), strict: bool, versions: &[&'static rustl
     port
 }
 
-async fn look(place: &Place, ask: CertificatesAsk) -> Result<CertificatesFact, Fault> {
+async fn look(place: &Place, ask: CertificatesAsk) -> Result<CertificatesFact, OpError> {
     let ask = ObserveAsk { certificates: ask, ..ObserveAsk::default() };
     match place.client().ask(Op::Observe(Box::new(ask))).await? {
         Reply::Facts(facts) => Ok(facts.certificates),

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::blob::SnapshotBlob;
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place as Becomes};
-use crate::protocol::{FaultKind, ObserveAsk, SnapshotUse};
+use crate::protocol::{ObserveAsk, OpErrorKind, SnapshotUse};
 use std::os::unix::fs::PermissionsExt;
 
 /// Content that compresses a little and is not the same everywhere.
@@ -38,11 +38,11 @@ async fn offered(client: &mut Client, delivery: Op) -> (u64, u64) {
     }
 }
 
-async fn deliver(client: &mut Client, part: &Part, sent: &[u8]) -> Result<Reply, Fault> {
+async fn deliver(client: &mut Client, part: &Part, sent: &[u8]) -> Result<Reply, OpError> {
     send(client, Op::Deliver(part.clone()), sent).await
 }
 
-async fn send(client: &mut Client, delivery: Op, sent: &[u8]) -> Result<Reply, Fault> {
+async fn send(client: &mut Client, delivery: Op, sent: &[u8]) -> Result<Reply, OpError> {
     let (id, from) = offered(client, delivery).await;
     for piece in sent[usize::try_from(from).unwrap()..].chunks(10_000) {
         client.piece(piece).await;
@@ -119,7 +119,7 @@ async fn an_image_stays_compressed_and_is_refused_when_a_bit_flips_in_transit_or
     let mut damaged = sent.clone();
     damaged[sent.len() / 2] ^= 0x10;
     let fault = deliver(&mut client, &part, &damaged).await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+    assert_eq!(fault.kind, OpErrorKind::Corrupt, "{fault:?}");
     assert_eq!(place.list("/var/lib/hactl/parts"), Vec::<String>::new());
     assert!(matches!(deliver(&mut client, &part, &sent).await, Ok(Reply::Done)));
     let path = place.at(&part.path());
@@ -164,7 +164,7 @@ async fn a_flipped_bit_anywhere_is_corrupt_and_leaves_nothing_behind() {
         let mut damaged = sent.clone();
         damaged[at] ^= 0x10;
         let fault = deliver(&mut client, &part, &damaged).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+        assert_eq!(fault.kind, OpErrorKind::Corrupt, "{fault:?}");
         assert_eq!(place.list("/var/lib/hactl/parts"), Vec::<String>::new());
     }
     // The same session can still receive the good one.
@@ -181,7 +181,7 @@ async fn content_that_is_short_long_or_of_another_part_is_corrupt() {
     let longer = zstd::encode_all([whole.as_slice(), b"x"].concat().as_slice(), 3).unwrap();
     for bytes in [&sent[..sent.len() - 1], &[], &[sent.as_slice(), b"x"].concat(), &longer, &other] {
         let fault = deliver(&mut client, &part_of_it, bytes).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Corrupt, "{fault:?}");
+        assert_eq!(fault.kind, OpErrorKind::Corrupt, "{fault:?}");
         assert!(!place.at(&part_of_it.path()).exists());
     }
 }
@@ -193,7 +193,7 @@ async fn a_bomb_stops_at_the_announced_size() {
     bomb.size = 1 << 20;
     let mut client = place.locked().await;
     let fault = deliver(&mut client, &bomb, &sent).await.unwrap_err();
-    assert!(fault.kind == FaultKind::Corrupt && fault.what.contains("larger"), "{fault:?}");
+    assert!(fault.kind == OpErrorKind::Corrupt && fault.what.contains("larger"), "{fault:?}");
 }
 
 #[tokio::test]
@@ -203,7 +203,7 @@ async fn pieces_after_an_early_fault_are_ignored_and_the_next_part_is_fine() {
     let mut client = place.locked().await;
     let (id, _) = wanted(&mut client, &part_of_it).await;
     client.piece(&[0xff; 5000]).await;
-    assert_eq!(client.answer(id).await.unwrap_err().kind, FaultKind::Corrupt);
+    assert_eq!(client.answer(id).await.unwrap_err().kind, OpErrorKind::Corrupt);
     client.piece(&sent[..1000]).await;
     client.end().await;
     assert!(deliver(&mut client, &part_of_it, &sent).await.is_ok());
@@ -236,11 +236,11 @@ async fn names_and_sizes_that_make_no_sense_are_refused() {
     // The last two are components of the other kind, which have no program and no image.
     for name in ["", ".", "..", "../x", "a/b", ".hidden", "a b", "snapshot", "systemctl", "kube-apiserver", "pause"] {
         let bad = Part { name: name.to_owned(), ..good.clone() };
-        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest, "{name:?}");
+        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, OpErrorKind::BadRequest, "{name:?}");
     }
     for (size, sent_size) in [(u64::MAX, 1), (1, u64::MAX)] {
         let bad = Part { size, sent_size, ..good.clone() };
-        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, FaultKind::BadRequest);
+        assert_eq!(client.ask(Op::Deliver(bad)).await.unwrap_err().kind, OpErrorKind::BadRequest);
     }
 }
 

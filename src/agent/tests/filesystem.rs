@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::target::FileSet;
-use crate::protocol::{FaultKind, FilePut, Leftovers, ObserveAsk, Preparation, WipeAsk};
+use crate::protocol::{FilePut, Leftovers, ObserveAsk, OpErrorKind, Preparation, WipeAsk};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -89,7 +89,7 @@ async fn one_rejected_file_leaves_all_of_them_as_they_were() {
         ["sh", "-c", "grep -q new \"$0\" && echo \"$0: bad word\" && exit 1", "{}"].map(ToOwned::to_owned).to_vec();
     let files = vec![put("/etc/a", "new"), FilePut { check: Some(check.clone()), ..put("/etc/b", "new") }];
     let fault = client.ask(write(files)).await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Rejected);
+    assert_eq!(fault.kind, OpErrorKind::Rejected);
     // The output names the file, not its temporary name.
     assert_eq!(fault.tail, [format!("{}: bad word", place.at("/etc/b").display())]);
     assert_eq!((place.read("/etc/a"), place.read("/etc/b")), ("old".to_owned(), "old".to_owned()));
@@ -113,13 +113,17 @@ async fn paths_that_climb_and_users_that_are_not_there_are_refused() {
     let place = Place::new();
     let mut client = place.locked().await;
     for path in ["etc/a", "/etc/../../a", "", "/", "/a\0b"] {
-        assert_eq!(client.ask(write(vec![put(path, "x")])).await.unwrap_err().kind, FaultKind::BadRequest, "{path:?}");
+        assert_eq!(
+            client.ask(write(vec![put(path, "x")])).await.unwrap_err().kind,
+            OpErrorKind::BadRequest,
+            "{path:?}"
+        );
     }
     let nobody = FilePut { owner: "nobody-here".to_owned(), ..put("/etc/a", "x") };
     assert!(client.ask(write(vec![put("/etc/b", "x"), nobody])).await.unwrap_err().what.contains("nobody-here"));
     assert_eq!(
         client.ask(write(vec![put("/etc/b", "x"), put("/etc/b", "y")])).await.unwrap_err().kind,
-        FaultKind::BadRequest
+        OpErrorKind::BadRequest
     );
     assert_eq!(place.list("/etc"), Vec::<String>::new());
 }
@@ -319,7 +323,7 @@ async fn pods_that_are_to_end_lose_their_manifests_and_the_folder_of_a_removed_c
     assert_eq!(place.list("/etc/kubernetes"), ["manifests/theirs.yaml"], "pods of others stay");
     assert!(!place.at("/etc/systemd/system/keepalived.service.d").exists());
     let outside = client.ask(Op::EndPods { manifests: vec!["../x".to_owned()] }).await.unwrap_err();
-    assert_eq!(outside.kind, FaultKind::BadRequest);
+    assert_eq!(outside.kind, OpErrorKind::BadRequest);
 }
 
 #[tokio::test]
@@ -337,7 +341,7 @@ async fn a_wipe_refuses_system_directories() {
             hand_over: false,
             stays: false,
         };
-        assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, FaultKind::BadRequest, "{path}");
+        assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, OpErrorKind::BadRequest, "{path}");
     }
     assert!(place.at("/etc/passwd").exists());
 }
@@ -376,7 +380,7 @@ async fn a_rollback_restores_replaced_files_and_removes_new_ones() {
     assert_eq!(std::fs::metadata(place.at("/etc/a.conf")).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(kept(&place).is_empty() && on_trial(&mut client).await.is_empty());
     let again = client.ask(Op::RollBack { sets: vec![FileSet::Kubelet] }).await.unwrap_err();
-    assert_eq!(again.kind, FaultKind::BadRequest, "{}", again.what);
+    assert_eq!(again.kind, OpErrorKind::BadRequest, "{}", again.what);
 }
 
 #[tokio::test]
@@ -405,5 +409,5 @@ async fn texts_of_existing_text_files_are_reported() {
     let Reply::Texts(texts) = client.ask(Op::ReadFiles { paths }).await.unwrap() else { panic!("texts") };
     assert_eq!(texts, [("/etc/a.conf".to_owned(), "one\n".to_owned())].into());
     let refused = client.ask(Op::ReadFiles { paths: vec!["/etc/../etc/a.conf".to_owned()] }).await.unwrap_err();
-    assert_eq!(refused.kind, FaultKind::BadRequest);
+    assert_eq!(refused.kind, OpErrorKind::BadRequest);
 }

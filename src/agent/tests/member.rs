@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::facts::EtcdFact;
-use crate::protocol::{EtcdAsk, FaultKind, FirstBoot, MemberStart, ObserveAsk, RestoreAsk};
+use crate::protocol::{EtcdAsk, FirstBoot, MemberStart, ObserveAsk, OpErrorKind, RestoreAsk};
 
 const DATA: &str = "/var/lib/etcd";
 
@@ -74,11 +74,11 @@ async fn a_marked_disk_never_bootstraps_again_whatever_is_requested() {
     std::fs::remove_dir_all(place.at("/var/lib/etcd/member")).unwrap();
     let fault = client.ask(start(Some("token-1"))).await.unwrap_err();
     assert!(
-        fault.kind == FaultKind::BadRequest && fault.what.contains("bootstrapped by etcd cluster cafe"),
+        fault.kind == OpErrorKind::BadRequest && fault.what.contains("bootstrapped by etcd cluster cafe"),
         "{fault:?}"
     );
     assert!(!place.at("/etc/etcd/first-boot").exists());
-    assert_eq!(client.ask(seal("beef")).await.unwrap_err().kind, FaultKind::BadRequest);
+    assert_eq!(client.ask(seal("beef")).await.unwrap_err().kind, OpErrorKind::BadRequest);
 }
 
 #[tokio::test]
@@ -88,10 +88,10 @@ async fn data_of_another_cluster_is_neither_overwritten_by_a_bootstrap_nor_used_
     let mut client = place.locked().await;
     for token in [Some("token-1"), None] {
         let fault = client.ask(start(token)).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("move it aside"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::BadRequest && fault.what.contains("move it aside"), "{fault:?}");
     }
     place.write("/var/lib/etcd/hactl-genesis", "token-2");
-    assert_eq!(client.ask(start(Some("token-1"))).await.unwrap_err().kind, FaultKind::BadRequest);
+    assert_eq!(client.ask(start(Some("token-1"))).await.unwrap_err().kind, OpErrorKind::BadRequest);
     assert_eq!(look(&mut client).await.token.as_deref(), Some("token-2"));
 }
 
@@ -104,7 +104,7 @@ async fn the_token_is_on_the_disk_before_the_member_starts_and_removed_once_it_i
     assert_eq!(place.read("/var/lib/etcd/hactl-genesis"), "token-1");
     let settings = "ETCD_INITIAL_CLUSTER=cp1=https://10.0.0.1:2380\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=token-1\n";
     assert_eq!(place.read("/etc/etcd/first-boot"), settings);
-    assert_eq!(client.ask(seal("cafe")).await.unwrap_err().kind, FaultKind::BadRequest, "nothing to mark yet");
+    assert_eq!(client.ask(seal("cafe")).await.unwrap_err().kind, OpErrorKind::BadRequest, "nothing to mark yet");
     place.write("/var/lib/etcd/member/wal/0", "x");
     client.ask(seal("cafe")).await.unwrap();
     client.ask(seal("cafe")).await.unwrap();
@@ -142,7 +142,7 @@ async fn words_that_systemd_would_interpret_never_reach_the_settings() {
     let place = host();
     let mut client = place.locked().await;
     for token in ["a b", "a\nETCD_X=1", "$HOME", "", "a\"b"] {
-        assert_eq!(client.ask(start(Some(token))).await.unwrap_err().kind, FaultKind::BadRequest, "{token:?}");
+        assert_eq!(client.ask(start(Some(token))).await.unwrap_err().kind, OpErrorKind::BadRequest, "{token:?}");
     }
     assert_eq!(place.list("/var/lib/etcd"), Vec::<String>::new());
 }
@@ -193,7 +193,7 @@ async fn nothing_is_restored_at_an_implausible_revision_and_an_implausible_high_
     };
     for base in [i64::MAX, -1, 1 << 60] {
         let fault = client.ask(Op::Restore(Box::new(ask(base)))).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("no cluster reaches it"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::BadRequest && fault.what.contains("no cluster reaches it"), "{fault:?}");
     }
     let missing = client.ask(Op::Restore(Box::new(ask(1_000_000_000)))).await.unwrap_err();
     assert!(!missing.what.contains("no cluster reaches it"), "{missing:?}");

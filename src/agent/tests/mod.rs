@@ -12,7 +12,7 @@ mod session;
 
 use crate::agent::{Root, ServeError, serve_at};
 use crate::protocol::frame::{Frame, read_frame, write_end, write_json, write_piece};
-use crate::protocol::{Fault, Op, Reply, Request, Response};
+use crate::protocol::{Op, OpError, Reply, Request, Response};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// The next answer, which must be to request `id`.
-    async fn answer(&mut self, id: u64) -> Result<Reply, Fault> {
+    async fn answer(&mut self, id: u64) -> Result<Reply, OpError> {
         loop {
             let frame =
                 timeout(Duration::from_secs(20), read_frame(&mut self.from)).await.expect("no answer within 20 s");
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, op: Op) -> Result<Reply, Fault> {
+    async fn ask(&mut self, op: Op) -> Result<Reply, OpError> {
         let id = self.send(op).await;
         self.answer(id).await
     }

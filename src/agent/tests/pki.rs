@@ -4,7 +4,7 @@ use super::*;
 use crate::model::certificate::CertFact;
 use crate::model::facts::LeafFact;
 use crate::model::target::{CaId, CertId, CertSpec};
-use crate::protocol::{FaultKind, ObserveAsk};
+use crate::protocol::{ObserveAsk, OpErrorKind};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DnType, IsCa, KeyPair,
 };
@@ -111,7 +111,7 @@ async fn a_certificate_of_another_key_is_refused_and_nothing_changes() {
     request(&mut client, &leaf).await;
     for pem in [foreign.as_str(), "nonsense", ""] {
         let fault = client.ask(Op::InstallCerts { certs: vec![(leaf.clone(), pem.to_owned())] }).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::BadRequest);
+        assert_eq!(fault.kind, OpErrorKind::BadRequest);
         assert_eq!(place.list("/etc/pki"), ["a.key.new"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The stream as a connection to a port of this host, and to nothing else.
 
 use super::*;
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -55,7 +55,10 @@ async fn nothing_but_this_host_is_ever_dialled() {
     let mut client = place.client();
     for foreign in ["192.0.2.1", "169.254.169.254", "8.8.8.8", "2001:db8::1"] {
         let fault = client.ask(Op::Relay { to: foreign.parse().unwrap(), port: 80 }).await.unwrap_err();
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("not an address of this host"), "{fault:?}");
+        assert!(
+            fault.kind == OpErrorKind::BadRequest && fault.what.contains("not an address of this host"),
+            "{fault:?}"
+        );
     }
     let (listener, port) = listening().await;
     drop(listener);

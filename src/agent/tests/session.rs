@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::facts::ClusterId;
 use crate::model::names::Digest;
-use crate::protocol::{EtcdAsk, FaultKind, LARGEST_FRAME, ObserveAsk, WaitCondition};
+use crate::protocol::{EtcdAsk, LARGEST_FRAME, ObserveAsk, OpErrorKind, WaitCondition};
 use tokio::io::AsyncWriteExt;
 
 fn cluster_id(name: &str) -> Op {
@@ -38,7 +38,7 @@ async fn a_lock_that_is_given_back_is_free_at_once_and_its_old_holder_changes_no
     assert!(matches!(first.ask(Op::Unlock).await, Ok(Reply::Done)));
     assert_eq!(second.lock("bob").await, Ok(2));
     let late = first.ask(cluster_id("lab")).await.unwrap_err();
-    assert_eq!(late.kind, FaultKind::Fenced);
+    assert_eq!(late.kind, OpErrorKind::Fenced);
 }
 
 #[tokio::test]
@@ -46,14 +46,14 @@ async fn a_run_that_lost_the_lock_is_fenced_on_every_line() {
     let place = Place::new();
     let mut holder = place.client();
     let mut other_line = place.client();
-    assert_eq!(other_line.ask(cluster_id("lab")).await.unwrap_err().kind, FaultKind::Fenced);
+    assert_eq!(other_line.ask(cluster_id("lab")).await.unwrap_err().kind, OpErrorKind::Fenced);
     other_line.epoch = holder.lock("alice").await.unwrap();
     assert!(matches!(other_line.ask(cluster_id("lab")).await, Ok(Reply::Done)));
     holder.close().await.unwrap();
     let mut next = place.client();
     next.lock("bob").await.unwrap();
     let fault = other_line.ask(cluster_id("lab")).await.unwrap_err();
-    assert!(fault.kind == FaultKind::Fenced && fault.what.contains("bob"), "{fault:?}");
+    assert!(fault.kind == OpErrorKind::Fenced && fault.what.contains("bob"), "{fault:?}");
     assert!(matches!(next.ask(cluster_id("lab")).await, Ok(Reply::Done)));
 }
 
@@ -65,7 +65,7 @@ async fn requests_are_answered_in_order_and_pings_not_at_all() {
     write_json(&mut client.to, &Request { id: 99, epoch: 0, op: None }).await.unwrap();
     let second = client.send(cluster_id("other")).await;
     assert!(client.answer(first).await.is_ok());
-    assert_eq!(client.answer(second).await.unwrap_err().kind, FaultKind::BadRequest);
+    assert_eq!(client.answer(second).await.unwrap_err().kind, OpErrorKind::BadRequest);
 }
 
 #[tokio::test]
@@ -168,5 +168,5 @@ async fn heartbeats_are_sent_unrequested_and_name_the_awaited_condition() {
         }
     };
     assert!(received.iter().any(|(of, on)| *of == id && on.contains("etcd to have a quorum")), "{received:?}");
-    assert!(fault.kind == FaultKind::TimedOut && fault.what.contains("/nowhere"), "{fault:?}");
+    assert!(fault.kind == OpErrorKind::TimedOut && fault.what.contains("/nowhere"), "{fault:?}");
 }

@@ -98,7 +98,7 @@ impl AgentSession {
             answer = self.answers.recv() => answer,
         };
         match early {
-            Some((_, Err(fault))) => Err(HostError::Fault(fault)),
+            Some((_, Err(fault))) => Err(HostError::Op(fault)),
             // Everything has arrived, but perhaps not all of it is written yet.
             Some((_, Ok(_))) => both.await,
             None => Err(self.ended().await),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use crate::protocol::frame::write_piece;
 use std::sync::Mutex as Shared;
 use tokio::io::{DuplexStream, duplex};
@@ -32,12 +32,12 @@ async fn received(far: &mut DuplexStream) -> Request {
     }
 }
 
-async fn say(far: &mut DuplexStream, id: u64, outcome: Result<Reply, Fault>) {
+async fn say(far: &mut DuplexStream, id: u64, outcome: Result<Reply, OpError>) {
     write_json(far, &Response::Answer { id, outcome }).await.unwrap();
 }
 
-fn fault() -> Fault {
-    Fault { kind: FaultKind::DiskFull, what: "no space left in /var".into(), tail: vec![] }
+fn fault() -> OpError {
+    OpError { kind: OpErrorKind::DiskFull, what: "no space left in /var".into(), tail: vec![] }
 }
 
 fn part(size: u64) -> Op {
@@ -64,7 +64,7 @@ async fn a_request_carries_the_epoch_and_its_answer_comes_back() {
     };
     let us = async {
         assert!(matches!(ask(&mut line).await, Ok(Reply::Lines(lines)) if lines == ["one"]));
-        assert!(matches!(ask(&mut line).await, Err(HostError::Fault(f)) if f == fault()));
+        assert!(matches!(ask(&mut line).await, Err(HostError::Op(f)) if f == fault()));
         assert!(line.usable(), "a fault is an answer like any other");
     };
     tokio::join!(host, us);
@@ -236,7 +236,7 @@ async fn a_fault_in_the_middle_of_a_blob_stops_the_sending() {
     };
     let payload = Payload::Blob(path);
     let ((), outcome) = tokio::join!(host, line.call(0, part(8 << 20), &payload, &nobody));
-    assert!(matches!(outcome, Err(HostError::Fault(f)) if f.kind == FaultKind::DiskFull));
+    assert!(matches!(outcome, Err(HostError::Op(f)) if f.kind == OpErrorKind::DiskFull));
     assert!(!line.usable());
 }
 

@@ -5,9 +5,9 @@
 //! rules of the storage expire old copies.
 
 use super::store::spared;
-use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, failed};
 use crate::model::bucket::{BucketUrl, Destination, Storage};
 use crate::model::snapshot::Settings;
 use crate::model::timestamp::is_ahead;

@@ -8,16 +8,16 @@
 use super::sealing::private;
 use super::store::{self, RESERVE, settings, turn};
 use super::{own, proof};
-use crate::agent::fault::{Explain, Outcome, disk_full, ensure_space, failed, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{fresh_folder, remove_all};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, disk_full, ensure_space, failed, fault};
 use crate::model::digester::Digester;
 use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::snapshot::Manifest;
-use crate::protocol::{Fault, FaultKind};
+use crate::protocol::{OpError, OpErrorKind};
 use crate::snapshot::{Bundle, BundleError, Gentle};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,14 +31,14 @@ const TIMEOUT: Duration = Duration::from_secs(7200);
 
 /// Why there is no proof.
 struct Unproven {
-    fault: Fault,
+    fault: OpError,
     /// Whether the snapshot itself is damaged.
     damaged: bool,
 }
 
-impl From<Fault> for Unproven {
-    fn from(fault: Fault) -> Self {
-        Self { damaged: fault.kind == FaultKind::Corrupt, fault }
+impl From<OpError> for Unproven {
+    fn from(fault: OpError) -> Self {
+        Self { damaged: fault.kind == OpErrorKind::Corrupt, fault }
     }
 }
 
@@ -48,7 +48,7 @@ impl From<BundleError> for Unproven {
             BundleError::Io { path, source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 disk_full(path, None).into()
             }
-            _ if error.is_damage() => fault(FaultKind::Corrupt, error.to_string()).into(),
+            _ if error.is_damage() => fault(OpErrorKind::Corrupt, error.to_string()).into(),
             _ => failed(error.to_string()).into(),
         }
     }
@@ -82,7 +82,7 @@ pub(crate) async fn hold(host: &Host) -> Outcome<DrillOutcome> {
     Ok(DrillOutcome::Held(held, tail))
 }
 
-fn not_asked() -> Fault {
+fn not_asked() -> OpError {
     failed("the inventory does not enable drills on this host")
 }
 
@@ -100,7 +100,7 @@ async fn restored(host: &Host, at: PathBuf, work: PathBuf) -> Result<Showed, Unp
     }
     let what = format!("it restores to {} keys with the hash {:08x}", proven.keys, proven.hash);
     let what = format!("{what}, but {} keys with {:08x} were taken", was.keys, was.hash);
-    Err(fault(FaultKind::Corrupt, what).into())
+    Err(fault(OpErrorKind::Corrupt, what).into())
 }
 
 /// Reads every byte, decrypts and decompresses the snapshot. `None`: it is older than the identity of this host.

@@ -17,17 +17,17 @@ pub(crate) use store::{fact, tended};
 use crate::agent::backup::copies;
 use crate::agent::etcd::member::{access, trouble};
 use crate::agent::etcd::recover::high_water;
-use crate::agent::fault::{Explain, Outcome, ensure_space, failed, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{fresh_folder, piece, remove_all};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, ensure_space, failed, fault};
 use crate::agent::parts;
 use crate::etcd::{self, EtcdError, disk};
 use crate::model::blob::SnapshotBlob;
 use crate::model::snapshot::{BundleFact, ENDING, Point, Proof, Settings};
-use crate::protocol::{EtcdAsk, Fault, FaultKind, SnapshotUse};
+use crate::protocol::{EtcdAsk, OpError, OpErrorKind, SnapshotUse};
 use crate::snapshot::Gentle;
 use sealing::{About, Sealed, private, sealed};
 use std::collections::BTreeSet;
@@ -78,12 +78,12 @@ pub(crate) async fn take(host: &Host, occasion: Occasion) -> Outcome<Option<Bund
 
 /// Why there is no snapshot, and whether that is reported until there is one.
 struct Missed {
-    fault: Fault,
+    fault: OpError,
     noted: bool,
 }
 
-impl From<Fault> for Missed {
-    fn from(fault: Fault) -> Self {
+impl From<OpError> for Missed {
+    fn from(fault: OpError) -> Self {
         Self { fault, noted: true }
     }
 }
@@ -217,7 +217,7 @@ async fn made(
     if compacted == proven.compacted && hash != proven.proof.hash {
         let what =
             format!("the restored keys at revision {revision} differ from those of the member: its hash differs");
-        return Err(fault(FaultKind::Corrupt, what));
+        return Err(fault(OpErrorKind::Corrupt, what));
     }
     host.waits("the snapshot to be encrypted");
     let stamp = when::file_timestamp(taken_ms).replace('.', "");

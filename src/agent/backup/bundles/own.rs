@@ -4,10 +4,10 @@
 //! decryption. The key never leaves this host: nothing sends it, and disabling the drills in the inventory deletes
 //! it.
 
-use crate::agent::fault::{Explain, Outcome, failed};
 use crate::agent::machine::files::{optional, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, failed};
 use crate::model::drill::IDENTITY;
 use crate::model::secret::Secret;
 use crate::snapshot::{Identities, new_identity, public_of};
@@ -52,7 +52,7 @@ fn read(root: &Root) -> Outcome<Option<Secret<String>>> {
     Ok(optional(fs::read_to_string(&at)).explain("read", &at)?.map(Secret::new))
 }
 
-fn unusable(root: &Root, why: &crate::snapshot::BadKey) -> crate::protocol::Fault {
+fn unusable(root: &Root, why: &crate::snapshot::BadKey) -> crate::protocol::OpError {
     let at = root.own(IDENTITY);
     failed(format!("{} cannot be used: {why}; the next snapshot replaces it", at.display()))
 }

@@ -6,12 +6,12 @@
 
 use crate::agent::etcd::member::OWNER;
 use crate::agent::etcd::scratch::{self, ETCDUTL, ScratchEtcd};
-use crate::agent::fault::{Outcome, failed, fault};
 use crate::agent::host::Host;
 use crate::agent::machine::run::{blocking, run_as};
 use crate::agent::machine::tree::Tree;
+use crate::agent::op_error::{Outcome, failed, fault};
 use crate::model::snapshot::Proof;
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use serde::Deserialize;
 use std::path::Path;
 use std::process::Stdio;
@@ -96,7 +96,7 @@ pub(super) async fn prove(host: &Host, snapshot: &Path, revision: i64, work: &Pa
         .map_err(|_| failed(format!("the output of etcdutl snapshot status is not as expected: {status:.200}")))?;
     if status.revision != revision {
         let what = format!("the snapshot has revision {revision}, but the restored one has {}", status.revision);
-        return Err(fault(FaultKind::Corrupt, what));
+        return Err(fault(OpErrorKind::Corrupt, what));
     }
     Ok(Proven { proof: Proof { keys: status.keys, hash, restored_ms }, compacted })
 }

@@ -6,9 +6,9 @@
 
 use super::own;
 use super::store::SETTINGS;
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::machine::files::{optional, sync_parent};
 use crate::agent::machine::root::Root;
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::agent::parts::packed::{End, packed};
 use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::snapshot::{Claimed, Manifest, Point, Proof, SCHEMA, Settings};

@@ -4,11 +4,11 @@
 //! may be shared with others.
 
 use super::own;
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::files::{self, absent, optional, private_folder, sync_parent, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::bucket::Destination;
 use crate::model::drill::{OwnDrill, RECORD};
 use crate::model::snapshot::{

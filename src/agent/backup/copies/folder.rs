@@ -3,8 +3,8 @@
 //! In: a directory that others may write to. Out: facts, limited in number, in bytes read and in time. Only regular
 //! files in the directory itself are opened, and only their two ends are read.
 
-use crate::agent::fault::{Explain, Outcome, bad, failed};
 use crate::agent::machine::{files, when};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::copies::{CopiesFact, CopyFact, CopyName};
 use crate::model::names::{ClusterName, Digest};
 use crate::model::snapshot::{by_name, is_name};

@@ -9,14 +9,14 @@ mod folder;
 mod tests;
 
 use crate::agent::backup::bundles::tended;
-use crate::agent::fault::{Outcome, bad, failed};
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{own_program, run};
+use crate::agent::op_error::{Outcome, bad, failed};
 use crate::model::copies::{CopiesFact, MOST_DIRECTORIES};
 use crate::model::snapshot::FOLDER;
-use crate::protocol::Fault;
-use crate::protocol::{CopiesAsk, FaultKind, Reply};
+use crate::protocol::OpError;
+use crate::protocol::{CopiesAsk, OpErrorKind, Reply};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -49,8 +49,8 @@ pub(crate) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> 
     // Deletions first: they make space, and a share that does not answer is not waited for as long as a copy may
     // take.
     let tidied = beside(root, errand(None), TIDIED_WITHIN).await;
-    let silent = tidied.as_ref().is_err_and(|fault| fault.kind == FaultKind::TimedOut);
-    let stated = |fault: Fault, within| failed(silence(directory, fault, within));
+    let silent = tidied.as_ref().is_err_and(|fault| fault.kind == OpErrorKind::TimedOut);
+    let stated = |fault: OpError, within| failed(silence(directory, fault, within));
     let Some(fresh) = fresh.filter(|_| !silent) else {
         return tidied.map(drop).map_err(|fault| stated(fault, TIDIED_WITHIN));
     };
@@ -59,7 +59,7 @@ pub(crate) async fn tend(root: &Root, directory: &Path, fresh: Option<&str>) -> 
     let within = PUT_WITHIN + Duration::from_secs(bytes / SLOWEST);
     match beside(root, errand(Some(fresh)), within).await {
         Ok(_) => Ok(()),
-        Err(fault) if fault.kind == FaultKind::TimedOut => {
+        Err(fault) if fault.kind == OpErrorKind::TimedOut => {
             Err(failed(format!("{directory} has not received {fresh} within {} min", within.as_secs() / 60)))
         }
         Err(fault) => Err(stated(fault, within)),
@@ -95,8 +95,8 @@ pub(crate) async fn copies(host: &Host, ask: CopiesAsk) -> Outcome<Reply> {
 }
 
 /// Why nothing is known of a directory, or was done there.
-fn silence(directory: &str, fault: Fault, within: Duration) -> String {
-    if fault.kind == FaultKind::TimedOut {
+fn silence(directory: &str, fault: OpError, within: Duration) -> String {
+    if fault.kind == OpErrorKind::TimedOut {
         return format!("{directory} has not answered within {} s", within.as_secs());
     }
     format!("{directory}: {}", fault.tail.last().unwrap_or(&fault.what))

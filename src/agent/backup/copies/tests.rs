@@ -185,7 +185,7 @@ async fn each_directory_is_read_independently_and_a_missing_one_is_reported() {
     assert_eq!((stated(&found[1]), &found[1].trouble), (vec![of("cp1", 0).as_str()], &None));
     assert!(found[2].trouble.as_ref().is_some_and(|why| why.contains("is not a plain absolute path")), "{found:?}");
     let refused = copies(&host, ask(&[AT; MOST_DIRECTORIES + 1])).await;
-    assert!(matches!(refused, Err(Fault { kind: FaultKind::BadRequest, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(OpError { kind: OpErrorKind::BadRequest, .. })), "{refused:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Trees whose owner places links and hard links to other files in them.
 
 use super::*;
-use crate::protocol::FaultKind;
+use crate::protocol::OpErrorKind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -84,7 +84,7 @@ fn root_gives_away_no_file_that_a_link_or_a_second_name_in_the_tree_stands_for()
     fs::hard_link(outside.join("secret"), &second).unwrap();
     let member = tree.below(&["member", "wal"]).unwrap();
     for fault in [tree.own(STRANGER).unwrap_err(), member.file("second").unwrap_err()] {
-        assert!(fault.kind == FaultKind::BadRequest && fault.what.contains("2 names"), "{fault:?}");
+        assert!(fault.kind == OpErrorKind::BadRequest && fault.what.contains("2 names"), "{fault:?}");
     }
     assert_eq!(owner(&second), (0, 0));
     // A file of the owner may have any number of names.

@@ -1,9 +1,9 @@
-//! Makes a [`Fault`] of an error, with the path or unit in its sentence.
+//! Makes an [`OpError`] of an error, with the path or unit in its sentence.
 //!
 //! In: an I/O error and the operation in words. Out: the fault to return. One place decides that a full disk is a
-//! [`FaultKind::DiskFull`] and adds its numbers.
+//! [`OpErrorKind::DiskFull`] and adds its numbers.
 
-use crate::protocol::{Fault, FaultKind};
+use crate::protocol::{OpError, OpErrorKind};
 use std::io;
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use std::path::Path;
 pub(super) const TAIL: usize = 20;
 
 /// The result of an operation.
-pub(super) type Outcome<T> = Result<T, Fault>;
+pub(super) type Outcome<T> = Result<T, OpError>;
 
 /// A fault without a log.
-pub(super) fn fault(kind: FaultKind, what: impl Into<String>) -> Fault {
-    Fault { kind, what: what.into(), tail: Vec::new() }
+pub(super) fn fault(kind: OpErrorKind, what: impl Into<String>) -> OpError {
+    OpError { kind, what: what.into(), tail: Vec::new() }
 }
 
 /// A fault of no special kind.
-pub(super) fn failed(what: impl Into<String>) -> Fault {
-    fault(FaultKind::Failed, what)
+pub(super) fn failed(what: impl Into<String>) -> OpError {
+    fault(OpErrorKind::Failed, what)
 }
 
 /// An invalid request.
-pub(super) fn bad(what: impl Into<String>) -> Fault {
-    fault(FaultKind::BadRequest, what)
+pub(super) fn bad(what: impl Into<String>) -> OpError {
+    fault(OpErrorKind::BadRequest, what)
 }
 
 /// The last [`TAIL`] lines of some output.
@@ -88,10 +88,10 @@ impl<T> Explain<T> for rustix::io::Result<T> {
 }
 
 /// A full disk with its numbers: the free space for `path`, and the required space if that is known.
-pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> Fault {
+pub(super) fn disk_full(path: &Path, needed: Option<u64>) -> OpError {
     let free = free_bytes(path).map_or_else(|| "an unknown amount".to_owned(), |b| format!("{} MiB", b >> 20));
     let needs = needed.map_or_else(String::new, |n| format!(", {} MiB are required", n.div_ceil(1 << 20)));
-    fault(FaultKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
+    fault(OpErrorKind::DiskFull, format!("no space left for {}: {free} free on its file system{needs}", path.display()))
 }
 
 /// A fault unless so many bytes are free for `path`, as far as that is known.

@@ -1,0 +1,192 @@
+//! Healing: what the inventory asks of the guards, and the policy by which all of them work.
+//!
+//! In: the desired state. Out: a [`Policy`], a file with the same content on every host that has a guard. It names
+//! hosts and paths and holds no secret.
+
+use super::desired::{Desired, EndpointKind, Host, Role};
+use super::names::{ClusterName, Digest, HostName};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The unit of the guard.
+pub const UNIT: &str = "hactl-guard.service";
+/// The policy on a host.
+pub const POLICY: &str = "/etc/hactl/guard.json";
+/// The certificate by which guards authenticate to one another.
+pub const CERT: &str = "/etc/hactl/guard/guard.crt";
+/// Its key.
+pub const KEY: &str = "/etc/hactl/guard/guard.key";
+/// The certificate of the cluster CA, for guards: hosts that are no Nodes have no other copy.
+pub const CA: &str = "/etc/hactl/guard/ca.crt";
+/// The last [`super::guard_report::GuardReport`], on a file system that is empty after a boot.
+pub const REPORT: &str = "/run/hactl/guard/self.json";
+/// The group of guards in their certificates.
+pub const GUARDS: &str = "hactl:guards";
+/// The port on the address of a host where its guard receives the heartbeats of the others.
+pub const HEARTBEAT_PORT: u16 = 10270;
+/// The port on loopback where a guard serves its metrics.
+pub const METRICS_PORT: u16 = 10272;
+
+/// The common name in the certificate of a host's guard.
+pub fn common_name(host: &HostName) -> String {
+    format!("hactl:guard:{host}")
+}
+
+/// What guards do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// There are none.
+    #[default]
+    Off,
+    /// They detect and report faults, and change nothing.
+    Watch,
+}
+
+impl Mode {
+    /// The word in the inventory.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// For how long a fault must last before it is reported, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delays {
+    /// A host that gives no sign of life.
+    pub host_unreachable_s: u32,
+    /// A process that runs and does not answer.
+    pub frozen_s: u32,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self { host_unreachable_s: 180, frozen_s: 15 }
+    }
+}
+
+/// Healing, as the inventory asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Healing {
+    /// What guards do.
+    pub mode: Mode,
+    /// When they report a fault.
+    pub after: Delays,
+}
+
+/// A host with a guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuardedHost {
+    /// Its name.
+    pub name: HostName,
+    /// Its address: the source and the destination of heartbeats.
+    pub address: IpAddr,
+    /// Its roles.
+    pub roles: Vec<Role>,
+    /// Whether it has a load balancer for the endpoint.
+    pub balances: bool,
+}
+
+impl GuardedHost {
+    /// Whether the host has this role.
+    pub fn is(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+}
+
+/// Everything that the guards of a cluster must agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// What they do.
+    pub healing: Healing,
+    /// The hosts that have one, in the order of the inventory.
+    pub guards: Vec<GuardedHost>,
+    /// etcd's data directory.
+    pub etcd_data_dir: String,
+    /// The port of each API server on its host's address.
+    pub api_port: u16,
+    /// The VIP of the endpoint, if it has one.
+    pub vip: Option<IpAddr>,
+}
+
+/// Whether a host has a guard: every host of the control plane, if the inventory asks for guards.
+pub fn is_guarded(desired: &Desired, host: &Host) -> bool {
+    let control = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role));
+    desired.healing.mode != Mode::Off && control
+}
+
+impl Policy {
+    /// The policy that the desired state asks for.
+    pub fn of(desired: &Desired) -> Self {
+        let guarded = |host: &&Host| is_guarded(desired, host);
+        let entry = |host: &Host| GuardedHost {
+            name: host.name.clone(),
+            address: host.address,
+            roles: host.roles.clone(),
+            balances: desired.balances(host),
+        };
+        Self {
+            cluster: desired.cluster.clone(),
+            healing: desired.healing,
+            guards: desired.hosts.iter().filter(guarded).map(entry).collect(),
+            etcd_data_dir: desired.etcd.data_dir.display().to_string(),
+            api_port: desired.api_port,
+            vip: match desired.endpoint.kind {
+                EndpointKind::Vip { address, .. } => Some(address),
+                EndpointKind::External(_) | EndpointKind::Local { .. } => None,
+            },
+        }
+    }
+
+    /// As a file.
+    pub fn to_text(&self) -> String {
+        // Plain data without maps of other keys than text: it always has a JSON form.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// Which policy it is: guards with another one were configured by another run.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.to_text().as_bytes())
+    }
+
+    /// A host of the policy.
+    pub fn guard(&self, name: &HostName) -> Option<&GuardedHost> {
+        self.guards.iter().find(|guard| &guard.name == name)
+    }
+
+    /// The other hosts of the policy.
+    pub fn others<'a>(&'a self, own: &'a HostName) -> impl Iterator<Item = &'a GuardedHost> {
+        self.guards.iter().filter(move |guard| &guard.name != own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::desired::sample;
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_back_as_written_and_names_the_hosts_of_the_control_plane_only() {
+        let mut desired = sample(3);
+        assert!(desired.hosts.iter().all(|host| !is_guarded(&desired, host)), "healing is off by default");
+        desired.healing.mode = Mode::Watch;
+        desired.hosts[2].roles = vec![Role::Worker];
+        let policy = Policy::of(&desired);
+        assert_eq!(policy.guards.iter().map(|guard| guard.name.as_str()).collect::<Vec<_>>(), ["cp1", "cp2"]);
+        assert_eq!(serde_json::from_str::<Policy>(&policy.to_text()).unwrap(), policy);
+        let mut other = policy.clone();
+        other.healing.after.frozen_s += 1;
+        assert_ne!(policy.digest(), other.digest());
+    }
+}

@@ -1,0 +1,159 @@
+//! Heartbeats: the state that guards send one another every second.
+//!
+//! In: made by a guard, or received from another one and checked by [`Heartbeat::plausible`]. Out: read by
+//! `plan/triage`. Unknown fields are ignored, so that guards of different releases understand one another.
+
+use super::fault::{Class, Fault, LONGEST_EVIDENCE};
+use super::healing::Policy;
+use super::names::{Digest, HostName};
+use super::timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The most faults that are read of one host.
+const MOST_FAULTS: usize = 32;
+
+/// How a guard sees another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// Its heartbeats arrive.
+    Heard,
+    /// They do not, but a port of the host answers, also with a refusal.
+    Answers,
+    /// Neither.
+    Silent,
+}
+
+/// The state of a host, by its own guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The digest of its hactl.
+    pub release: Digest,
+    /// The digest of its policy.
+    pub policy: Digest,
+    /// The boot of the host, by its kernel.
+    pub boot: String,
+    /// Its clock, milliseconds since 1970.
+    #[serde(deserialize_with = "timestamp::bounded")]
+    pub now_ms: i64,
+    /// Its own faults.
+    pub faults: Vec<Fault>,
+    /// Whether the VIP is on one of its interfaces.
+    pub vip: bool,
+    /// How it sees the other hosts of the policy.
+    pub sees: BTreeMap<HostName, Sight>,
+}
+
+/// Why a heartbeat is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Implausible {
+    /// A fault of another host.
+    #[error("it reports a fault of {0}, which only {0} can confirm")]
+    OfAnother(HostName),
+    /// A fault of a kind that no host reports about itself.
+    #[error("it reports {0} about itself, which only others can conclude")]
+    NotConfirmed(super::fault::FaultKind),
+    /// More faults than there are kinds.
+    #[error("it reports {0} faults")]
+    TooMany(usize),
+    /// A host that has no guard.
+    #[error("it reports how it sees {0}, which has no guard")]
+    Stranger(HostName),
+    /// A boot id that is none.
+    #[error("its boot id is not one")]
+    NoBoot,
+}
+
+impl Heartbeat {
+    /// The heartbeat of a host, if the host can say that: it confirms faults of its own only, and sees hosts of the
+    /// policy only. Its words are cut to one line.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn plausible(mut self, from: &HostName, policy: &Policy) -> Result<Self, Implausible> {
+        if self.faults.len() > MOST_FAULTS {
+            return Err(Implausible::TooMany(self.faults.len()));
+        }
+        for fault in &mut self.faults {
+            if &fault.host != from {
+                return Err(Implausible::OfAnother(fault.host.clone()));
+            }
+            if fault.kind.class() != Class::Confirmed {
+                return Err(Implausible::NotConfirmed(fault.kind));
+            }
+            fault.evidence = evidence(&fault.evidence);
+        }
+        if let Some(stranger) = self.sees.keys().find(|host| *host == from || policy.guard(host).is_none()) {
+            return Err(Implausible::Stranger(stranger.clone()));
+        }
+        let hex = self.boot.len() <= 36 && self.boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        if hex { Ok(self) } else { Err(Implausible::NoBoot) }
+    }
+}
+
+/// A text from a host as evidence: one line, without control characters, of limited length.
+pub fn evidence(text: &str) -> String {
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let words: String = shown.take(4 * LONGEST_EVIDENCE).collect();
+    words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_EVIDENCE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::desired::sample;
+    use super::super::fault::FaultKind;
+    use super::super::healing::Mode;
+    use super::*;
+
+    fn policy() -> Policy {
+        let mut desired = sample(3);
+        desired.healing.mode = Mode::Watch;
+        Policy::of(&desired)
+    }
+
+    fn name(text: &str) -> HostName {
+        text.parse().unwrap()
+    }
+
+    fn heartbeat() -> Heartbeat {
+        let of = Digest::of(b"x");
+        let fault =
+            |host| Fault { host, kind: FaultKind::EtcdFrozen, since_ms: 1, evidence: "a\n\u{1b}[31mb".to_owned() };
+        let sees = [(name("cp2"), Sight::Heard), (name("cp3"), Sight::Silent)].into();
+        let boot = "0f3c6f5e-7d2c-4a1a-9a55-0123456789ab".to_owned();
+        Heartbeat { release: of, policy: of, boot, now_ms: 5, faults: vec![fault(name("cp1"))], vip: false, sees }
+    }
+
+    #[test]
+    fn a_host_confirms_its_own_faults_only_and_its_words_are_one_line() {
+        let (policy, from) = (policy(), name("cp1"));
+        let good = heartbeat().plausible(&from, &policy).unwrap();
+        assert_eq!(good.faults[0].evidence, "a [31mb");
+        assert_eq!(heartbeat().plausible(&name("cp2"), &policy), Err(Implausible::OfAnother(from.clone())));
+        let mut presumed = heartbeat();
+        presumed.faults[0].kind = FaultKind::HostUnreachable;
+        assert_eq!(presumed.plausible(&from, &policy), Err(Implausible::NotConfirmed(FaultKind::HostUnreachable)));
+        let mut many = heartbeat();
+        many.faults = vec![many.faults[0].clone(); 33];
+        assert_eq!(many.plausible(&from, &policy), Err(Implausible::TooMany(33)));
+        let mut stranger = heartbeat();
+        stranger.sees.insert(name("evil"), Sight::Silent);
+        assert_eq!(stranger.plausible(&from, &policy), Err(Implausible::Stranger(name("evil"))));
+        let mut own = heartbeat();
+        own.sees.insert(from.clone(), Sight::Silent);
+        assert_eq!(own.plausible(&from, &policy), Err(Implausible::Stranger(from.clone())), "nobody sees itself");
+        let mut boot = heartbeat();
+        boot.boot = "../../etc".to_owned();
+        assert_eq!(boot.plausible(&from, &policy), Err(Implausible::NoBoot));
+    }
+
+    #[test]
+    fn fields_of_a_later_release_are_ignored_and_times_are_bounded() {
+        let mut value = serde_json::to_value(heartbeat()).unwrap();
+        value["generation"] = 7.into();
+        value["now_ms"] = i64::MAX.into();
+        let read: Heartbeat = serde_json::from_value(value).unwrap();
+        assert!(read.now_ms < i64::MAX / 2);
+    }
+}
