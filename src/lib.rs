@@ -9,6 +9,7 @@ pub mod cli;
 pub mod component;
 pub mod etcd;
 pub mod execute;
+pub mod guard;
 pub mod inventory;
 pub mod issue;
 pub mod kube;

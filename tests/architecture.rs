@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 mod circles;
 
 /// The floors of the house, highest first. A folder imports only from floors below its own; folders of one floor do not
-/// import one another. `agent` runs on hosts: it is at the top, and only `cli` imports it.
+/// import one another. `agent` runs on hosts: it is near the top, and only `guard`, which runs on hosts too, and `cli`
+/// import it.
 const FLOORS: &[&[&str]] = &[
     &["cli"],
+    &["guard"],
     &["workflow", "agent"],
     &["reconcile"],
     &["execute"],
@@ -26,6 +28,7 @@ const FLOORS: &[&[&str]] = &[
 /// Stricter than the floors: folders that import only these.
 const ONLY: &[(&str, &[&str])] = &[
     ("agent", &["etcd", "issue", "snapshot", "protocol", "model"]),
+    ("guard", &["agent", "transport", "plan", "protocol", "model"]),
     ("plan", &["model"]),
     ("kube", &["model"]),
     ("etcd", &["protocol", "model"]),

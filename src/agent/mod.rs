@@ -18,6 +18,7 @@ mod op_error;
 mod parts;
 mod perform;
 mod pki;
+pub mod probe;
 mod relay;
 mod session;
 mod web;
@@ -27,6 +28,7 @@ pub use etcd::{Fence, fence, pass_to, record_positions};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe};
 pub use pki::renew;
+pub use pki::tls::{certificates, private_key};
 pub use session::{ServeError, serve, serve_at};
 
 #[cfg(test)]

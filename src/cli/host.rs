@@ -95,6 +95,14 @@ pub struct PositionsArgs {
     client: EtcdClient,
 }
 
+/// Arguments of `host-guard`.
+#[derive(Debug, Args)]
+pub struct GuardArgs {
+    /// The name of this host in the policy
+    #[arg(long)]
+    host: HostName,
+}
+
 /// Arguments of `host-pass-to`.
 #[derive(Debug, Args)]
 pub struct PassToArgs {
@@ -159,6 +167,20 @@ pub fn fence(args: &FenceArgs) -> Exit {
 pub fn positions(args: &PositionsArgs) -> Exit {
     let ask = args.client.ask("https://127.0.0.1:2379", "");
     run(crate::agent::record_positions(&Root::host(), &ask, journal), |()| Exit::Done)
+}
+
+/// Watches until one of its files changes or it is stopped.
+pub fn guard(args: &GuardArgs) -> Exit {
+    // One thread is enough for a few messages a second, and needs the least memory.
+    let watched = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+        let watched = runtime.block_on(crate::guard::run(Root::host(), &args.host, journal));
+        runtime.shutdown_background();
+        watched
+    });
+    match watched {
+        Ok(watched) => ended("host-guard", watched),
+        Err(error) => ended("host-guard", Err(error)),
+    }
 }
 
 /// How long a load balancer that does not answer is retried. A reload takes it less than two seconds.

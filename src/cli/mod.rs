@@ -215,6 +215,9 @@ Examples:
     /// Record the position of each etcd member; run as a unit on etcd hosts
     #[command(hide = true)]
     HostPositions(host::PositionsArgs),
+    /// Watch this host and the other hosts of the control plane; run as a unit where the inventory asks for it
+    #[command(hide = true)]
+    HostGuard(host::GuardArgs),
     /// Let the load balancer in front of etcd send clients to a member again; run by a timer while it bypasses one
     #[command(hide = true)]
     HostPassTo(host::PassToArgs),
@@ -242,6 +245,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostRenew => host::renew(),
         Verb::HostFence(args) => host::fence(&args),
         Verb::HostPositions(args) => host::positions(&args),
+        Verb::HostGuard(args) => host::guard(&args),
         Verb::HostPassTo(args) => host::pass_to(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),

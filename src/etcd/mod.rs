@@ -5,6 +5,7 @@
 //! [`EtcdError`]. Every call has a deadline: a member without quorum accepts connections and never answers. Members
 //! are named by peer URL; ids are looked up just before they are used and never stored.
 
+mod alarms;
 mod change;
 pub mod disk;
 mod positions;
@@ -12,6 +13,7 @@ mod room;
 mod snapshot;
 mod view;
 
+pub use alarms::{Alarm, alarms};
 pub use change::change;
 pub use positions::{Known, Reporter, Witness, witness};
 pub use room::make_room;

@@ -27,9 +27,9 @@ pub const HEARTBEAT_PORT: u16 = 10270;
 /// The port on loopback where a guard serves its metrics.
 pub const METRICS_PORT: u16 = 10272;
 
-/// The common name in the certificate of a host's guard.
-pub fn common_name(host: &HostName) -> String {
-    format!("hactl:guard:{host}")
+/// The host of a guard, by the common name of its certificate.
+pub fn host_of(common_name: &str) -> Option<HostName> {
+    common_name.strip_prefix("hactl:guard:")?.parse().ok()
 }
 
 /// What guards do.

@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 pub const VXLAN: u16 = 8472;
 /// The kubelet's port.
 pub const KUBELET: u16 = 10250;
+/// The port on loopback where a load balancer answers whether it has a ready API server.
+pub const USABLE: u16 = 6480;
 /// etcd's port for clients, and the one for peers.
 pub const ETCD_CLIENTS: u16 = 2379;
 /// See [`ETCD_CLIENTS`].

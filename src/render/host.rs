@@ -8,7 +8,7 @@ use super::former::former_renewal;
 use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
 use super::views::etcd::own_etcd;
 use super::views::os::sysctls;
-use super::views::{balancer, drills, runtime};
+use super::views::{drills, runtime};
 use crate::model::control_plane::ELECTED_PORTS;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
@@ -105,7 +105,7 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
         ports.extend([2381, desired.api_port].into_iter().chain(ELECTED_PORTS));
     }
     if desired.balances(host) {
-        ports.extend([desired.endpoint.port, balancer::USABLE_PORT]);
+        ports.extend([desired.endpoint.port, ports::USABLE]);
     }
     ports.sort_unstable();
     ports.dedup();

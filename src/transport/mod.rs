@@ -11,6 +11,7 @@ mod counters;
 mod error;
 mod local;
 mod machine;
+pub mod mtls;
 mod ssh;
 mod transfer;
 mod wire;

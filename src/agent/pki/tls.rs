@@ -31,7 +31,11 @@ pub(crate) fn client(root: &Root, ca: &str, identity: Option<(&str, &str)>) -> O
     }
 }
 
-pub(crate) fn certificates(root: &Root, path: &str) -> Outcome<Vec<CertificateDer<'static>>> {
+/// The certificates of a PEM file; at least one.
+///
+/// # Errors
+/// It is missing, or no PEM file of certificates.
+pub fn certificates(root: &Root, path: &str) -> Outcome<Vec<CertificateDer<'static>>> {
     let at = root.path(path)?;
     let pem = fs::read(&at).explain("read", &at)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -42,7 +46,11 @@ pub(crate) fn certificates(root: &Root, path: &str) -> Outcome<Vec<CertificateDe
     }
 }
 
-pub(crate) fn private_key(root: &Root, path: &str) -> Outcome<PrivateKeyDer<'static>> {
+/// The key of a PEM file.
+///
+/// # Errors
+/// It is missing, or not the PEM file of a key.
+pub fn private_key(root: &Root, path: &str) -> Outcome<PrivateKeyDer<'static>> {
     let at = root.path(path)?;
     let pem = zeroize::Zeroizing::new(fs::read(&at).explain("read", &at)?);
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{path} does not contain a usable key: {e}")))

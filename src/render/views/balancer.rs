@@ -8,8 +8,7 @@ use super::in_url;
 use crate::model::desired::{Cidr, EndpointKind, Role, SERVES};
 use crate::render::{Input, RenderError};
 
-/// The socket at which haproxy reports to keepalived whether it has a ready API server.
-pub(crate) const USABLE_PORT: u16 = 6480;
+use crate::model::ports::USABLE;
 
 /// For `load-balancer/haproxy.cfg`.
 #[derive(Debug, Serialize)]
@@ -41,7 +40,7 @@ pub(crate) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
         .map(|host| Server { name: host.name.to_string(), address: in_url(host.address), port: desired.api_port })
         .collect();
     let (bind, port, trusts) = (in_url(bind), desired.endpoint.port, input.trust.servers());
-    LoadBalancer { vip, bind, port, servers, serves: SERVES, usable_port: USABLE_PORT, trusts }
+    LoadBalancer { vip, bind, port, servers, serves: SERVES, usable_port: USABLE, trusts }
 }
 
 /// For `keepalived/keepalived.conf`.
@@ -102,7 +101,7 @@ pub(crate) fn keepalived(input: &Input<'_>) -> Result<Keepalived, RenderError> {
         peers,
         vip: vip.to_string(),
         prefix: Cidr::single(*vip).prefix,
-        usable_port: USABLE_PORT,
+        usable_port: USABLE,
     })
 }
 

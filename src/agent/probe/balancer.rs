@@ -1,0 +1,86 @@
+//! Probes of the load balancers: haproxy for the endpoint, haproxy in front of etcd, and keepalived.
+
+use super::process::{self, Runs};
+use super::{ANSWER, Found, Seen, answers};
+use crate::agent::machine::root::Root;
+use crate::model::desired::Role;
+use crate::model::fault::FaultKind;
+use crate::model::healing::GuardedHost;
+use crate::model::ports::USABLE;
+use crate::protocol::ETCD_BALANCER_SOCKET;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+const HAPROXY: &str = "haproxy.service";
+const ETCD_BALANCER: &str = "hactl-etcd-balancer.service";
+const KEEPALIVED: &str = "keepalived.service";
+/// Any port: nothing is sent.
+const ANY_PORT: u16 = 9;
+
+/// Whether every haproxy of the host answers.
+pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
+    let mut found = Vec::new();
+    let mut add = |unit: &str, why: String| {
+        found.push(Found::new(FaultKind::BalancerFrozen, format!("{}, and {why}", process::of(unit).words(unit))));
+    };
+    if host.balances
+        && let Err(why) = answers(&format!("127.0.0.1:{USABLE}"), "/usable").await
+    {
+        add(HAPROXY, why);
+    }
+    if host.is(Role::ControlPlane)
+        && let Err(why) = socket(root).await
+    {
+        add(ETCD_BALANCER, why);
+    }
+    Some(found)
+}
+
+/// Whether the balancer in front of etcd answers on its socket.
+async fn socket(root: &Root) -> Result<(), String> {
+    let asked = async {
+        let mut stream = UnixStream::connect(root.own(ETCD_BALANCER_SOCKET)).await?;
+        stream.write_all(b"show version\n").await?;
+        stream.read_u8().await
+    };
+    match timeout(ANSWER, asked).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{ETCD_BALANCER_SOCKET} does not answer: {error}")),
+        Err(_) => Err(format!("{ETCD_BALANCER_SOCKET} does not answer within {} s", ANSWER.as_secs())),
+    }
+}
+
+/// Whether keepalived runs.
+pub(super) fn keepalived() -> Vec<Found> {
+    match process::of(KEEPALIVED) {
+        Runs::As(_) => Vec::new(),
+        other => vec![Found::new(FaultKind::KeepalivedFrozen, other.words(KEEPALIVED))],
+    }
+}
+
+/// Whether an address is on an interface of this host: then the kernel chooses it as the source of what is sent to it.
+pub fn is_own(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let source = UdpSocket::bind(SocketAddr::new(any, 0)).and_then(|socket| {
+        socket.connect(SocketAddr::new(address, ANY_PORT))?;
+        socket.local_addr()
+    });
+    source.is_ok_and(|source| source.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_of_this_host_is_its_own() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
+        // Reserved for documentation (RFC 5737).
+        assert!(!is_own(Ipv4Addr::new(192, 0, 2, 7).into()));
+    }
+}

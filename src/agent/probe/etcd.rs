@@ -1,0 +1,57 @@
+//! Probes of the etcd member: its process and its data, and the alarms that it knows.
+
+use super::process::{self, Runs};
+use super::{ANSWER, Found, Seen, answers};
+use crate::agent::etcd::member::access;
+use crate::agent::etcd::positions::remembered;
+use crate::agent::machine::root::Root;
+use crate::etcd;
+use crate::model::facts::ETCD_UNIT;
+use crate::model::fault::FaultKind;
+use crate::model::healing::Policy;
+use crate::protocol::EtcdAsk;
+
+/// The metrics address of etcd, for its own host only: it answers without a certificate.
+const METRICS: &str = "127.0.0.1:2384";
+
+/// Whether its process runs and answers, and its data is there.
+pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
+    let runs = process::of(ETCD_UNIT);
+    let folder = root.path(&policy.etcd_data_dir).ok()?.join("member");
+    let mut found = Vec::new();
+    if !folder.is_dir() && (runs != Runs::No || !remembered(root).is_empty()) {
+        // A host whose member never started remembers no position.
+        found.push(Found::new(FaultKind::EtcdDataLost, format!("{} does not exist", folder.display())));
+    } else if runs == Runs::No && folder.is_dir() {
+        found.push(Found::new(FaultKind::EtcdStopped, runs.words(ETCD_UNIT)));
+    }
+    if runs != Runs::No
+        && let Err(why) = answers(METRICS, "/livez").await
+    {
+        found.push(Found::new(FaultKind::EtcdFrozen, format!("{}, and {why}", runs.words(ETCD_UNIT))));
+    }
+    Some(found)
+}
+
+/// The alarms of the cluster that concern this host.
+pub(super) async fn alarms(root: &Root, policy: &Policy) -> Seen {
+    let path = |name: &str| format!("/etc/etcd/pki/{name}");
+    let ask = EtcdAsk {
+        url: "https://127.0.0.1:2379".to_owned(),
+        data_dir: policy.etcd_data_dir.clone(),
+        ca: path("ca.crt"),
+        cert: path("observer.crt"),
+        key: path("observer.key"),
+    };
+    let access = access(root, &ask).ok()?;
+    let alarms = etcd::alarms(&access, ANSWER).await.ok()?;
+    let mut found = Vec::new();
+    if let Some(full) = alarms.iter().find(|alarm| alarm.name == "NOSPACE") {
+        let why = format!("member {:x} has raised the alarm NOSPACE", full.member);
+        found.push(Found::new(FaultKind::EtcdFull, why));
+    }
+    if alarms.iter().any(|alarm| alarm.name == "CORRUPT" && alarm.own) {
+        found.push(Found::new(FaultKind::EtcdDiverged, "its member has raised the alarm CORRUPT"));
+    }
+    Some(found)
+}

@@ -1,0 +1,155 @@
+//! Probes of a guard: whether the components of its own host work. They are cheap enough for every few seconds, read
+//! only, and need neither the API nor a quorum.
+//!
+//! In: the policy and the host in it. Out: for each probe the faults that it finds now, without delays. A probe that
+//! cannot tell says so, which neither raises nor ends a fault.
+
+mod api_server;
+mod balancer;
+mod certificates;
+mod disk;
+mod etcd;
+mod process;
+mod runtime;
+
+pub use balancer::is_own;
+
+use crate::agent::machine::root::Root;
+use crate::model::desired::Role;
+use crate::model::fault::FaultKind;
+use crate::model::healing::{GuardedHost, Policy};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a component may take to answer one probe.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A fault that a probe sees now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The kind.
+    pub kind: FaultKind,
+    /// What it sees.
+    pub evidence: String,
+}
+
+impl Found {
+    fn new(kind: FaultKind, evidence: impl Into<String>) -> Self {
+        Self { kind, evidence: evidence.into() }
+    }
+}
+
+/// What a probe sees; `None`: it cannot tell.
+pub type Seen = Option<Vec<Found>>;
+
+/// The probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// The process and the data of the etcd member.
+    Etcd,
+    /// The alarms of etcd.
+    Alarms,
+    /// The API server.
+    ApiServer,
+    /// The kubelet.
+    Kubelet,
+    /// containerd.
+    Runtime,
+    /// haproxy, for the endpoint and for etcd.
+    Balancers,
+    /// keepalived.
+    Keepalived,
+    /// Free space.
+    Disk,
+    /// Certificates.
+    Certificates,
+}
+
+impl Probe {
+    const ALL: [Self; 9] = [
+        Self::Etcd,
+        Self::Alarms,
+        Self::ApiServer,
+        Self::Kubelet,
+        Self::Runtime,
+        Self::Balancers,
+        Self::Keepalived,
+        Self::Disk,
+        Self::Certificates,
+    ];
+
+    /// The probes of a host with these roles.
+    pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
+        let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
+        let applies = |probe: &Self| match probe {
+            Self::Etcd | Self::Alarms => host.is(Role::Etcd),
+            Self::ApiServer => host.is(Role::ControlPlane),
+            Self::Kubelet | Self::Runtime => node,
+            Self::Balancers => host.balances || host.is(Role::ControlPlane),
+            Self::Keepalived => policy.vip.is_some() && host.is(Role::LoadBalancer),
+            Self::Disk | Self::Certificates => true,
+        };
+        Self::ALL.into_iter().filter(applies).collect()
+    }
+
+    /// Between two of the same.
+    pub fn every(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Etcd | Self::Balancers | Self::Keepalived => 2,
+            Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
+            Self::Alarms | Self::Disk => 10,
+            Self::Certificates => 3600,
+        })
+    }
+
+    /// The kinds of faults that it finds.
+    pub fn kinds(self) -> &'static [FaultKind] {
+        use FaultKind as Kind;
+        match self {
+            Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
+            Self::Alarms => &[Kind::EtcdDiverged, Kind::EtcdFull],
+            Self::ApiServer => &[Kind::ApiFrozen],
+            Self::Kubelet => &[Kind::KubeletFrozen],
+            Self::Runtime => &[Kind::RuntimeFrozen],
+            Self::Balancers => &[Kind::BalancerFrozen],
+            Self::Keepalived => &[Kind::KeepalivedFrozen],
+            Self::Disk => &[Kind::DiskFull],
+            Self::Certificates => &[Kind::CertificateExpiring],
+        }
+    }
+
+    /// Looks once.
+    pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
+        match self {
+            Self::Etcd => etcd::process(root, policy).await,
+            Self::Alarms => etcd::alarms(root, policy).await,
+            Self::ApiServer => api_server::look(root, policy, host).await,
+            Self::Kubelet => runtime::kubelet().await,
+            Self::Runtime => runtime::containerd(root).await,
+            Self::Balancers => balancer::look(root, host).await,
+            Self::Keepalived => Some(balancer::keepalived()),
+            Self::Disk => disk::look(root, policy, host).await,
+            Self::Certificates => certificates::look(root).await,
+        }
+    }
+}
+
+/// Whether an HTTP server on loopback answers a request, with any status: a frozen process accepts connections and
+/// does not answer.
+async fn answers(address: &str, path: &str) -> Result<(), String> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+        let mut said = [0; 5];
+        stream.read_exact(&mut said).await?;
+        std::io::Result::Ok(said)
+    };
+    match timeout(ANSWER, asked).await {
+        Ok(Ok(said)) if &said == b"HTTP/" => Ok(()),
+        Ok(Ok(_)) => Err(format!("{address} answers something else than HTTP")),
+        Ok(Err(error)) => Err(format!("{address} does not answer: {error}")),
+        Err(_) => Err(format!("{address} does not answer within {} s", ANSWER.as_secs())),
+    }
+}

@@ -1,0 +1,190 @@
+//! The guard, `hactl host-guard`: a small resident program on every host of the control plane that detects faults and
+//! reports them. It changes nothing on any host.
+//!
+//! In: the policy in `/etc/hactl/guard.json`, probes of the own host, heartbeats of the other guards. Out: a report in a
+//! file that `hactl status` reads, lines in the journal, metrics. It needs certificates and the kernel only: no etcd, no
+//! API, no containerd, no DNS.
+
+mod ledger;
+mod metrics;
+mod notify;
+mod peers;
+mod setup;
+mod state;
+
+pub use metrics::text as metrics_text;
+pub use setup::GuardError;
+
+use crate::agent::Root;
+use crate::agent::probe::{Probe, is_own};
+use crate::model::duration::human_duration;
+use crate::model::healing::{GuardedHost, REPORT};
+use crate::model::names::HostName;
+use crate::model::timestamp::rfc3339;
+use ledger::{Change, Now};
+use state::State;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Between two conclusions, each with a report.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at the files that it has read, in turns.
+const FILES_EVERY: u32 = 5;
+/// The most sentences that are remembered as said.
+const MOST_SAID: usize = 200;
+
+/// What the tasks of a guard share.
+struct Shared {
+    own: GuardedHost,
+    guards: Vec<GuardedHost>,
+    api_port: u16,
+    state: Mutex<State>,
+    begun: Instant,
+    said: Mutex<BTreeSet<String>>,
+    say: fn(&str),
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Now {
+        now(self.begun)
+    }
+
+    fn say(&self, line: &str) {
+        (self.say)(&format!("guard: {line}"));
+    }
+
+    /// Says a sentence that a stranger could repeat without end.
+    fn say_once(&self, line: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < MOST_SAID && said.insert(line.to_owned()) {
+            drop(said);
+            self.say(line);
+        }
+    }
+
+    fn refused(&self, from: IpAddr, why: &str) {
+        self.say_once(&format!("a connection from {from} was refused: {why}"));
+    }
+
+    /// The other host of the policy with this address.
+    fn host_at(&self, address: IpAddr) -> Option<GuardedHost> {
+        let address = address.to_canonical();
+        self.guards.iter().find(|guard| guard.address == address && guard.name != self.own.name).cloned()
+    }
+
+    fn report_changes(&self, changes: Vec<Change>) {
+        for change in changes {
+            self.say(&match change {
+                Change::Raised(fault) => format!(
+                    "{}: {} since {}: {} ({})",
+                    fault.host,
+                    fault.kind,
+                    rfc3339(fault.since_ms),
+                    fault.kind.meaning(),
+                    fault.evidence
+                ),
+                Change::Cleared(fault, lasted) => {
+                    let lasted = human_duration(i64::try_from(lasted.as_millis()).unwrap_or(i64::MAX));
+                    format!("{}: {} is over; it lasted {lasted}", fault.host, fault.kind)
+                }
+            });
+        }
+    }
+}
+
+fn now(begun: Instant) -> Now {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { steady: begun.elapsed(), wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
+}
+
+/// Watches until one of the files changes that it has read.
+///
+/// # Errors
+/// The files cannot be used.
+pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardError> {
+    let begun = Instant::now();
+    let version = setup::version(&root);
+    let (setup, identity) = setup::read(&root, own, now(begun))?;
+    let (client, server) = (Arc::new(identity.client()?), identity.server()?);
+    let policy = setup.policy.clone();
+    let shared = Arc::new(Shared {
+        own: setup.own.clone(),
+        guards: policy.guards.clone(),
+        api_port: policy.api_port,
+        state: Mutex::new(State::new(setup)),
+        begun,
+        said: Mutex::default(),
+        say,
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(peers::receive(Arc::clone(&shared), server, identity.authorities.clone()));
+    tasks.spawn(metrics::serve(Arc::clone(&shared)));
+    for other in policy.others(own) {
+        let authorities = identity.authorities.clone();
+        tasks.spawn(peers::send(Arc::clone(&shared), other.clone(), Arc::clone(&client), authorities));
+        tasks.spawn(peers::dial(Arc::clone(&shared), other.clone()));
+    }
+    for probe in Probe::of(&shared.own, &policy) {
+        let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
+        tasks.spawn(async move {
+            let mut turn = interval(probe.every());
+            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                turn.tick().await;
+                let Some(found) = probe.look(&root, &policy, &shared.own).await else { continue };
+                let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
+                let changes = shared.state().probed(probe.kinds(), &found, shared.now());
+                shared.report_changes(changes);
+            }
+        });
+    }
+    shared.say(&format!("{own}: watching with {} others; nothing is repaired", policy.guards.len() - 1));
+    notify::ready();
+    let mut turn = interval(EVERY);
+    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for count in 0_u32.. {
+        tokio::select! {
+            _ = turn.tick() => {}
+            // No task ends but by a defect: systemd starts the guard again.
+            Some(ended) = tasks.join_next() => {
+                let why = ended.err().map_or_else(|| "it returned".to_owned(), |error| error.to_string());
+                return Err(GuardError::Files(format!("a part of the guard ended: {why}")));
+            }
+        }
+        if let Some(vip) = policy.vip {
+            shared.state().has_vip(is_own(vip));
+        }
+        let changes = shared.state().judge(shared.now());
+        shared.report_changes(changes);
+        publish(&shared, &root);
+        notify::alive();
+        if count % FILES_EVERY == 0 && setup::version(&root) != version {
+            shared.say("its policy or its certificate changed: starting again");
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Writes the report.
+fn publish(shared: &Shared, root: &Root) {
+    let report = shared.state().report(shared.now());
+    let path = setup::at(root, REPORT);
+    let new = path.with_extension("new");
+    let written = serde_json::to_vec(&report)
+        .map_err(std::io::Error::other)
+        .and_then(|text| fs::write(&new, text))
+        .and_then(|()| fs::rename(&new, &path));
+    if let Err(error) = written {
+        shared.say_once(&format!("cannot write {}: {error}; `hactl status` sees no report", path.display()));
+    }
+}

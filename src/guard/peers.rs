@@ -1,0 +1,194 @@
+//! Heartbeats between guards: over mutual TLS, each guard sends its own to every other one, once a second, on a
+//! connection of its own. Nothing is answered.
+//!
+//! In: the shared state, the TLS configurations. Out: heartbeats received and checked, and, for a guard that is not
+//! heard, whether any port of its host answers. A connection counts only if its certificate and its source address
+//! are those of one host of the policy.
+
+use super::Shared;
+use super::state::MISSED;
+use crate::model::healing::{GuardedHost, HEARTBEAT_PORT};
+use crate::model::heartbeat::Heartbeat;
+use crate::model::ports::{ETCD_CLIENTS, KUBELET};
+use crate::transport::mtls::{self, MtlsError};
+use bytes::Bytes;
+use futures::{SinkExt as _, StreamExt as _};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ServerConfig};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+
+/// Between two heartbeats.
+const EVERY: Duration = Duration::from_secs(1);
+/// The largest heartbeat, bytes: 32 faults and 100 hosts fit.
+const LARGEST: usize = 32 << 10;
+/// How long a connection and its handshake may take.
+const CONNECT: Duration = Duration::from_secs(3);
+/// A connection that sends nothing for so long is closed.
+const QUIET: Duration = Duration::from_secs(30);
+/// Before the next attempt.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Handshakes of strangers at the same time.
+const AT_ONCE: usize = 16;
+/// Between two attempts at the ports of a host that is not heard.
+const DIAL_EVERY: Duration = Duration::from_secs(3);
+const SSH: u16 = 22;
+
+fn frames<T: tokio::io::AsyncRead + tokio::io::AsyncWrite>(stream: T) -> Framed<T, LengthDelimitedCodec> {
+    LengthDelimitedCodec::builder().max_frame_length(LARGEST).new_framed(stream)
+}
+
+/// Receives heartbeats until the guard ends.
+pub(super) async fn receive(shared: Arc<Shared>, server: ServerConfig, authorities: Vec<CertificateDer<'static>>) {
+    let acceptor = TlsAcceptor::from(Arc::new(server));
+    let address = SocketAddr::new(shared.own.address, HEARTBEAT_PORT);
+    let authorities: Arc<[_]> = authorities.into();
+    let free = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        // At boot the address of the host may come later than the guard.
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener,
+            Err(error) => {
+                shared.say_once(&format!("cannot receive heartbeats at {address}: {error}; trying again"));
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        loop {
+            // Too many open files, for example: the connections that are open go on.
+            let Ok((stream, from)) = listener.accept().await else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            // Strangers are refused before anything of them is read.
+            let Some(host) = shared.host_at(from.ip()) else { continue };
+            let Ok(handshake) = Arc::clone(&free).try_acquire_owned() else { continue };
+            let (shared, acceptor, authorities) = (Arc::clone(&shared), acceptor.clone(), Arc::clone(&authorities));
+            tokio::spawn(async move {
+                let accepted = timeout(CONNECT, acceptor.accept(stream)).await;
+                drop(handshake);
+                let stream = match accepted {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return shared.refused(from.ip(), &error.to_string()),
+                    Err(_) => return shared.refused(from.ip(), "the TLS handshake took too long"),
+                };
+                match mtls::guard(stream.get_ref().1.peer_certificates(), &authorities) {
+                    Ok(named) if named == host.name => listen(&shared, &host, stream).await,
+                    Ok(named) => {
+                        let why = format!("the certificate is that of {named}, the address that of {}", host.name);
+                        shared.refused(from.ip(), &why);
+                    }
+                    Err(why) => shared.refused(from.ip(), &why.to_string()),
+                }
+            });
+        }
+    }
+}
+
+/// Receives the heartbeats of one connection.
+async fn listen(
+    shared: &Shared,
+    host: &GuardedHost,
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+) {
+    let mut frames = frames(stream);
+    while let Ok(Some(Ok(frame))) = timeout(QUIET, frames.next()).await {
+        let refused = match serde_json::from_slice::<Heartbeat>(&frame) {
+            Ok(heartbeat) => shared.state().received(&host.name, heartbeat, shared.now()),
+            Err(error) => Err(format!("it is not one: {error}")),
+        };
+        if let Err(why) = refused {
+            shared.say_once(&format!("the heartbeat of {} is not used: {why}", host.name));
+        }
+    }
+}
+
+/// Sends heartbeats to one other guard until the guard ends.
+pub(super) async fn send(
+    shared: Arc<Shared>,
+    to: GuardedHost,
+    client: Arc<ClientConfig>,
+    authorities: Vec<CertificateDer<'static>>,
+) {
+    let connector = TlsConnector::from(client);
+    loop {
+        let Err(error) = keep_sending(&shared, &to, &connector, &authorities).await;
+        let trouble = error.to_string();
+        if shared.state().sent(&to.name, &trouble) {
+            shared.say(&format!("heartbeats do not reach {}: {trouble}", to.name));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Connects and sends; returns only with an error.
+async fn keep_sending(
+    shared: &Shared,
+    to: &GuardedHost,
+    connector: &TlsConnector,
+    authorities: &[CertificateDer<'static>],
+) -> io::Result<std::convert::Infallible> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let connected = async {
+        let stream = connect(shared.own.address, SocketAddr::new(to.address, HEARTBEAT_PORT)).await?;
+        connector.connect(ServerName::from(to.address), stream).await
+    };
+    let stream = timeout(CONNECT, connected).await.map_err(late)??;
+    let wrong = |error: MtlsError| io::Error::other(error.to_string());
+    let named = mtls::guard(stream.get_ref().1.peer_certificates(), authorities).map_err(wrong)?;
+    if named != to.name {
+        return Err(io::Error::other(format!("the certificate there is that of {named}")));
+    }
+    let mut frames = frames(stream);
+    let mut turn = interval(EVERY);
+    let mut first = true;
+    loop {
+        turn.tick().await;
+        let heartbeat = shared.state().heartbeat(shared.now());
+        let text = serde_json::to_vec(&heartbeat).map_err(io::Error::other)?;
+        timeout(CONNECT, frames.send(Bytes::from(text))).await.map_err(late)??;
+        if first && shared.state().sent(&to.name, "") {
+            shared.say(&format!("heartbeats reach {}", to.name));
+        }
+        first = false;
+    }
+}
+
+/// Connects from the host's own address, by which the other guard knows it.
+async fn connect(own: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(own, 0))?;
+    let stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Dials the ports of one other host as long as its guard is not heard.
+pub(super) async fn dial(shared: Arc<Shared>, host: GuardedHost) {
+    let ports = [SSH, ETCD_CLIENTS, shared.api_port, KUBELET, HEARTBEAT_PORT];
+    loop {
+        sleep(DIAL_EVERY).await;
+        if shared.state().hears(&host.name, shared.now()) {
+            continue;
+        }
+        let tries = ports.map(|port| answers(SocketAddr::new(host.address, port)));
+        let answered = futures::future::join_all(tries).await.contains(&true);
+        shared.state().dialled(&host.name, answered);
+    }
+}
+
+/// Whether a port answers: a refusal is an answer of the host, too.
+async fn answers(address: SocketAddr) -> bool {
+    match timeout(MISSED - DIAL_EVERY, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => true,
+        Ok(Err(error)) => error.kind() == io::ErrorKind::ConnectionRefused,
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,84 @@
+//! What a guard reads at its start: the policy, its certificate, and what identifies the program and the boot. When one
+//! of the files changes, the guard ends, and systemd starts it again with the new ones.
+//!
+//! In: the root of the file system, the name of the host. Out: a [`Setup`] and an [`Identity`], or why there are none.
+
+use super::ledger::Now;
+use super::state::Setup;
+use crate::agent::{Root, certificates, private_key};
+use crate::model::healing::{CA, CERT, KEY, POLICY, Policy};
+use crate::model::names::{Digest, HostName};
+use crate::transport::mtls::{Identity, MtlsError};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Why a guard cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// A file is missing or unreadable.
+    #[error("cannot read {path}: {why}; `hactl up` writes it")]
+    File {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The policy is for other hosts.
+    #[error("the policy {POLICY} does not name {0}; `hactl up` writes another one")]
+    NotNamed(HostName),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] MtlsError),
+    /// The files cannot be read.
+    #[error("{0}")]
+    Files(String),
+}
+
+/// The files that a guard reads only at its start.
+const FILES: [&str; 4] = [POLICY, CERT, KEY, CA];
+/// The kernel's name of the boot.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// The program that runs.
+const PROGRAM: &str = "/proc/self/exe";
+
+/// Everything that is read at the start.
+pub fn read(root: &Root, own: &HostName, started: Now) -> Result<(Setup, Identity), GuardError> {
+    let text = fs::read_to_string(at(root, POLICY)).map_err(|e| file(POLICY, &e))?;
+    let policy: Policy = serde_json::from_str(&text).map_err(|e| file(POLICY, &e))?;
+    let host = policy.guard(own).ok_or_else(|| GuardError::NotNamed(own.clone()))?.clone();
+    let boot = fs::read_to_string(BOOT).map_err(|e| file(BOOT, &e))?.trim().to_owned();
+    let release = release().map_err(|e| file(PROGRAM, &e))?;
+    let unreadable = |error: crate::protocol::OpError| GuardError::Files(error.what);
+    let identity = Identity {
+        authorities: certificates(root, CA).map_err(unreadable)?,
+        chain: certificates(root, CERT).map_err(unreadable)?,
+        key: private_key(root, KEY).map_err(unreadable)?,
+    };
+    Ok((Setup { own: host, policy, release, boot, started }, identity))
+}
+
+fn file(path: &'static str, error: &dyn std::error::Error) -> GuardError {
+    GuardError::File { path, why: error.to_string() }
+}
+
+/// A file of the host.
+pub fn at(root: &Root, path: &'static str) -> std::path::PathBuf {
+    root.own(path)
+}
+
+/// The digest of the program: hosts keep each release in a folder that is named by it.
+fn release() -> std::io::Result<Digest> {
+    let program = fs::read_link(PROGRAM)?;
+    let folder = program.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    match folder.and_then(|name| name.parse().ok()) {
+        Some(digest) => Ok(digest),
+        None => Ok(Digest::of(&fs::read(PROGRAM)?)),
+    }
+}
+
+/// Changes with the files that a guard has read.
+pub fn version(root: &Root) -> Vec<Option<(u64, i64, i64)>> {
+    let of = |path| fs::metadata(at(root, path)).ok().map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec()));
+    FILES.into_iter().map(of).collect()
+}

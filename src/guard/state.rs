@@ -1,0 +1,263 @@
+//! What a guard knows: its own faults, the heartbeats of the others, and what it concludes from both.
+//!
+//! In: findings of probes, heartbeats and answers of ports, each with the present. Out: the own heartbeat, the report,
+//! and changes of faults. Performs no I/O.
+
+use super::ledger::{Change, Ledger, Now};
+use crate::model::fault::{Class, Fault, FaultKind};
+use crate::model::guard_report::{GuardReport, Other};
+use crate::model::healing::{GuardedHost, Policy};
+use crate::model::heartbeat::{Heartbeat, Sight, evidence};
+use crate::model::names::{Digest, HostName};
+use crate::plan::triage::{self, Sights};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A guard is heard as long as its last heartbeat is not older than this: five were missed.
+pub const MISSED: Duration = Duration::from_secs(5);
+/// For so long after its start a guard does not yet know whom it hears.
+const LEARNING: Duration = Duration::from_secs(10);
+/// A clock that differs by more from the median of all is wrong, milliseconds.
+const SKEW_MS: i64 = 2000;
+
+/// The kinds that are concluded about other hosts.
+const OF_OTHERS: &[FaultKind] = &[FaultKind::HostUnreachable, FaultKind::Partitioned, FaultKind::GuardDown];
+/// The kinds that the comparison with others shows about the own host.
+const BY_COMPARISON: &[FaultKind] =
+    &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::VipMissing, FaultKind::VipDuplicate];
+
+/// Another guard.
+#[derive(Debug, Default)]
+struct Seen {
+    heartbeat: Option<Heartbeat>,
+    /// When its last heartbeat arrived.
+    heard: Option<Duration>,
+    /// How far its clock is ahead, milliseconds.
+    ahead_ms: i64,
+    /// Whether a port of its host answered, at the last attempt.
+    answers: bool,
+    /// Since when it is seen as it is, milliseconds since 1970.
+    since_ms: i64,
+    sight: Option<Sight>,
+    /// Why its heartbeats are not used.
+    refused: String,
+    /// Why ours do not reach it.
+    unsent: String,
+}
+
+/// The constant part of a guard.
+#[derive(Debug)]
+pub struct Setup {
+    /// The own host.
+    pub own: GuardedHost,
+    /// The policy.
+    pub policy: Policy,
+    /// The digest of the program.
+    pub release: Digest,
+    /// The boot of the host.
+    pub boot: String,
+    /// When the guard started.
+    pub started: Now,
+}
+
+/// Everything that a guard knows.
+#[derive(Debug)]
+pub struct State {
+    setup: Setup,
+    digest: Digest,
+    ledger: Ledger,
+    others: BTreeMap<HostName, Seen>,
+    vip: bool,
+}
+
+impl State {
+    /// At the start.
+    pub fn new(setup: Setup) -> Self {
+        let fresh = || Seen { since_ms: setup.started.wall_ms, ..Seen::default() };
+        let others = setup.policy.others(&setup.own.name).map(|guard| (guard.name.clone(), fresh())).collect();
+        let (digest, ledger) = (setup.policy.digest(), Ledger::new(setup.policy.healing.after));
+        Self { setup, digest, ledger, others, vip: false }
+    }
+
+    /// Records what a probe of the own host found.
+    pub fn probed(&mut self, kinds: &[FaultKind], found: &[(FaultKind, String)], now: Now) -> Vec<Change> {
+        self.ledger.note(&self.setup.own.name, kinds, found, now)
+    }
+
+    /// Records whether the host has the VIP.
+    pub fn has_vip(&mut self, has: bool) {
+        self.vip = has;
+    }
+
+    /// Records a heartbeat. One that is not plausible is refused, with a sentence.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn received(&mut self, from: &HostName, heartbeat: Heartbeat, now: Now) -> Result<(), String> {
+        let Some(seen) = self.others.get_mut(from) else { return Err(format!("{from} has no guard by the policy")) };
+        match heartbeat.plausible(from, &self.setup.policy) {
+            Ok(heartbeat) => {
+                seen.ahead_ms = heartbeat.now_ms.saturating_sub(now.wall_ms);
+                seen.answers = true;
+                (seen.heard, seen.heartbeat) = (Some(now.steady), Some(heartbeat));
+                seen.refused.clear();
+                Ok(())
+            }
+            Err(why) => {
+                seen.refused = evidence(&why.to_string());
+                Err(seen.refused.clone())
+            }
+        }
+    }
+
+    /// Records whether any port of a host answers.
+    pub fn dialled(&mut self, host: &HostName, answers: bool) {
+        if let Some(seen) = self.others.get_mut(host) {
+            seen.answers = answers;
+        }
+    }
+
+    /// Records why heartbeats do not reach a host; empty: they do. Returns whether that is news.
+    pub fn sent(&mut self, host: &HostName, trouble: &str) -> bool {
+        let Some(seen) = self.others.get_mut(host) else { return false };
+        let trouble = evidence(trouble);
+        let news = seen.unsent != trouble;
+        seen.unsent = trouble;
+        news
+    }
+
+    /// Whether a guard is heard now.
+    pub fn hears(&self, host: &HostName, now: Now) -> bool {
+        self.others.get(host).is_some_and(|seen| seen.is_heard(now))
+    }
+
+    /// How the own guard sees the others; one that it has not met yet is left out for some seconds.
+    fn sees(&self, now: Now) -> BTreeMap<HostName, Sight> {
+        let learning = now.steady.saturating_sub(self.setup.started.steady) < LEARNING;
+        let all = self.others.iter().filter(|(_, seen)| seen.heard.is_some() || !learning);
+        all.map(|(host, seen)| (host.clone(), seen.sight(now))).collect()
+    }
+
+    /// Concludes what can be concluded now.
+    pub fn judge(&mut self, now: Now) -> Vec<Change> {
+        for seen in self.others.values_mut() {
+            let sight = seen.sight(now);
+            if seen.sight != Some(sight) {
+                (seen.sight, seen.since_ms) = (Some(sight), now.wall_ms);
+            }
+        }
+        let own = self.setup.own.name.clone();
+        let mut sights: Sights = self.heard(now).map(|(host, beat)| (host.clone(), beat.sees.clone())).collect();
+        sights.insert(own.clone(), self.sees(now));
+        let presumed = triage::presumed(&self.setup.policy, &own, &sights);
+        let mut changes = Vec::new();
+        let names: Vec<HostName> = self.others.keys().cloned().collect();
+        for host in names {
+            let of_host = presumed.iter().filter(|fault| fault.host == host);
+            let found: Vec<_> = of_host.map(|fault| (fault.kind, fault.evidence.clone())).collect();
+            changes.extend(self.ledger.note(&host, OF_OTHERS, &found, now));
+        }
+        let found: Vec<_> = [self.skew(now), self.other_policy(now), self.of_vip(now)].into_iter().flatten().collect();
+        changes.extend(self.ledger.note(&own, BY_COMPARISON, &found, now));
+        changes
+    }
+
+    /// The guards that are heard, with their last heartbeats.
+    fn heard(&self, now: Now) -> impl Iterator<Item = (&HostName, &Heartbeat)> {
+        let heard = self.others.iter().filter(move |(_, seen)| seen.is_heard(now));
+        heard.filter_map(|(host, seen)| Some((host, seen.heartbeat.as_ref()?)))
+    }
+
+    /// Whether the own clock differs from the median of all, the own one included.
+    fn skew(&self, now: Now) -> Option<(FaultKind, String)> {
+        let mut clocks: Vec<i64> =
+            self.others.values().filter(|seen| seen.is_heard(now)).map(|seen| seen.ahead_ms).collect();
+        // Of two clocks nobody can tell which one is wrong.
+        if clocks.len() < 2 {
+            return None;
+        }
+        clocks.push(0);
+        clocks.sort_unstable();
+        let median = clocks[clocks.len() / 2];
+        #[allow(clippy::cast_precision_loss, reason = "shown with a tenth of a second")]
+        let words =
+            || format!("its clock is {:.1} s {} those of the others", median.abs() as f64 / 1000.0, side(median));
+        (median.abs() > SKEW_MS).then(|| (FaultKind::ClockSkew, words()))
+    }
+
+    /// Whether most of the guards that are heard have another policy.
+    fn other_policy(&self, now: Now) -> Option<(FaultKind, String)> {
+        let heard: Vec<(&HostName, bool)> =
+            self.heard(now).map(|(host, beat)| (host, beat.policy == self.digest)).collect();
+        let others: Vec<&str> = heard.iter().filter(|(_, same)| !same).map(|(host, _)| host.as_str()).collect();
+        let most = !others.is_empty() && 2 * others.len() >= heard.len();
+        most.then(|| (FaultKind::NeedsUp, format!("its policy is not that of {}", others.join(", "))))
+    }
+
+    fn of_vip(&self, now: Now) -> Option<(FaultKind, String)> {
+        let own = &self.setup.own;
+        let balances = |host: &HostName| self.setup.policy.guard(host).is_some_and(|guard| guard.balances);
+        let heard = self.heard(now).filter(|(host, _)| balances(host));
+        let mut holders: BTreeMap<HostName, bool> = heard.map(|(host, beat)| (host.clone(), beat.vip)).collect();
+        holders.insert(own.name.clone(), self.vip);
+        triage::of_vip(&self.setup.policy, &own.name, &holders).map(|fault| (fault.kind, fault.evidence))
+    }
+
+    /// The heartbeat to send now.
+    pub fn heartbeat(&self, now: Now) -> Heartbeat {
+        Heartbeat {
+            release: self.setup.release,
+            policy: self.digest,
+            boot: self.setup.boot.clone(),
+            now_ms: now.wall_ms,
+            faults: self.own_faults(),
+            vip: self.vip,
+            sees: self.sees(now),
+        }
+    }
+
+    fn own_faults(&self) -> Vec<Fault> {
+        let own = |fault: &&Fault| fault.host == self.setup.own.name && fault.kind.class() == Class::Confirmed;
+        self.ledger.raised().filter(own).cloned().collect()
+    }
+
+    /// The report to write now.
+    pub fn report(&self, now: Now) -> GuardReport {
+        let other = |seen: &Seen| Other {
+            sight: seen.sight(now),
+            since_ms: seen.since_ms,
+            ahead_ms: seen.is_heard(now).then_some(seen.ahead_ms),
+            trouble: if seen.refused.is_empty() { seen.unsent.clone() } else { seen.refused.clone() },
+        };
+        GuardReport {
+            host: self.setup.own.name.clone(),
+            at_ms: now.wall_ms,
+            started_ms: self.setup.started.wall_ms,
+            release: self.setup.release,
+            policy: self.digest,
+            mode: self.setup.policy.healing.mode,
+            own: self.own_faults(),
+            presumed: self.ledger.raised().filter(|fault| fault.kind.class() == Class::Presumed).cloned().collect(),
+            pending: self.ledger.pending(now),
+            others: self.others.iter().map(|(host, seen)| (host.clone(), other(seen))).collect(),
+        }
+    }
+}
+
+impl Seen {
+    fn is_heard(&self, now: Now) -> bool {
+        self.heard.is_some_and(|heard| now.steady.saturating_sub(heard) <= MISSED)
+    }
+    fn sight(&self, now: Now) -> Sight {
+        match (self.is_heard(now), self.answers) {
+            (true, _) => Sight::Heard,
+            (false, true) => Sight::Answers,
+            (false, false) => Sight::Silent,
+        }
+    }
+}
+
+/// On which side of the others a clock is, by how far the median is ahead of it.
+fn side(median_ahead_ms: i64) -> &'static str {
+    if median_ahead_ms > 0 { "behind" } else { "ahead of" }
+}

@@ -1,0 +1,118 @@
+//! Mutual TLS between the guards of a cluster.
+//!
+//! In: the own certificate and key, and the certificate of the cluster CA. Out: TLS configurations, and the host that a
+//! peer is. A peer is a guard by its certificate alone: of group `hactl:guards`, issued by the cluster CA itself or by
+//! the issuer of that very host. A certificate that came through the intermediate CA of CSRs is refused, because an
+//! approver of CSRs could obtain it.
+
+use crate::model::causes::causes;
+use crate::model::healing::{GUARDS, host_of};
+use crate::model::names::HostName;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::sync::Arc;
+use x509_parser::prelude::X509Certificate;
+
+/// The common name of the issuer on a host (`pki/table.rs`), before the host's name.
+const ISSUER: &str = "hactl cluster issuer on ";
+
+/// What a guard authenticates with.
+pub struct Identity {
+    /// The certificates of the cluster CA: both during its rotation.
+    pub authorities: Vec<CertificateDer<'static>>,
+    /// Its certificate, with that of its issuer behind it, if the host renewed it.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The key.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// Why an identity or a peer is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MtlsError {
+    /// The own files do not fit together.
+    #[error("the guard's certificate, its key and the CA cannot be used: {0}")]
+    Identity(String),
+    /// It sent none.
+    #[error("it has no certificate")]
+    NoCertificate,
+    /// It is none of a guard.
+    #[error("its certificate is not a guard's: {0}")]
+    NotGuard(&'static str),
+    /// Too many certificates, or one of another issuer.
+    #[error("its certificate was not issued by the cluster CA or by the issuer of {0}")]
+    Issuer(HostName),
+}
+
+impl Identity {
+    fn roots(&self) -> Result<Arc<RootCertStore>, MtlsError> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.authorities {
+            roots.add(authority.clone()).map_err(unusable)?;
+        }
+        Ok(Arc::new(roots))
+    }
+
+    /// For connections to other guards. The server's certificate must be valid for the address that is connected to.
+    ///
+    /// # Errors
+    /// The identity cannot be used.
+    pub fn client(&self) -> Result<ClientConfig, MtlsError> {
+        let builder = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
+        let builder = builder.with_root_certificates(self.roots()?);
+        builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)
+    }
+
+    /// For connections from other guards. A client without a certificate of the cluster CA gets no handshake.
+    ///
+    /// # Errors
+    /// The identity cannot be used.
+    pub fn server(&self) -> Result<ServerConfig, MtlsError> {
+        let clients = WebPkiClientVerifier::builder(self.roots()?).build().map_err(unusable)?;
+        let builder = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
+        let builder = builder.with_client_cert_verifier(clients);
+        builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)
+    }
+}
+
+fn unusable(error: impl std::error::Error + 'static) -> MtlsError {
+    MtlsError::Identity(causes(&error))
+}
+
+/// The host whose guard sent these certificates; their signatures and their time are verified already.
+///
+/// # Errors
+/// They are no guard's.
+pub fn guard(
+    certificates: Option<&[CertificateDer<'_>]>,
+    authorities: &[CertificateDer<'_>],
+) -> Result<HostName, MtlsError> {
+    let (leaf, behind) = certificates.and_then(<[_]>::split_first).ok_or(MtlsError::NoCertificate)?;
+    // A CA that is itself an intermediate follows the certificates that it issued.
+    let behind: Vec<_> = behind.iter().filter(|certificate| !authorities.contains(certificate)).collect();
+    let leaf = parse(leaf)?;
+    let host = one(leaf.subject().iter_common_name()).and_then(host_of);
+    let host = host.ok_or(MtlsError::NotGuard("its common name is another"))?;
+    if one(leaf.subject().iter_organization()) != Some(GUARDS) {
+        return Err(MtlsError::NotGuard("it is of another group"));
+    }
+    let issued = match behind.as_slice() {
+        [] => true,
+        [issuer] => one(parse(issuer)?.subject().iter_common_name()) == Some(&format!("{ISSUER}{host}")),
+        _ => false,
+    };
+    if issued { Ok(host) } else { Err(MtlsError::Issuer(host)) }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, MtlsError> {
+    match x509_parser::parse_x509_certificate(der) {
+        Ok((_, certificate)) => Ok(certificate),
+        Err(_) => Err(MtlsError::NotGuard("it cannot be read")),
+    }
+}
+
+/// The only attribute of its kind.
+fn one<'a>(mut all: impl Iterator<Item = &'a x509_parser::x509::AttributeTypeAndValue<'a>>) -> Option<&'a str> {
+    let first = all.next()?.as_str().ok()?;
+    all.next().is_none().then_some(first)
+}
