@@ -11,6 +11,8 @@ mod notify;
 mod peers;
 mod setup;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use metrics::text as metrics_text;
 pub use setup::GuardError;
