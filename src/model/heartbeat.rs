@@ -92,9 +92,13 @@ impl Heartbeat {
     }
 }
 
-/// A text from a host as evidence: one line, without control characters, of limited length.
+/// A text from a host as evidence: one line, without characters that control a terminal or the direction of text, of
+/// limited length.
 pub fn evidence(text: &str) -> String {
-    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let unseen = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = text.chars().map(|c| if unseen(c) { ' ' } else { c });
     let words: String = shown.take(4 * LONGEST_EVIDENCE).collect();
     words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_EVIDENCE).collect()
 }

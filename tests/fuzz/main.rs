@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "`make fuzz` prints the number of cases")]
 
+mod guards;
 mod mutate;
 #[path = "../sim/mod.rs"]
 mod sim;

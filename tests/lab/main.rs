@@ -28,6 +28,7 @@ mod expired;
 mod failures;
 mod firewalls;
 mod founding;
+mod guard;
 mod hardened;
 mod hostile;
 mod interrupted;
@@ -243,7 +244,7 @@ fn main() {
         &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, worker::LAST].concat(),
     );
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
-    tally.suite("t-set", (3, 1), settings::SCENARIOS);
+    tally.suite("t-set", (3, 1), &[settings::SCENARIOS, guard::SCENARIOS].concat());
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
