@@ -9,7 +9,7 @@ use crate::model::guard_report::{GuardReport, Other};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::names::{Digest, HostName};
-use crate::plan::triage::{self, Sights};
+use crate::plan::triage::{self, Presumed, Sights};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,11 +20,16 @@ const LEARNING: Duration = Duration::from_secs(10);
 /// A clock that differs by more from the median of all is wrong, milliseconds.
 const SKEW_MS: i64 = 2000;
 
-/// The kinds that are concluded about other hosts.
-const OF_OTHERS: &[FaultKind] = &[FaultKind::HostUnreachable, FaultKind::Partitioned, FaultKind::GuardDown];
+/// The kinds that are concluded about hosts from the words of several.
+const PRESUMED: &[FaultKind] = &[
+    FaultKind::HostUnreachable,
+    FaultKind::Partitioned,
+    FaultKind::GuardDown,
+    FaultKind::VipMissing,
+    FaultKind::VipDuplicate,
+];
 /// The kinds that the comparison with others shows about the own host.
-const BY_COMPARISON: &[FaultKind] =
-    &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::VipMissing, FaultKind::VipDuplicate];
+const BY_COMPARISON: &[FaultKind] = &[FaultKind::ClockSkew, FaultKind::NeedsUp];
 
 /// Another guard.
 #[derive(Debug, Default)]
@@ -149,15 +154,15 @@ impl State {
         let own = self.setup.own.name.clone();
         let mut sights: Sights = self.heard(now).map(|(host, beat)| (host.clone(), beat.sees.clone())).collect();
         sights.insert(own.clone(), self.sees(now));
-        let presumed = triage::presumed(&self.setup.policy, &own, &sights);
+        let mut presumed = triage::presumed(&self.setup.policy, &own, &sights);
+        presumed.extend(self.of_vip(now));
         let mut changes = Vec::new();
-        let names: Vec<HostName> = self.others.keys().cloned().collect();
-        for host in names {
-            let of_host = presumed.iter().filter(|fault| fault.host == host);
+        for guard in &self.setup.policy.guards {
+            let of_host = presumed.iter().filter(|fault| fault.host == guard.name);
             let found: Vec<_> = of_host.map(|fault| (fault.kind, fault.evidence.clone())).collect();
-            changes.extend(self.ledger.note(&host, OF_OTHERS, &found, now));
+            changes.extend(self.ledger.note(&guard.name, PRESUMED, &found, now));
         }
-        let found: Vec<_> = [self.skew(now), self.other_policy(now), self.of_vip(now)].into_iter().flatten().collect();
+        let found: Vec<_> = [self.skew(now), self.other_policy(now)].into_iter().flatten().collect();
         changes.extend(self.ledger.note(&own, BY_COMPARISON, &found, now));
         changes
     }
@@ -194,13 +199,13 @@ impl State {
         most.then(|| (FaultKind::NeedsUp, format!("its policy is not that of {}", others.join(", "))))
     }
 
-    fn of_vip(&self, now: Now) -> Option<(FaultKind, String)> {
+    fn of_vip(&self, now: Now) -> Option<Presumed> {
         let own = &self.setup.own;
         let balances = |host: &HostName| self.setup.policy.guard(host).is_some_and(|guard| guard.balances);
         let heard = self.heard(now).filter(|(host, _)| balances(host));
         let mut holders: BTreeMap<HostName, bool> = heard.map(|(host, beat)| (host.clone(), beat.vip)).collect();
         holders.insert(own.name.clone(), self.vip);
-        triage::of_vip(&self.setup.policy, &own.name, &holders).map(|fault| (fault.kind, fault.evidence))
+        triage::of_vip(&self.setup.policy, &own.name, &holders)
     }
 
     /// The heartbeat to send now.

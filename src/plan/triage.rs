@@ -82,18 +82,25 @@ fn list(names: &[&str]) -> String {
     }
 }
 
-/// The VIP's presumed faults: no host has it, or two that hear one another. `holders` are the hosts with a load
-/// balancer that are heard, the own one included, each with whether it has the VIP; `expected` is how many there are.
+/// The presumed fault of the VIP: no host has it, or two that hear each other. `holders` are the hosts with a load
+/// balancer that are heard, the own one included, each with whether it has the VIP. All guards name the same host: the
+/// first with a load balancer if the VIP is missing, the last that has it if several have.
 pub fn of_vip(policy: &Policy, own: &HostName, holders: &BTreeMap<HostName, bool>) -> Option<Presumed> {
-    let balancers = policy.guards.iter().filter(|guard| guard.balances).count();
     policy.vip.filter(|_| policy.guard(own).is_some_and(|guard| guard.balances))?;
-    let have: Vec<&str> = holders.iter().filter(|(_, has)| **has).map(|(host, _)| host.as_str()).collect();
-    let found = |kind, evidence| Some(Presumed { host: own.clone(), kind, evidence });
+    let balancers: Vec<&HostName> =
+        policy.guards.iter().filter(|guard| guard.balances).map(|guard| &guard.name).collect();
+    let have: Vec<&HostName> = balancers.iter().copied().filter(|host| holders.get(*host) == Some(&true)).collect();
+    let found = |host: &HostName, kind, evidence| Some(Presumed { host: host.clone(), kind, evidence });
     match have.as_slice() {
         // A host that is not heard may have it.
-        [] if holders.len() == balancers => found(FaultKind::VipMissing, "no load balancer has it".to_owned()),
+        [] if holders.len() == balancers.len() => {
+            found(balancers.first()?, FaultKind::VipMissing, "no load balancer has it".to_owned())
+        }
         [] | [_] => None,
-        several => found(FaultKind::VipDuplicate, format!("{} have it", list(several))),
+        [.., last] => {
+            let names: Vec<&str> = have.iter().map(|host| host.as_str()).collect();
+            found(last, FaultKind::VipDuplicate, format!("{} have it", list(&names)))
+        }
     }
 }
 
@@ -193,10 +200,11 @@ mod tests {
     fn the_virtual_ip_is_missing_only_if_every_load_balancer_says_that_it_has_none() {
         let policy = policy(3);
         let holders = |have: &[bool]| have.iter().enumerate().map(|(n, has)| (name(n + 1), *has)).collect();
-        let kind = |have: &[bool]| of_vip(&policy, &name(1), &holders(have)).map(|fault| fault.kind);
+        let kind =
+            |have: &[bool]| of_vip(&policy, &name(1), &holders(have)).map(|fault| (fault.host.to_string(), fault.kind));
         assert_eq!(kind(&[false, true, false]), None);
         assert_eq!(kind(&[false, false]), None, "the third is not heard");
-        assert_eq!(kind(&[false, false, false]), Some(FaultKind::VipMissing));
-        assert_eq!(kind(&[true, true, false]), Some(FaultKind::VipDuplicate));
+        assert_eq!(kind(&[false, false, false]), Some(("cp1".to_owned(), FaultKind::VipMissing)));
+        assert_eq!(kind(&[true, true, false]), Some(("cp2".to_owned(), FaultKind::VipDuplicate)));
     }
 }
