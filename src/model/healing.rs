@@ -24,6 +24,8 @@ pub const REPORT: &str = "/run/hactl/guard/self.json";
 pub const GUARDS: &str = "hactl:guards";
 /// The port on the address of a host where its guard receives the heartbeats of the others.
 pub const HEARTBEAT_PORT: u16 = 10270;
+/// The port on the address of a host that is reserved for requests of other guards.
+pub const PEER_PORT: u16 = 10271;
 /// The port on loopback where a guard serves its metrics.
 pub const METRICS_PORT: u16 = 10272;
 
