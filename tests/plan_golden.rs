@@ -207,6 +207,26 @@ fn hosts_renew_their_own_certificates_until_the_inventory_no_longer_asks_for_it(
 }
 
 #[test]
+fn hosts_of_the_control_plane_have_guards_until_the_inventory_no_longer_asks_for_it() {
+    let mut world = converged(1, 1);
+    world.release(|r| r.guards = 1);
+    let wanted = answer(&mut world);
+    golden("guards-wanted", wanted);
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    let runs = |world: &World| world.host(&cp(1)).units.get(&make::unit(make::GUARDS)).is_some_and(|u| u.running);
+    assert!(runs(&world));
+    world.release(|r| r.leaves += 1);
+    let renewed = answer(&mut world);
+    golden("guards-certificates-renewed", renewed);
+    assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));
+    world.release(|r| r.guards = 2);
+    let unwanted = answer(&mut world);
+    golden("guards-not-wanted", unwanted);
+    assert!(matches!(world.converge(2, 3), Ok(Ended::Converged)));
+    assert!(!runs(&world));
+}
+
+#[test]
 fn hosts_hold_restore_drills_until_the_inventory_no_longer_asks_for_it() {
     let mut world = converged(1, 1);
     world.release(|r| r.drills = 1);

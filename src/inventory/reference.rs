@@ -48,6 +48,9 @@ pub fn places_of(key: &str) -> Vec<String> {
 }
 
 fn walk(schema: &Value, path: &str, keys: &mut Vec<Key>) {
+    for either in schema["anyOf"].as_array().into_iter().flatten() {
+        walk(either, path, keys);
+    }
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };

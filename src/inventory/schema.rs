@@ -8,8 +8,11 @@
 use super::at::{At, Key};
 use super::defaults;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A text with its place.
 pub type Text = At<String>;
@@ -67,6 +70,9 @@ pub struct Inventory {
     pub manifests: Key<Vec<Text>>,
     /// Snapshots of etcd and of everything else that a restore needs.
     pub snapshots: Key<Snapshots>,
+    /// Guards on the hosts of the control plane; a word alone is the mode.
+    #[schemars(extend("default" = "off"))]
+    pub healing: Key<Healing>,
     /// Upgrades of Kubernetes.
     pub upgrade: Key<Upgrade>,
     /// Unattended renewal of certificates by the hosts.
@@ -359,6 +365,59 @@ pub struct Snapshots {
     pub s3: Key<ObjectStorage>,
 }
 
+/// Guards: a mode, or a mapping with more settings.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub enum Healing {
+    /// The mode alone.
+    Mode(#[schemars(with = "HealingName")] String),
+    /// The mode and the delays.
+    Settings(HealingSettings),
+}
+
+/// A derived form would read the mapping without the places of its values.
+impl<'de> Deserialize<'de> for Healing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrMapping;
+        impl<'de> Visitor<'de> for WordOrMapping {
+            type Value = Healing;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("watch, off or a mapping")
+            }
+            fn visit_str<E>(self, word: &str) -> Result<Healing, E> {
+                Ok(Healing::Mode(word.to_owned()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Healing, A::Error> {
+                HealingSettings::deserialize(MapAccessDeserializer::new(map)).map(Healing::Settings)
+            }
+        }
+        deserializer.deserialize_any(WordOrMapping)
+    }
+}
+
+/// The settings of guards.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealingSettings {
+    /// watch: a guard on each of these hosts detects faults of the cluster and reports them. off: there are no guards.
+    #[schemars(with = "HealingName", extend("default" = "off"))]
+    pub mode: Key<String>,
+    /// How long a fault must last before guards report it.
+    pub after: Key<HealingAfter>,
+}
+
+/// How long a fault must last.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct HealingAfter {
+    /// A host that gives no sign of life: a number with s, m, h or d, from 30s to 1h.
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "3m"))]
+    pub host_unreachable: Key<String>,
+    /// A process that runs and does not answer: a number with s, m, h or d, from 5s to 10m.
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15s"))]
+    pub frozen: Key<String>,
+}
+
 /// Upgrades of Kubernetes.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -514,6 +573,7 @@ words! {
     PackagesName: "host", "bundle";
     FirewallName: "report", "manage";
     DrillName: "weekly", "daily", "never";
+    HealingName: "off", "watch";
 }
 
 /// `auto` or a number.

@@ -153,6 +153,9 @@ hosts:
 network:
   pods: 10.244.0.0/16                    # each Node gets a /24
   services: 10.96.0.0/12
+
+# Guards on the hosts of the control plane detect faults and report them in `hactl status`.
+# healing: watch
 ",
     );
     text

@@ -10,6 +10,8 @@ use std::net::IpAddr;
 
 /// The unit of the guard.
 pub const UNIT: &str = "hactl-guard.service";
+/// The directory of its certificate.
+pub const FOLDER: &str = "/etc/hactl/guard";
 /// The policy on a host.
 pub const POLICY: &str = "/etc/hactl/guard.json";
 /// The certificate by which guards authenticate to one another.
@@ -24,6 +26,8 @@ pub const REPORT: &str = "/run/hactl/guard/self.json";
 pub const GUARDS: &str = "hactl:guards";
 /// The port on the address of a host where its guard receives the heartbeats of the others.
 pub const HEARTBEAT_PORT: u16 = 10270;
+/// The port on the address of a host that is reserved for requests of other guards.
+pub const PEER_PORT: u16 = 10271;
 /// The port on loopback where a guard serves its metrics.
 pub const METRICS_PORT: u16 = 10272;
 
@@ -120,8 +124,12 @@ pub struct Policy {
 
 /// Whether a host has a guard: every host of the control plane, if the inventory asks for guards.
 pub fn is_guarded(desired: &Desired, host: &Host) -> bool {
-    let control = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role));
-    desired.healing.mode != Mode::Off && control
+    desired.healing.mode != Mode::Off && may_be_guarded(host)
+}
+
+/// Whether a host has a guard as soon as the inventory asks for guards.
+pub fn may_be_guarded(host: &Host) -> bool {
+    [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role))
 }
 
 impl Policy {

@@ -5,6 +5,7 @@
 
 use super::desired::{Cni, Desired, EndpointKind, Host, Role};
 use super::firewall::Opening;
+use super::healing::{HEARTBEAT_PORT, is_guarded};
 use super::names::HostName;
 use super::survey::Way;
 use std::collections::BTreeSet;
@@ -87,6 +88,9 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     {
         ways.push(Way::Vrrp);
     }
+    if is_guarded(desired, from) && is_guarded(desired, to) {
+        ways.push(Way::Tcp(HEARTBEAT_PORT));
+    }
     ways
 }
 
@@ -129,6 +133,7 @@ pub fn purpose(desired: &Desired, way: Way) -> &'static str {
         Way::Tcp(ETCD_PEERS) => "etcd's peers",
         Way::Tcp(KUBELET) => "the kubelet",
         Way::Tcp(port) if port == desired.api_port => "the API server",
+        Way::Tcp(HEARTBEAT_PORT) => "the guards",
         Way::Tcp(_) => "a component",
         Way::Udp(_) => "pods on different nodes (VXLAN)",
         Way::Vrrp => "keepalived",
@@ -182,6 +187,25 @@ mod tests {
         assert_eq!(asked, ["cp1>cp2 2379/tcp true", "cp1>cp2 2380/tcp true"]);
         let open: Vec<String> = openings(&desired, &desired.hosts[1]).iter().map(ToString::to_string).collect();
         assert!(open.contains(&"2379/tcp from 10.88.0.11".to_owned()), "{open:?}");
+    }
+
+    #[test]
+    fn guards_reach_one_another_and_no_other_host_reaches_them() {
+        let mut desired = sample(3);
+        desired.healing.mode = super::super::healing::Mode::Watch;
+        desired.hosts[2].roles = [Role::Worker].into();
+        let heartbeats = |desired: &Desired| {
+            let mut ways = lines(&wanted(desired, &|_| true, &|_| true, &|_, _| true));
+            ways.retain(|way| way.contains(" 10270/tcp "));
+            ways
+        };
+        assert_eq!(heartbeats(&desired), ["cp2>cp1 10270/tcp true", "cp1>cp2 10270/tcp true"]);
+        let open = openings(&desired, &desired.hosts[0]);
+        let open: Vec<String> = open.iter().map(ToString::to_string).filter(|o| o.starts_with("10270/")).collect();
+        assert_eq!(open, ["10270/tcp from 10.88.0.12"]);
+        assert_eq!(purpose(&desired, Way::Tcp(HEARTBEAT_PORT)), "the guards");
+        desired.healing.mode = super::super::healing::Mode::Off;
+        assert_eq!(heartbeats(&desired), [""; 0]);
     }
 
     #[test]

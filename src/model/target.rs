@@ -127,6 +127,8 @@ pub enum FileSet {
     Renewal,
     /// The service and timer of restore drills, if the inventory asks for them.
     Drills,
+    /// The guard, if the inventory asks for it.
+    Guard,
     /// Files of a former load balancer.
     FormerBalancer,
     /// Files of a former control plane, in particular its keys.
@@ -148,7 +150,8 @@ impl FileSet {
 
     /// Whether its unit serves clients: then new files are on trial on one host before the next host gets them.
     pub fn serves(self) -> bool {
-        let apart = [Self::VrrpFilter, Self::Approver, Self::Fence, Self::Snapshots, Self::Renewal, Self::Drills];
+        let apart =
+            [Self::VrrpFilter, Self::Approver, Self::Fence, Self::Snapshots, Self::Renewal, Self::Drills, Self::Guard];
         !self.is_former() && !apart.contains(&self)
     }
 }
@@ -174,6 +177,7 @@ impl fmt::Display for FileSet {
             Self::Snapshots => "snapshots",
             Self::Renewal => "certificate renewal",
             Self::Drills => "restore drills",
+            Self::Guard => "guard",
             Self::FormerBalancer => "the former load balancer",
             Self::FormerControlPlane => "the former control plane",
             Self::FormerEtcd => "the former etcd member",
@@ -252,6 +256,8 @@ pub enum CertId {
     Approver,
     /// Signs the manifests of the host's snapshots. It authenticates no client.
     SnapshotSigner,
+    /// By which the guard of the host authenticates to the others, as a client and as a server.
+    Guard,
     /// The issuing CA of the host below the cluster CA.
     ClusterIssuer,
     /// The issuing CA of the host below the etcd CA.
@@ -262,7 +268,7 @@ pub enum CertId {
 
 impl CertId {
     /// All of them, in the order of the certificate table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdObserver,
@@ -276,6 +282,7 @@ impl CertId {
         Self::Observer,
         Self::Approver,
         Self::SnapshotSigner,
+        Self::Guard,
         Self::ClusterIssuer,
         Self::EtcdIssuer,
         Self::FrontProxyIssuer,
@@ -317,6 +324,7 @@ impl fmt::Display for CertId {
             Self::Observer => "observer",
             Self::Approver => "approver",
             Self::SnapshotSigner => "snapshot-signer",
+            Self::Guard => "guard",
             Self::ClusterIssuer => "cluster-issuer",
             Self::EtcdIssuer => "etcd-issuer",
             Self::FrontProxyIssuer => "front-proxy-issuer",

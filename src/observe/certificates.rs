@@ -10,6 +10,7 @@ use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::leaf::duration;
 use crate::model::names::HostName;
+use crate::model::renewal::has_issuer;
 use crate::model::timestamp::rfc3339;
 use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
 use std::collections::BTreeMap;
@@ -78,9 +79,9 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         if let Some(serving) = serving_path(host).and_then(|path| files.get(path)?.first()) {
             all.push(judged(on(&KUBELET_SERVING), By::Kubelet, (serving.not_before_s, serving.not_after_s)));
         }
-        for path in authority_paths(host) {
+        for path in authority_paths(desired, host) {
             for authority in files.get(path).into_iter().flatten() {
-                let kind = Kind::ALL.into_iter().find(|kind| kind.paths(host).contains(&path));
+                let kind = Kind::ALL.into_iter().find(|kind| kind.paths(desired, host).contains(&path));
                 let unnamed = authority.common_name.is_empty();
                 let name = if unnamed { kind.map_or(path, Kind::name) } else { &authority.common_name };
                 let found = judged(format!("the {name}"), By::Nobody, (authority.not_before_s, authority.not_after_s));
@@ -141,7 +142,7 @@ fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, 
                     return Err((what, "hactl up creates it, or says why it cannot"));
                 }
                 Some(leaf) if issuer => until = until.into_iter().chain([leaf.not_after_s]).min(),
-                Some(leaf) if !own && id.may_be_renewed_by_its_host() => {
+                Some(leaf) if !own && id.may_be_renewed_by_its_host() && has_issuer(id, host) => {
                     let third_s = (leaf.not_after_s - leaf.not_before_s) / 3;
                     let overdue_s = third_s - (leaf.not_after_s - now_s);
                     if overdue_s > OVERDUE_S {
@@ -153,7 +154,8 @@ fn themselves(desired: &Desired, facts: &Facts) -> Result<Option<i64>, (String, 
                 _ => {}
             }
         }
-        let authorities = authority_paths(host).into_iter().filter_map(|path| found.certificates.files.get(path));
+        let authorities =
+            authority_paths(desired, host).into_iter().filter_map(|path| found.certificates.files.get(path));
         until = until.into_iter().chain(authorities.flatten().map(|authority| authority.not_after_s)).min();
     }
     Ok(until)
@@ -228,7 +230,7 @@ mod tests {
             .map(|host| {
                 let mut facts = HostFacts { now_ms: NOW * 1000, ..HostFacts::default() };
                 facts.leaves = leaf_ids(&desired, host).map(|(id, _)| (id, leaf(300))).collect();
-                for path in authority_paths(host) {
+                for path in authority_paths(&desired, host) {
                     facts.certificates.files.insert(path.to_owned(), vec![cert("lab cluster CA", 3000)]);
                 }
                 let path = serving_path(host).unwrap().to_owned();

@@ -109,10 +109,12 @@ pub fn choose(desired: &Desired, names: &[String], hosts: &[HostName]) -> Result
 mod tests {
     use super::*;
     use crate::model::desired::{Role, sample};
+    use crate::model::healing::Mode;
 
     fn chosen(names: &[&str], hosts: &[&str]) -> Result<Chosen, NotRenewable> {
         let mut desired = Desired { unattended_days: Some(365), ..sample(3) };
         desired.hosts[2].roles = vec![Role::Worker];
+        desired.healing.mode = Mode::Watch;
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
         let hosts: Vec<HostName> =
             hosts.iter().map(|h| desired.hosts[h.parse::<usize>().unwrap()].name.clone()).collect();
@@ -126,8 +128,8 @@ mod tests {
     #[test]
     fn without_names_every_leaf_that_hactl_renews_is_meant_and_not_the_kubeconfig() {
         let all = chosen(&[], &[]).unwrap();
-        assert_eq!((count(&all), all.admin), (vec![15, 15], false), "a worker has only its kubelet's");
-        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [15]);
+        assert_eq!((count(&all), all.admin), (vec![16, 16], false), "a worker has only its kubelet's");
+        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [16]);
     }
 
     #[test]

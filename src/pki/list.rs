@@ -29,7 +29,7 @@ pub fn of_host(desired: &Desired, host: &Host, leaves: &[CertSpec], publics: &Pu
         })
         .collect();
     rows.extend(serving_path(host).map(|path| of_kubelet(path, publics, facts)));
-    rows.extend(authorities(host, publics, facts));
+    rows.extend(authorities(desired, host, publics, facts));
     for row in &mut rows {
         row.presented = presented.get(&row.name).cloned();
     }
@@ -153,14 +153,14 @@ fn authority_row(name: &str, paths: Vec<String>, found: CertFact, publics: &Publ
 }
 
 /// The CAs that a host trusts, each once, even if several files contain it; and other certificates in those files.
-fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certificate> {
+fn authorities(desired: &Desired, host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certificate> {
     let holds = |path: &str, kind: Kind| {
         let all = facts.certificates.files.get(path).map(Vec::as_slice).unwrap_or_default();
         all.iter().find(|found| found.fingerprint == kind.of(publics).fingerprint)
     };
     let mut rows = Vec::new();
     for kind in Kind::ALL {
-        let wanted = kind.paths(host);
+        let wanted = kind.paths(desired, host);
         let lacking: Vec<&str> = wanted.iter().copied().filter(|path| holds(path, kind).is_none()).collect();
         let Some(found) = wanted.iter().find_map(|path| holds(path, kind)) else {
             if !wanted.is_empty() {
@@ -183,7 +183,7 @@ fn authorities(host: &Host, publics: &Publics, facts: &HostFacts) -> Vec<Certifi
         }
         rows.push(row);
     }
-    for path in authority_paths(host) {
+    for path in authority_paths(desired, host) {
         let ours = |found: &CertFact| Kind::ALL.iter().any(|kind| kind.of(publics).fingerprint == found.fingerprint);
         let all = facts.certificates.files.get(path).map(Vec::as_slice).unwrap_or_default();
         for stranger in all.iter().filter(|found| !ours(found)) {
@@ -257,7 +257,7 @@ mod tests {
                 HostFacts { now_ms: (self.now.unix_timestamp() + days * 86_400) * 1000, ..HostFacts::default() };
             let authority = |kind: Kind| CertFact::read_pem(kind.of(&publics).cert_pem.as_bytes()).remove(0);
             for kind in Kind::ALL {
-                for path in kind.paths(self.host()) {
+                for path in kind.paths(&self.desired, self.host()) {
                     facts.certificates.files.entry(path.to_owned()).or_default().push(authority(kind));
                 }
             }

@@ -5,6 +5,7 @@
 
 use crate::model::certificate::{CertificatesAsk, Presenting};
 use crate::model::desired::{Desired, Host, Role};
+use crate::model::healing;
 use crate::model::ports::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
 use crate::model::target::{CertId, CertSpec, KUBELET_SERVES_WITH};
 use crate::statedir::{PublicAuthority, Publics};
@@ -62,12 +63,13 @@ impl Kind {
         }
     }
     /// The files of a host that contain it.
-    pub fn paths(self, host: &Host) -> Vec<&'static str> {
+    pub fn paths(self, desired: &Desired, host: &Host) -> Vec<&'static str> {
         let (node, control_plane, etcd) = (host.is_node(), host.is(Role::ControlPlane), host.is(Role::Etcd));
         let all: &[(&str, bool)] = match self {
             Self::Cluster => &[
                 ("/etc/kubernetes/pki/ca.crt", node || host.is(Role::LoadBalancer)),
                 ("/etc/kubernetes/pki/client-ca.crt", node),
+                (healing::CA, healing::is_guarded(desired, host)),
             ],
             Self::Etcd => &[("/etc/etcd/pki/ca.crt", etcd), ("/etc/kubernetes/pki/etcd-ca.crt", control_plane)],
             Self::FrontProxy => &[("/etc/kubernetes/pki/front-proxy-ca.crt", control_plane)],
@@ -84,8 +86,8 @@ impl Kind {
 }
 
 /// The files of a host that contain CAs, each once.
-pub fn authority_paths(host: &Host) -> Vec<&'static str> {
-    let mut paths: Vec<&str> = Kind::ALL.iter().flat_map(|kind| kind.paths(host)).collect();
+pub fn authority_paths(desired: &Desired, host: &Host) -> Vec<&'static str> {
+    let mut paths: Vec<&str> = Kind::ALL.iter().flat_map(|kind| kind.paths(desired, host)).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -122,7 +124,7 @@ pub fn serving(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> Vec<(Stri
 
 /// The query for a host's certificates that are not in `leaves`.
 pub fn certificates_ask(desired: &Desired, host: &Host, leaves: &[CertSpec]) -> CertificatesAsk {
-    let fixed = authority_paths(host).into_iter().chain(serving_path(host)).map(str::to_owned);
+    let fixed = authority_paths(desired, host).into_iter().chain(serving_path(host)).map(str::to_owned);
     CertificatesAsk {
         files: fixed.chain(leaves.iter().map(|leaf| leaf.cert_path.clone())).collect(),
         presented: serving(desired, host, leaves).into_iter().map(|(_, ask)| ask).collect(),

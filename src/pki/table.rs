@@ -5,6 +5,7 @@
 use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::HostFacts;
+use crate::model::healing::{self, Mode};
 use crate::model::target::{CaId, CertId, CertSpec};
 use crate::statedir::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
@@ -30,6 +31,8 @@ enum On {
     Nodes,
     /// Every host that has certificates of etcd's CA.
     EtcdOrControlPlane,
+    /// Every host that has a guard, if the inventory asks for guards.
+    Guarded,
 }
 
 /// The subject alternative names of a certificate.
@@ -78,7 +81,7 @@ struct Row {
     self_renewing: bool,
 }
 
-const TABLE: [Row; 16] = [
+const TABLE: [Row; 17] = [
     Row {
         id: CertId::EtcdServer,
         on: On::Etcd,
@@ -250,6 +253,19 @@ const TABLE: [Row; 16] = [
         self_renewing: false,
     },
     Row {
+        id: CertId::Guard,
+        on: On::Guarded,
+        by: By::Cluster,
+        common_name: "hactl:guard:{host}",
+        organization: Some(healing::GUARDS),
+        names: Names::Own,
+        usage: Usage::Both,
+        cert: healing::CERT,
+        key: healing::KEY,
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
         id: CertId::ClusterIssuer,
         on: On::ControlPlane,
         by: By::Cluster,
@@ -334,8 +350,9 @@ pub fn former_files(host: &Host) -> Vec<(CertId, String)> {
 }
 
 fn rows(desired: &Desired, host: &Host) -> impl Iterator<Item = &'static Row> {
-    let unattended = desired.unattended_days.is_some();
-    TABLE.iter().filter(move |row| row.on.includes(host) && (unattended || !row.id.issues()))
+    let (unattended, guards) = (desired.unattended_days.is_some(), desired.healing.mode != Mode::Off);
+    let wanted = move |id: CertId| if id == CertId::Guard { guards } else { unattended || !id.issues() };
+    TABLE.iter().filter(move |row| row.on.includes(host) && wanted(row.id))
 }
 
 impl By {
@@ -361,6 +378,7 @@ impl On {
             Self::ControlPlane => host.is(Role::ControlPlane),
             Self::Nodes => host.is_node(),
             Self::EtcdOrControlPlane => host.is(Role::Etcd) || host.is(Role::ControlPlane),
+            Self::Guarded => healing::may_be_guarded(host),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::model::desired::{
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::facts::{HostFacts, InterfaceAddress, LeafFact};
+use crate::model::healing::{self, Mode};
 use crate::model::rotation::Rotatable;
 use crate::model::secret::Secret;
 use crate::model::target::{CaId, CertId, CertSpec};
@@ -148,6 +149,34 @@ fn hosts_that_renew_their_own_certificates_have_an_issuer_for_each_signing_ca() 
         assert_eq!(place, (issuer.cert_path.clone(), issuer.key_path.clone()));
         assert!(i64::from(issuer.days) * 9 / 10 >= 1095, "`up` accepts it until a tenth of its lifetime has passed");
     }
+}
+
+#[test]
+fn each_guard_has_a_certificate_of_the_cluster_ca_for_both_ends_and_only_control_plane_hosts_renew_it() {
+    let mut guarded = unattended();
+    guarded.healing.mode = Mode::Watch;
+    let contents = founded();
+    let publics = contents.publics();
+    let guard = |i: usize| leaves(&guarded, &guarded.hosts[i], &publics).into_iter().find(|l| l.id == CertId::Guard);
+    for (i, has) in [true, true, false, true, false].into_iter().enumerate() {
+        let host = &guarded.hosts[i];
+        assert_eq!(guard(i).is_some(), has, "{:?}", host.roles);
+        assert_eq!(healing::is_guarded(&guarded, host), has);
+        let paths = [healing::CERT, healing::KEY].map(str::to_owned);
+        let former: Vec<String> = former_files(host).into_iter().map(|(_, path)| path).collect();
+        assert!(paths.iter().all(|path| former.contains(path) != has), "{former:?}");
+    }
+    let leaf = guard(0).unwrap();
+    assert_eq!(leaf.common_name, healing::common_name(&guarded.hosts[0].name));
+    assert_eq!((leaf.ca, leaf.organizations.as_slice()), (CaId::Cluster, &["hactl:guards".to_owned()][..]));
+    assert!(leaf.server && leaf.client && leaf.sans.contains(&format!("IP:{}", guarded.hosts[0].address)));
+    let pem = signed(&contents, &leaf);
+    let der = first_der(&pem);
+    let (_, cert) = parse_x509_certificate(&der).unwrap();
+    let usage = cert.extended_key_usage().unwrap().unwrap().value;
+    assert!(usage.server_auth && usage.client_auth);
+    let renews = |i: usize| crate::model::renewal::has_issuer(CertId::Guard, &guarded.hosts[i]);
+    assert!(renews(0) && !renews(1) && !renews(3));
 }
 
 #[test]

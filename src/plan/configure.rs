@@ -5,6 +5,7 @@ use super::rollout::reason;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
+use crate::model::healing;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::renewal;
@@ -454,13 +455,19 @@ pub(super) fn drills(d: &mut Draft, host: &Host) {
     on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (requires, vec![]));
 }
 
-/// A timer and its files if the inventory asks for them; otherwise they are removed, the timer first. The files and the
-/// timer may each require conditions.
+/// The guard of the host, or its removal. It reads its files and its certificate only when it starts.
+pub(super) fn guard(d: &mut Draft, host: &Host) {
+    let certified = Condition::Certified(host.name.clone());
+    on_demand(d, &host.name, FileSet::Guard, healing::UNIT, (vec![], vec![certified]));
+}
+
+/// A unit and its files if the inventory asks for them; otherwise they are removed, the unit first. The files and the
+/// unit may each require conditions.
 fn on_demand(
     d: &mut Draft,
     name: &HostName,
     set: FileSet,
-    timer: &'static str,
+    name_of_unit: &'static str,
     (mut files, runs): (Vec<Condition>, Vec<Condition>),
 ) {
     let Some(wanted) = d.host_target(name).sets.get(&set) else { return };
@@ -472,7 +479,7 @@ fn on_demand(
     if d.differing(name, set).is_empty() {
         return;
     }
-    let action = Action::StopUnit { host: name.clone(), unit: unit(timer) };
+    let action = Action::StopUnit { host: name.clone(), unit: unit(name_of_unit) };
     files.push(action.provides());
     d.ensure(action, "the inventory no longer asks for it", vec![]);
     write(d, name, set, files);

@@ -10,6 +10,7 @@ use super::reconcile_members;
 use super::remove_hosts::DRAIN_S;
 use crate::model::desired::{EndpointKind, Host, Role};
 use crate::model::drill;
+use crate::model::healing;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
@@ -157,6 +158,7 @@ fn balancer(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
         requires.push(stop(d, name, haproxy, requires.clone()));
     }
     units(d, name, &["hactl-vrrp-filter.service"], requires);
+    guard(d, host, requires);
     remove(d, name, FileSet::FormerBalancer, requires);
 }
 
@@ -175,7 +177,15 @@ fn control_plane(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
     if !host.is(Role::Etcd) {
         units(d, name, &[TIMER, SERVICE], requires);
     }
+    guard(d, host, requires);
     remove(d, name, FileSet::FormerControlPlane, requires);
+}
+
+/// The guard, on a host that keeps no role of the control plane.
+fn guard(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) {
+    if !healing::may_be_guarded(host) {
+        units(d, &host.name, &[healing::UNIT], requires);
+    }
 }
 
 /// Stops the units that run or are enabled.
@@ -204,6 +214,7 @@ fn member(d: &mut Draft, host: &Host, requires: &mut Vec<Condition>) -> Result<(
     if !host.is(Role::ControlPlane) {
         units(d, name, &[TIMER, SERVICE], requires);
     }
+    guard(d, host, requires);
     let etcd = etcd_unit();
     if is_on(d, name, &etcd) {
         requires.push(stop(d, name, etcd, requires.clone()));

@@ -72,6 +72,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
         configure::positions(&mut draft, host);
         configure::snapshots(&mut draft, host);
         configure::drills(&mut draft, host);
+        configure::guard(&mut draft, host);
         configure::accept(&mut draft, host);
     }
     cluster::objects(&mut draft);

@@ -4,8 +4,8 @@
 //! a set are removed. Paths that may not be hactl's (a host may have its own haproxy or etcd) count only together with
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
-use super::table::{FILES, Row, keeps_state, unit, units};
-use super::views::{drills, registries, renewal, snapshots};
+use super::table::{FILES, Row, guarded, keeps_state, unit, units};
+use super::views::{drills, guard, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 
 /// Files of every host except spare ones.
 const OF_ALL: [&str; 2] = ["/etc/modules-load.d/hactl.conf", "/etc/sysctl.d/90-hactl.conf"];
+/// The former roles of a host that had a guard.
+const OF_GUARDS: [FileSet; 3] = [FileSet::FormerBalancer, FileSet::FormerControlPlane, FileSet::FormerEtcd];
 /// The settings of a member's first start, which are in no table because they are never compared.
 const FIRST_BOOT: &str = "/etc/etcd/first-boot.env";
 /// The file that proves a Node: its name shows that it is hactl's.
@@ -48,6 +50,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
         (FileSet::LoadBalancer, _) if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) => &[FormerNode],
         (FileSet::LoadBalancer | FileSet::VrrpFilter | FileSet::Keepalived, _) => &[FormerBalancer],
         (FileSet::State | FileSet::Renewal, _) => &[FormerControlPlane, FormerEtcd],
+        (FileSet::Guard, _) => &OF_GUARDS,
         (FormerBalancer | FormerControlPlane | FormerEtcd | FormerNode, _) => &[],
     }
 }
@@ -58,6 +61,7 @@ fn of_leaf(id: CertId) -> &'static [FileSet] {
         CertId::EtcdServer | CertId::EtcdPeer | CertId::EtcdObserver | CertId::SnapshotSigner => &[FileSet::FormerEtcd],
         CertId::EtcdIssuer => &[FileSet::FormerControlPlane, FileSet::FormerEtcd],
         CertId::Kubelet => &[FileSet::FormerNode],
+        CertId::Guard => &OF_GUARDS,
         CertId::ApiserverEtcdClient
         | CertId::Apiserver
         | CertId::ApiserverKubeletClient
@@ -77,7 +81,7 @@ fn tells(of: FileSet, set: FileSet, path: &str) -> bool {
         FileSet::FormerBalancer => {
             set == FileSet::VrrpFilter || (set == FileSet::Keepalived && !path.starts_with("/etc/keepalived/"))
         }
-        FileSet::FormerControlPlane => !matches!(set, FileSet::Os | FileSet::State | FileSet::Renewal),
+        FileSet::FormerControlPlane => !matches!(set, FileSet::Os | FileSet::State | FileSet::Renewal | FileSet::Guard),
         FileSet::FormerEtcd => matches!(set, FileSet::Fence | FileSet::Snapshots),
         _ => path == NODES,
     }
@@ -96,21 +100,24 @@ fn rows<'a>(desired: &'a Desired, host: &'a Host) -> impl Iterator<Item = (&'sta
 /// Files that may be on a host from an earlier inventory or a former role: to be removed, and never to be shown,
 /// because some are keys.
 pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
-    let mut all = former_renewal(desired, host);
+    let mut all = former_on_demand(desired, host);
     all.extend(former_sets(desired, host).into_values().flat_map(|set| set.own));
     all.sort_unstable();
     all.dedup();
     all
 }
 
-/// The files of unattended renewal on a host without it.
-pub(super) fn former_renewal(desired: &Desired, host: &Host) -> Vec<String> {
+/// The files of what the inventory no longer asks for, on a host whose roles allow it.
+pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     let mut files = Vec::new();
     if keeps_state(desired, host) && desired.unattended_days.is_none() {
         files.extend(renewal::own());
     }
     if host.is(Role::Etcd) && desired.snapshots.drill.is_none() {
         files.extend(drills::own());
+    }
+    if guarded(desired, host) && guard::wanted(desired).is_empty() {
+        files.extend(guard::own());
     }
     files
 }
@@ -142,7 +149,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     for (id, path) in crate::pki::former_files(host) {
         for of in of_leaf(id) {
             let tells = match of {
-                FileSet::FormerControlPlane => id != CertId::EtcdIssuer,
+                FileSet::FormerControlPlane => !matches!(id, CertId::EtcdIssuer | CertId::Guard),
                 _ => id == CertId::EtcdObserver,
             };
             add(*of, path.clone(), tells);
@@ -156,6 +163,11 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
                 .into_iter()
                 .filter(|_| shared)
                 .for_each(|of| add(of, path.clone(), false));
+        }
+    }
+    if !guarded(desired, host) {
+        for (of, path) in OF_GUARDS.into_iter().flat_map(|of| guard::own().into_iter().map(move |path| (of, path))) {
+            add(of, path, false);
         }
     }
     add(FileSet::FormerEtcd, FIRST_BOOT.to_owned(), false);

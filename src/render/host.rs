@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::addons;
-use super::former::former_renewal;
+use super::former::former_on_demand;
 use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
 use super::views::etcd::own_etcd;
 use super::views::os::sysctls;
@@ -13,6 +13,7 @@ use crate::model::control_plane::ELECTED_PORTS;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
+use crate::model::healing;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
@@ -28,6 +29,9 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     let mut directories = vec![root("/etc/hactl", 0o755)];
     if keeps_state(desired, host) && desired.unattended_days.is_some() {
         directories.push(root(ISSUERS, 0o700));
+    }
+    if healing::is_guarded(desired, host) {
+        directories.push(root(healing::FOLDER, 0o700));
     }
     let mut users = Vec::new();
     let mut modules = Vec::new();
@@ -107,6 +111,9 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     if desired.balances(host) {
         ports.extend([desired.endpoint.port, ports::USABLE]);
     }
+    if healing::is_guarded(desired, host) {
+        ports.extend([healing::HEARTBEAT_PORT, healing::METRICS_PORT]);
+    }
     ports.sort_unstable();
     ports.dedup();
     ports
@@ -152,7 +159,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
             units.insert(timer + 1, unit(service));
         }
     }
-    let files = paths(desired, host).into_iter().chain(former_renewal(desired, host));
+    let files = paths(desired, host).into_iter().chain(former_on_demand(desired, host));
     let own = [
         "/etc/hactl",
         "/etc/etcd",

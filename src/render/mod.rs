@@ -63,6 +63,7 @@ impl RenderedSet {
             own: match self.set {
                 FileSet::Renewal if self.files.is_empty() => views::renewal::own(),
                 FileSet::Drills if self.files.is_empty() => views::drills::own(),
+                FileSet::Guard if self.files.is_empty() => views::guard::own(),
                 _ => vec![],
             },
             told_by: vec![],
@@ -105,11 +106,12 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     }
     let mut sets = by_set(files);
     let keeps = [
-        // Without registry settings there is still a directory to clean, and without renewal or drills there may be
-        // their files.
+        // Without registry settings there is still a directory to clean, and without renewal, drills or a guard there
+        // may be their files.
         (FileSet::Registries, input.host.is_node()),
         (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
         (FileSet::Drills, input.host.is(Role::Etcd)),
+        (FileSet::Guard, table::guarded(input.desired, input.host)),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
         if !sets.iter().any(|s| s.set == set) {

@@ -6,11 +6,13 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 use super::views::{
-    Nothing, balancer, control_plane, drills, etcd, kubelet, os, program, registries, renewal, runtime, snapshots,
+    Nothing, balancer, control_plane, drills, etcd, guard, kubelet, os, program, registries, renewal, runtime,
+    snapshots,
 };
 use super::{Input, RenderError, text, yaml};
 use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, Security};
 use crate::model::drill;
+use crate::model::healing::{self, Policy};
 use crate::model::names::UnitName;
 use crate::model::renewal::{Reader, SETTINGS, TIMER};
 use crate::model::target::{CertId, FileSet};
@@ -83,6 +85,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Snapshots => ("hactl-snapshot.timer", false),
         FileSet::Renewal => (TIMER, false),
         FileSet::Drills => (drill::TIMER, false),
+        FileSet::Guard => (healing::UNIT, false),
         FileSet::Os
         | FileSet::Trust
         | FileSet::Registries
@@ -106,13 +109,15 @@ pub(super) fn reads(set: FileSet) -> Vec<CertId> {
         FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient],
         // systemd passes it to the unit at the start.
         FileSet::Approver => vec![CertId::Approver],
+        FileSet::Guard => vec![CertId::Guard],
         _ => vec![],
     }
 }
 
 /// The units of a host that read certificates only then, with those certificates.
 fn readers(desired: &Desired, host: &Host) -> Vec<Reader> {
-    let sets: BTreeSet<FileSet> = FILES.iter().filter(|row| (row.on)(desired, host)).map(|row| row.set).collect();
+    let has = |row: &&Row| (row.on)(desired, host) && !row.paths(desired).is_empty();
+    let sets: BTreeSet<FileSet> = FILES.iter().filter(has).map(|row| row.set).collect();
     let reading = sets.into_iter().map(|set| (unit(set), reads(set))).filter(|(_, reads)| !reads.is_empty());
     reading.filter_map(|(unit, reads)| Some(Reader { unit: unit?.0, reads })).collect()
 }
@@ -135,6 +140,10 @@ fn etcd_host(_: &Desired, host: &Host) -> bool {
 /// Hosts with certificates that hactl renews, or with the encrypted state.
 pub(super) fn keeps_state(_: &Desired, host: &Host) -> bool {
     host.is(Role::Etcd) || host.is(Role::ControlPlane)
+}
+/// Hosts that have a guard, if the inventory asks for guards.
+pub(super) fn guarded(_: &Desired, host: &Host) -> bool {
+    healing::may_be_guarded(host)
 }
 /// Hosts on which keepalived runs.
 pub(super) fn moves_vip(desired: &Desired, host: &Host) -> bool {
@@ -263,6 +272,10 @@ pub(super) static FILES: &[Row] = &[
     Row { template: "", text: "", path: "/etc/hactl/object-storage/*", mode: 0o600, set: FileSet::Snapshots, on: etcd_host, what: What::Each(snapshots::storages, |i, _, _| snapshots::storage(i)), check: &[] },
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&program(i)))),
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
+
+    Row { template: "", text: "", path: healing::POLICY, mode: 0o600, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(Policy::of(i.desired).to_text())), check: &[] },
+    Row { template: "", text: "", path: healing::CA, mode: 0o644, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
+    row!(Guard, guarded, 0o644, "/etc/systemd/system/hactl-guard.service", "templates/guard/hactl-guard.service", What::Each(guard::wanted, |i, r, _| r.fill(&guard::unit(i)))),
 ];
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];

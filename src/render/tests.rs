@@ -16,6 +16,7 @@ use crate::model::desired::{
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
 use crate::model::facts::{HostFacts, InterfaceAddress};
+use crate::model::healing::Mode;
 use crate::model::names::Digest;
 use crate::model::secret::EncryptionKey;
 use crate::model::secret::Secret;
@@ -100,6 +101,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.control_plane.security = Security::Cis;
     full.unattended_days = Some(1095);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
+    full.healing.mode = Mode::Watch;
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());
@@ -116,6 +118,7 @@ fn shapes() -> Vec<(String, Desired)> {
         host("lb1", 13, &[Role::LoadBalancer]),
         host("s1", 14, &[Role::Spare]),
     ];
+    apart.healing.mode = Mode::Watch;
     let mut lone = desired();
     lone.hosts.truncate(1);
     lone.hosts[0].roles.push(Role::Worker);
@@ -302,7 +305,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_yaml_files_parse() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 18, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 19, "some set was never rendered: {seen:?}");
 }
 
 #[test]
@@ -504,7 +507,7 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
-    assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-snapshot.timer"));
+    assert!(ask.units.first().is_some_and(|unit| unit.as_str() == "hactl-guard.service"));
     for path in super::paths(&desired, &desired.hosts[0]) {
         let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
         assert!(
@@ -520,10 +523,12 @@ fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
 fn the_listed_ca_files_are_the_written_ones() {
     for (shape, desired) in shapes() {
         for host in &desired.hosts {
-            let written = FILES.iter().filter(|row| row.set == FileSet::Trust && (row.on)(&desired, host));
-            let mut written: Vec<&str> = written.map(|row| row.path).filter(|path| path.ends_with(".crt")).collect();
+            let trusted =
+                |row: &&table::Row| matches!(row.set, FileSet::Trust | FileSet::Guard) && (row.on)(&desired, host);
+            let written = FILES.iter().filter(trusted).flat_map(|row| row.paths(&desired));
+            let mut written: Vec<String> = written.filter(|path| path.ends_with(".crt")).collect();
             written.sort_unstable();
-            assert_eq!(crate::pki::authority_paths(host), written, "{shape}: {}", host.name);
+            assert_eq!(crate::pki::authority_paths(&desired, host), written, "{shape}: {}", host.name);
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{BASE, MINIMAL, edited, parse, root, with};
 use hactl::inventory::{InventoryError, Source, load};
 use hactl::model::desired::EndpointKind;
+use hactl::model::healing::{Delays, Healing, Mode};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,9 +38,22 @@ fn the_api_may_use_the_port_of_the_endpoint_because_they_bind_different_addresse
 
 #[test]
 fn every_port_of_a_component_is_refused_as_api_port() {
-    for port in [22, 2379, 2380, 2381, 2384, 10248, 10249, 10250, 10256, 10257, 10259] {
+    for port in [22, 2379, 2380, 2381, 2384, 10248, 10249, 10250, 10256, 10257, 10259, 10270, 10271, 10272] {
         assert!(refused(&with(&format!("apiPort: {port}")))[0].contains(&port.to_string()), "{port}");
     }
+}
+
+#[test]
+fn healing_is_off_by_default_and_a_word_is_its_mode() {
+    let healing = |line: &str| parse(&with(line)).unwrap().desired.healing;
+    let delays = |host_unreachable_s, frozen_s| Delays { host_unreachable_s, frozen_s };
+    let watch = |after| Healing { mode: Mode::Watch, after };
+    assert_eq!(parse(BASE).unwrap().desired.healing, Healing::default());
+    assert_eq!(healing("healing: off"), Healing::default());
+    assert_eq!(healing("healing: watch"), watch(Delays::default()));
+    assert_eq!(healing("healing: \"watch\""), watch(delays(180, 15)));
+    assert_eq!(healing("healing: {mode: watch, after: {frozen: 10m}}"), watch(delays(180, 600)));
+    assert_eq!(healing("healing: {mode: watch, after: {hostUnreachable: 30s, frozen: 5s}}"), watch(delays(30, 5)));
 }
 
 #[test]

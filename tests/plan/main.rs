@@ -141,12 +141,12 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => chaos().prop_map(Act::Happens),
         4 => run.prop_map(|(order, crash_after, meanwhile)| Act::Run { order, crash_after, meanwhile }),
-        1 => (0..11_u8).prop_map(Act::Release),
+        1 => (0..12_u8).prop_map(Act::Release),
     ]
 }
 
 fn raise(release: &mut Release, which: u8) {
-    let field = match which % 11 {
+    let field = match which % 12 {
         0 => &mut release.etcd,
         1 => &mut release.manifests,
         2 => &mut release.runtime,
@@ -157,6 +157,7 @@ fn raise(release: &mut Release, which: u8) {
         7 => &mut release.users,
         8 => &mut release.renewal,
         9 => &mut release.drills,
+        10 => &mut release.guards,
         _ => &mut release.leaves,
     };
     *field += 1;

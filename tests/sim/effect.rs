@@ -426,6 +426,10 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
         "hactl-positions.service" => found.leaves.contains_key(&CertId::EtcdPeer),
         "hactl-snapshot.timer" => part("etcd") && found.leaves.contains_key(&CertId::EtcdPeer),
         make::DRILLS => make::DRILL.iter().all(|path| found.files.contains_key(*path)),
+        make::GUARDS => {
+            let files = make::GUARD.iter().all(|path| found.files.contains_key(*path));
+            files && found.leaves.contains_key(&CertId::Guard)
+        }
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
         _ => false,
     };

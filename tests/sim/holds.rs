@@ -129,6 +129,7 @@ impl World {
             | FileSet::Snapshots
             | FileSet::Renewal
             | FileSet::Drills
+            | FileSet::Guard
             | FileSet::FormerBalancer
             | FileSet::FormerControlPlane
             | FileSet::FormerEtcd

@@ -5,6 +5,7 @@ use hactl::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
 };
+use hactl::model::healing::may_be_guarded;
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::target::{
     Addon, CaId, CertId, CertSpec, FileSet, FileTarget, HostTarget, Part, Place, SetTarget, Target,
@@ -30,6 +31,8 @@ pub struct Release {
     pub renewal: u8,
     /// Whether hosts hold restore drills automatically: odd numbers mean yes.
     pub drills: u8,
+    /// Whether hosts of the control plane have guards: odd numbers mean yes.
+    pub guards: u8,
     /// Which CAs hosts trust, and with them which state is encrypted for them.
     pub trust: u8,
 }
@@ -279,6 +282,13 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
             target.leaves.push(leaf(CertId::EtcdIssuer, host, release.leaves));
         }
     }
+    if may_be_guarded(host) {
+        let guard = SetTarget { reads: vec![CertId::Guard], ..on_demand(release.guards, GUARDS, &GUARD) };
+        sets.push((FileSet::Guard, guard));
+        if release.guards % 2 == 1 {
+            target.leaves.push(leaf(CertId::Guard, host, release.leaves));
+        }
+    }
     if host.is(Role::ControlPlane) {
         target.leaves.push(leaf(CertId::ApiserverEtcdClient, host, release.leaves));
         let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &[ETCD_BALANCER], &everyone);
@@ -329,7 +339,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let of =
         |paths: &[&str]| SetTarget { own: paths.iter().map(|p| (*p).to_owned()).collect(), ..SetTarget::default() };
     let vip = matches!(desired.endpoint.kind, EndpointKind::Vip { .. });
-    let balancer = of(&["/etc/haproxy/haproxy.cfg", "/etc/hactl/vrrp.nft", "/etc/keepalived/keepalived.conf"]);
+    let mut balancer = of(&["/etc/haproxy/haproxy.cfg", "/etc/hactl/vrrp.nft", "/etc/keepalived/keepalived.conf"]);
     let mut control = of(&MANIFESTS);
     control.own.extend([CONTROL_CONFIG, ETCD_BALANCER, APPROVER].map(str::to_owned));
     let mut etcd = of(&ETCD);
@@ -341,6 +351,12 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
         etcd.own.extend(RENEWAL.map(str::to_owned));
         control.own.extend(RENEWAL.map(str::to_owned));
         control.told_by = control.own[..6].to_vec();
+    }
+    if !may_be_guarded(host) {
+        for former in [&mut balancer, &mut etcd, &mut control] {
+            former.own.extend(GUARD.map(str::to_owned));
+        }
+        balancer.told_by = balancer.own[..3].to_vec();
     }
     if !host.is(Role::Etcd) {
         etcd.own.push(STATE.to_owned());
@@ -357,12 +373,12 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     all.into_iter().filter(|(.., lost)| *lost).map(|(set, target, _)| (set, target)).collect()
 }
 
-/// A timer and its files, or the removal of a former one.
-fn on_demand(release: u8, timer: &str, files: &[&str]) -> SetTarget {
+/// A unit and its files, or the removal of a former one.
+fn on_demand(release: u8, unit: &str, files: &[&str]) -> SetTarget {
     let wanted = release % 2 == 1;
     SetTarget {
         own: if wanted { vec![] } else { files.iter().map(|path| (*path).to_owned()).collect() },
-        ..set(wanted.then_some(timer), false, if wanted { files } else { &[] }, &format!("r{release}"))
+        ..set(wanted.then_some(unit), false, if wanted { files } else { &[] }, &format!("r{release}"))
     }
 }
 
@@ -375,6 +391,12 @@ pub const RENEWAL: [&str; 2] = ["/etc/hactl/renewal.json", "/etc/systemd/system/
 pub const DRILLS: &str = "hactl-drill.timer";
 /// Its settings.
 pub const DRILL: [&str; 2] = ["/etc/systemd/system/hactl-drill.service", "/etc/systemd/system/hactl-drill.timer"];
+
+/// The unit of guards.
+pub const GUARDS: &str = "hactl-guard.service";
+/// Its settings.
+pub const GUARD: [&str; 3] =
+    ["/etc/hactl/guard.json", "/etc/hactl/guard/ca.crt", "/etc/systemd/system/hactl-guard.service"];
 
 /// The directory of the registry settings.
 const CERTS: &str = "/etc/containerd/certs.d";

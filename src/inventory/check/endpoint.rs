@@ -7,6 +7,7 @@ use crate::inventory::at::{At, Place};
 use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
+use crate::model::healing::{HEARTBEAT_PORT, METRICS_PORT, PEER_PORT};
 use crate::model::names::ClusterName;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub const PORT: u16 = 6443;
 
 /// Ports that are in use on every host, with their users.
-const TAKEN: [(u16, &str); 13] = [
+const TAKEN: [(u16, &str); 16] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),
@@ -28,6 +29,9 @@ const TAKEN: [(u16, &str); 13] = [
     (10256, "kube-proxy's health check"),
     (10257, "the controller manager"),
     (10259, "the scheduler"),
+    (HEARTBEAT_PORT, "the heartbeats of guards"),
+    (PEER_PORT, "the requests of guards"),
+    (METRICS_PORT, "the guard's metrics"),
 ];
 
 /// Validates the endpoint. Without a usable one, returns an external placeholder.

@@ -6,6 +6,7 @@
 
 pub mod endpoint;
 pub mod extra;
+mod healing;
 pub mod hosts;
 pub mod jwt;
 pub mod kubernetes;
@@ -54,7 +55,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,
         snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
-        healing: crate::model::healing::Healing::default(),
+        healing: healing::healing(judge, raw.healing.as_ref()),
         upgrade: settings::upgrade(judge, raw.upgrade.as_ref()),
         unattended_days: settings::unattended(judge, raw.certificates.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),

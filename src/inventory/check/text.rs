@@ -201,25 +201,38 @@ pub fn url(judge: &mut Validator<'_>, what: &str, text: &str, place: Place) -> O
 
 /// A duration such as 15m, in seconds.
 pub fn duration(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Option<u64> {
+    duration_within(judge, what, text, ["1m", "30d"], "15m")
+}
+
+/// A duration within bounds, in seconds. The bounds are durations, too, and `such` is an example.
+pub fn duration_within(
+    judge: &mut Validator<'_>,
+    what: &str,
+    text: &At<String>,
+    [least, most]: [&str; 2],
+    such: &str,
+) -> Option<u64> {
     let given = text.value.as_str();
-    let parsed = given.char_indices().last().and_then(|(end, unit)| {
-        let unit = match unit {
-            's' => 1,
-            'm' => 60,
-            'h' => 3600,
-            'd' => 86400,
-            _ => return None,
-        };
-        given[..end].parse::<u64>().ok()?.checked_mul(unit)
-    });
-    if let Some(seconds) = parsed.filter(|seconds| (60..=30 * 86400).contains(seconds)) {
-        return Some(seconds);
+    if let Some(found) = seconds(given).filter(|found| (seconds(least)..=seconds(most)).contains(&Some(*found))) {
+        return Some(found);
     }
-    let expected = "a number with s, m, h or d, from 1m to 30d";
     judge.none(
         text.place,
         format!("{what} is not a valid duration: {}", shorten(given)),
-        expected,
-        "write something like 15m",
+        format!("a number with s, m, h or d, from {least} to {most}"),
+        format!("write something like {such}"),
     )
+}
+
+/// A number with s, m, h or d as seconds.
+fn seconds(text: &str) -> Option<u64> {
+    let (end, unit) = text.char_indices().last()?;
+    let unit = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86400,
+        _ => return None,
+    };
+    text[..end].parse::<u64>().ok()?.checked_mul(unit)
 }

@@ -4,6 +4,8 @@ use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
 use crate::model::bucket::{Storage, StorageSettings};
 use crate::model::drill::{IDENTITY, Period, RECORD};
+use crate::model::healing::{self, Healing, Mode, Policy};
+use crate::model::renewal::SETTINGS;
 use crate::model::target::CertId;
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
@@ -157,6 +159,62 @@ fn where_hosts_hold_drills_each_etcd_host_has_a_turn_of_its_own_and_where_they_d
     let ask = wipe(&drilled, &drilled.hosts[0], false);
     assert!(ask.units.iter().any(|unit| unit.as_str() == "hactl-drill.service"));
     assert!(ask.remove.iter().any(|path| path == IDENTITY), "and `down` takes the key along");
+}
+
+#[test]
+fn where_hosts_have_guards_each_has_its_unit_and_the_same_policy_and_where_they_do_no_more_all_of_it_is_to_go() {
+    let mut guarded = desired();
+    guarded.healing.mode = Mode::Watch;
+    guarded.unattended_days = Some(1095);
+    guarded.hosts[2].roles = vec![Role::LoadBalancer];
+    let unit = "/etc/systemd/system/hactl-guard.service";
+    let files = all(&guarded, "cp1");
+    assert!(files[unit].content.contains(" host-guard --host cp1\n"), "{}", files[unit].content);
+    assert_eq!((files[healing::POLICY].mode, files[healing::CA].mode), (0o600, 0o644));
+    assert_eq!(files[healing::CA].content, files["/etc/kubernetes/pki/ca.crt"].content);
+    assert_eq!(serde_json::from_str::<Policy>(&files[healing::POLICY].content).unwrap(), Policy::of(&guarded));
+    assert_eq!(files[healing::POLICY].content, all(&guarded, "cp3")[healing::POLICY].content);
+    assert!(!all(&guarded, "w1").contains_key(unit) && !all(&desired(), "cp1").contains_key(unit));
+    let renewal = |host: &str| all(&guarded, host).get(SETTINGS).map(|file| file.content.clone()).unwrap_or_default();
+    assert!(renewal("cp1").contains("hactl-guard.service") && renewal("cp1").contains(healing::KEY));
+    let without = Desired { healing: Healing::default(), ..guarded.clone() };
+    assert!(
+        !all(&without, "cp1")[SETTINGS].content.contains("guard"),
+        "nothing of what the inventory does not ask for"
+    );
+
+    let of = |desired: &Desired| {
+        let host = &desired.hosts[0];
+        let sets = rendered(desired, host, &facts(host)).unwrap();
+        sets.into_iter().find(|s| s.set == FileSet::Guard).map(|s| s.target()).unwrap()
+    };
+    let (wanted, unwanted) = (of(&guarded), of(&desired()));
+    assert!(wanted.own.is_empty() && wanted.unit.is_some() && wanted.reads == [CertId::Guard]);
+    assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
+    let left = [unit, healing::POLICY, healing::CA, healing::CERT, healing::KEY, "/etc/hactl/guard/guard.key.new"];
+    for path in left {
+        assert!(unwanted.own.iter().any(|own| own == path), "{path}");
+        assert!(former(&desired(), &desired().hosts[0]).iter().any(|own| own == path), "{path} is looked for");
+        let worker = former_sets(&desired(), &desired().hosts[3]);
+        for of in [FileSet::FormerBalancer, FileSet::FormerControlPlane, FileSet::FormerEtcd] {
+            assert!(worker[&of].own.iter().any(|own| own == path), "{path}");
+            assert!(!worker[&of].told_by.iter().any(|own| own == path), "{path} does not tell which role it was");
+        }
+    }
+    let made = |desired: &Desired, host: usize| {
+        let made = preparation(desired, &desired.hosts[host]).directories.into_iter();
+        made.filter(|(path, ..)| path == healing::FOLDER).map(|(_, owner, mode)| (owner, mode)).collect::<Vec<_>>()
+    };
+    assert_eq!(made(&guarded, 2), [("root".to_owned(), 0o700)]);
+    assert_eq!((made(&guarded, 3), made(&desired(), 0)), (vec![], vec![]));
+    let taken =
+        |desired: &Desired, host: usize| ports(desired, &desired.hosts[host]).contains(&healing::HEARTBEAT_PORT);
+    assert!(taken(&guarded, 2) && !taken(&guarded, 3) && !taken(&desired(), 0));
+    for inventory in [&guarded, &desired()] {
+        let ask = wipe(inventory, &inventory.hosts[0], false);
+        assert!(ask.units.iter().any(|unit| unit.as_str() == healing::UNIT));
+        assert!(ask.remove.iter().any(|path| path == unit) && ask.remove.iter().any(|path| path == "/etc/hactl"));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub(super) mod balancer;
 pub(super) mod control_plane;
 pub(super) mod drills;
 pub(super) mod etcd;
+pub(super) mod guard;
 pub(super) mod kubelet;
 pub(super) mod os;
 pub(super) mod registries;

@@ -2,7 +2,7 @@
 
 use super::turn;
 use crate::model::desired::Desired;
-use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, issuer_paths};
+use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, has_issuer, issuer_paths};
 use crate::model::target::CertId;
 use crate::render::Input;
 use serde::Serialize;
@@ -25,7 +25,8 @@ pub(crate) fn own() -> Vec<String> {
 
 /// `/etc/hactl/renewal.json`.
 pub(crate) fn settings(input: &Input<'_>, readers: Vec<Reader>) -> String {
-    let settings = Settings { leaves: input.leaves.to_vec(), readers };
+    let leaves = input.leaves.iter().filter(|leaf| has_issuer(leaf.id, input.host)).cloned().collect();
+    let settings = Settings { leaves, readers };
     serde_json::to_string_pretty(&settings).expect("texts and numbers are always JSON") + "\n"
 }
 
