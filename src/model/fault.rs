@@ -108,6 +108,13 @@ kinds! {
     NeedsUp, "its guard has another policy than the others", Confirmed, |_| 60;
 }
 
+impl FaultKind {
+    /// Whether the cluster has the fault, and no host of its own.
+    pub fn is_of_the_cluster(self) -> bool {
+        matches!(self, Self::VipMissing | Self::VipDuplicate)
+    }
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

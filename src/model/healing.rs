@@ -165,6 +165,12 @@ impl Policy {
         self.guards.iter().find(|guard| &guard.name == name)
     }
 
+    /// Whether a guard that hears so many others has a say about the rest: at least half of them. With fewer, it is more
+    /// likely cut off itself.
+    pub fn has_a_say(&self, heard: usize) -> bool {
+        2 * heard >= self.guards.len().saturating_sub(1)
+    }
+
     /// The other hosts of the policy.
     pub fn others<'a>(&'a self, own: &'a HostName) -> impl Iterator<Item = &'a GuardedHost> {
         self.guards.iter().filter(move |guard| &guard.name != own)

@@ -26,6 +26,7 @@ pub mod fault;
 pub mod firewall;
 pub mod glob;
 pub mod guard_report;
+pub mod guards;
 pub mod healing;
 pub mod heartbeat;
 pub mod labels;
