@@ -5,13 +5,15 @@
 //! clocks need not agree.
 
 use super::desired::Desired;
+use super::duration::human_duration;
 use super::facts::{HostFacts, Unreachable};
-use super::fault::{Fault, FaultKind};
+use super::fault::{Class, Fault, FaultKind};
 use super::guard_report::{GuardReport, Other};
 use super::healing::{Mode, Policy};
 use super::heartbeat::Sight;
 use super::names::{Digest, HostName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The guards of a cluster, and what they detect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +54,8 @@ pub enum GuardState {
     Missing,
     /// Its report cannot be used, and why.
     Unusable(String),
-    /// Its host does not answer, or was not asked.
-    Unknown,
+    /// Its host does not answer or was not asked, and why.
+    Unknown(String),
 }
 
 /// A fault as the guards report it.
@@ -75,10 +77,25 @@ pub struct FaultView {
     pub due_in_ms: Option<i64>,
 }
 
-impl FaultView {
-    /// Whether its own host confirms it.
-    pub fn is_confirmed(&self) -> bool {
-        self.kind.class() == super::fault::Class::Confirmed
+/// As a clause: `EtcdFrozen for 42 s: its etcd member runs but does not answer (evidence)`.
+impl fmt::Display for FaultView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {}", self.kind, human_duration(self.lasts_ms))?;
+        if let Some(ms) = self.due_in_ms {
+            write!(f, ", reported in {} unless it ends", human_duration(ms))?;
+        }
+        if self.kind.class() == Class::Presumed {
+            match self.by.as_slice() {
+                [] => {}
+                [one] => write!(f, ", by {one}")?,
+                [all @ .., last] => {
+                    let all: Vec<&str> = all.iter().map(HostName::as_str).collect();
+                    write!(f, ", by {} and {last}", all.join(", "))?;
+                }
+            }
+        }
+        write!(f, ": {}", self.kind.meaning())?;
+        if self.evidence.is_empty() { Ok(()) } else { write!(f, " ({})", self.evidence) }
     }
 }
 
@@ -88,8 +105,12 @@ impl GuardView {
         let now_ms = facts.map(|facts| facts.now_ms).unwrap_or_default();
         let fact = facts.and_then(|facts| facts.guard.as_ref());
         let report = fact.and_then(|fact| fact.report.clone());
+        let why = match answer {
+            Some(Err(unreachable)) => unreachable.why.clone(),
+            Some(Ok(_)) | None => "it was not asked".to_owned(),
+        };
         let state = match (fact, &report) {
-            (None, _) => GuardState::Unknown,
+            (None, _) => GuardState::Unknown(why),
             (Some(_), Some(report)) if report.is_current(now_ms) => GuardState::Works,
             (Some(_), Some(report)) if report.at_ms > now_ms => GuardState::Ahead(report.at_ms.saturating_sub(now_ms)),
             (Some(_), Some(report)) => GuardState::Silent(now_ms.saturating_sub(report.at_ms)),
@@ -147,7 +168,7 @@ impl Guards {
         pending.0.retain(|key, _| !raised.0.contains_key(key));
         // That a guard does not work is known from its own host, and said once.
         let known = |fault: &FaultView| {
-            let works = |guard: &GuardView| matches!(guard.state, GuardState::Works | GuardState::Unknown);
+            let works = |guard: &GuardView| matches!(guard.state, GuardState::Works | GuardState::Unknown(_));
             let guard = guards.iter().find(|guard| Some(&guard.host) == fault.host.as_ref());
             fault.kind == FaultKind::GuardDown && !guard.is_some_and(works)
         };
@@ -350,7 +371,7 @@ mod tests {
         assert!(guards.faults.is_empty() && guards.all_hear_one_another(), "among those that work");
         assert_eq!(guards.observers(&name("cp2")).collect::<Vec<_>>(), [&name("cp3")]);
         hosts.insert(name("cp1"), Err(Unreachable { why: "no answer".to_owned(), hint: None }));
-        assert_eq!(state(&hosts), GuardState::Unknown);
+        assert_eq!(state(&hosts), GuardState::Unknown("no answer".to_owned()));
         let guards = Guards::of(&desired, &hosts).unwrap();
         assert_eq!(shown(&guards.faults), ["cp1 GuardDown 7200 by cp2"], "its host cannot say it");
     }

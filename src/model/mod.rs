@@ -40,6 +40,7 @@ pub mod positions;
 pub mod recovery;
 pub mod redact;
 pub mod refusal;
+pub mod remedy;
 pub mod renewal;
 pub mod rotation;
 pub mod secret;
