@@ -115,6 +115,25 @@ impl FaultKind {
     }
 }
 
+/// How a guard sees another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// Its heartbeats arrive.
+    Heard,
+    /// They do not, but a port of the host answers, also with a refusal.
+    Answers,
+    /// Neither.
+    Silent,
+}
+
+/// A text from a host as evidence: one line, without control characters, of limited length.
+pub fn evidence(text: &str) -> String {
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let words: String = shown.take(4 * LONGEST_EVIDENCE).collect();
+    words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_EVIDENCE).collect()
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

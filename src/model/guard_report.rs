@@ -2,9 +2,8 @@
 //!
 //! In: written by a guard every second. Out: read by the agent on its host, sent as part of [`super::facts::HostFacts`].
 
-use super::fault::{Class, Fault};
-use super::healing::{Mode, Policy};
-use super::heartbeat::{Sight, evidence};
+use super::fault::{Class, Fault, Sight, evidence};
+use super::healing::Mode;
 use super::names::{Digest, HostName};
 use super::timestamp;
 use serde::{Deserialize, Serialize};
@@ -109,11 +108,6 @@ impl GuardReport {
     /// written before the clock was set back, or is forged.
     pub fn is_current(&self, now_ms: i64) -> bool {
         now_ms.saturating_sub(self.at_ms).saturating_abs() <= STALE_MS
-    }
-
-    /// Whether it follows this policy.
-    pub fn follows(&self, policy: &Policy) -> bool {
-        self.policy == policy.digest()
     }
 }
 

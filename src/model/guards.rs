@@ -192,7 +192,8 @@ impl Guards {
 
     /// The guards that work by another policy than the inventory asks for.
     pub fn outdated(&self) -> impl Iterator<Item = &HostName> {
-        let other = |guard: &&GuardView| guard.current().is_some_and(|report| !report.follows(&self.policy));
+        let policy = self.policy.digest();
+        let other = move |guard: &&GuardView| guard.current().is_some_and(|report| report.policy != policy);
         self.working().filter(other).map(|guard| &guard.host)
     }
 

@@ -28,6 +28,7 @@ pub mod glob;
 pub mod guard_report;
 pub mod guards;
 pub mod healing;
+pub mod healing_mode;
 pub mod heartbeat;
 pub mod labels;
 pub mod leaf;

@@ -5,8 +5,8 @@
 //! plausible number may be wrong, too, so nothing is decided by one host alone (`observe/`).
 
 use super::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
+use super::fault::evidence;
 use super::guard_report::GuardFact;
-use super::heartbeat::evidence;
 use super::names::HostName;
 use super::snapshot::BundlesFact;
 use std::ops::Range;

@@ -110,7 +110,7 @@ fn host(guards: &Guards, guard: &GuardView, style: &Style) -> String {
         if let Some(ms) = guard.ahead_ms() {
             own = own.and(&format!("; its clock: {} against the median", clock(ms)), Paint::Plain);
         }
-        if !report.follows(&guards.policy) {
+        if guards.outdated().any(|host| host == &guard.host) {
             own = own.and("; it has another policy than the inventory asks for: hactl up", Paint::Warn);
         }
     }

@@ -122,7 +122,7 @@ pub(super) fn guard_json(guards: &Guards, guard: &GuardView) -> Value {
         "reportedMs": guard.report.as_ref().map(|report| report.at_ms),
         "startedMs": current.map(|report| report.started_ms),
         "release": current.map(|report| report.release),
-        "upToDate": current.map(|report| report.follows(&guards.policy)),
+        "upToDate": current.map(|_| !guards.outdated().any(|host| host == &guard.host)),
         "hears": current.map(|_| guard.hears(&guards.policy).collect::<Vec<_>>()),
         "clockAheadMs": guard.ahead_ms(),
     })
