@@ -66,7 +66,6 @@ const NAMES: &[&str] = &[
     "knocked",
     "last_words",
     "teller",
-    "Guard",
     "Mark",
 ];
 

@@ -13,6 +13,7 @@ mod bundle;
 mod certs;
 mod common;
 mod event_log;
+mod guard;
 mod host;
 mod import;
 pub mod inventory;
@@ -87,6 +88,15 @@ Examples:
   hactl status --watch        repeat every 2 seconds until interrupted
   hactl status -o json        for programs; exit code 4: degraded, 7: API or quorum down")]
     Status(verbs::StatusArgs),
+    /// Show what the guards on the hosts report; requires neither quorum nor the API
+    #[command(after_help = "\
+Examples:
+  hactl guard status         show whether all guards work, and the faults that they report
+  hactl guard explain cp1    show what each guard sees of cp1, and what is not reported yet
+
+The hosts of the control plane have guards if the inventory says `healing: watch`. Guards detect and report faults,
+and change nothing.")]
+    Guard(guard::GuardArgs),
     /// Print a kubeconfig
     #[command(after_help = "\
 Examples:
@@ -250,6 +260,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),
         Verb::Status(args) => verbs::status(&common, &args),
+        Verb::Guard(args) => guard::run(&common, &args),
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Recover(args) => recover::run(&common, args),

@@ -3,10 +3,10 @@
 //! In: what probes find, at times of a clock that never goes back. Out: the raised faults, those that wait for their
 //! delay, and each change. A fault that is raised again and again is raised as long as it keeps coming back.
 
+use crate::model::fault::evidence;
 use crate::model::fault::{Fault, FaultKind};
 use crate::model::guard_report::Pending;
 use crate::model::healing::Delays;
-use crate::model::heartbeat::evidence;
 use crate::model::names::HostName;
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -5,6 +5,7 @@
 
 use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
+use super::guard_report::GuardFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
 use super::positions::Position;
@@ -222,6 +223,8 @@ pub struct HostFacts {
     pub bundles: Option<BundlesFact>,
     /// Cluster DNS, queried from a pod of this host, when asked for; `None` when there is no pod to query from.
     pub dns: Option<DnsFact>,
+    /// What its guard reports, when asked for.
+    pub guard: Option<GuardFact>,
     /// Reports of the host that are not trusted, in words; determined here, never by the host. The facts do not include
     /// them.
     #[serde(skip)]

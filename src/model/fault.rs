@@ -108,6 +108,36 @@ kinds! {
     NeedsUp, "its guard has another policy than the others", Confirmed, |_| 60;
 }
 
+impl FaultKind {
+    /// Whether the cluster has the fault, and no host of its own.
+    pub fn is_of_the_cluster(self) -> bool {
+        matches!(self, Self::VipMissing | Self::VipDuplicate)
+    }
+}
+
+/// How a guard sees another host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// Its heartbeats arrive.
+    Heard,
+    /// They do not, but a port of the host answers, also with a refusal.
+    Answers,
+    /// Neither.
+    Silent,
+}
+
+/// A text from a host as evidence: one line, without characters that control a terminal or the direction of text, of
+/// limited length.
+pub fn evidence(text: &str) -> String {
+    let unseen = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = text.chars().map(|c| if unseen(c) { ' ' } else { c });
+    let words: String = shown.take(4 * LONGEST_EVIDENCE).collect();
+    words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_EVIDENCE).collect()
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -2,9 +2,8 @@
 //!
 //! In: written by a guard every second. Out: read by the agent on its host, sent as part of [`super::facts::HostFacts`].
 
-use super::fault::Fault;
-use super::healing::{Mode, Policy};
-use super::heartbeat::{Sight, evidence};
+use super::fault::{Class, Fault, Sight, evidence};
+use super::healing::Mode;
 use super::names::{Digest, HostName};
 use super::timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,6 +13,16 @@ use std::collections::BTreeMap;
 pub const STALE_MS: i64 = 15_000;
 /// The most entries that are read of any list.
 const MOST: usize = 64;
+
+/// What a host says about its guard.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuardFact {
+    /// The last report; `None`: there is none, or it cannot be read.
+    pub report: Option<GuardReport>,
+    /// Why the report cannot be read; empty: it can, or there is none.
+    pub trouble: String,
+}
 
 /// The report of a guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,11 +76,17 @@ pub struct Other {
 }
 
 impl GuardReport {
-    /// The report with lists of limited length and texts of one line; of another host than its own, none.
+    /// The report with lists of limited length and texts of one line; of another host than its own, none. It says of
+    /// its own host what a host can confirm, and of others what can be concluded.
     pub fn plausible(mut self, host: &HostName) -> Option<Self> {
         if &self.host != host {
             return None;
         }
+        let confirmed = |fault: &Fault| &fault.host == host && fault.kind.class() == Class::Confirmed;
+        let concluded = |fault: &Fault| fault.kind.class() == Class::Presumed;
+        self.own.retain(confirmed);
+        self.presumed.retain(concluded);
+        self.pending.retain(|pending| confirmed(&pending.fault) || concluded(&pending.fault));
         self.own.truncate(MOST);
         self.presumed.truncate(MOST);
         self.pending.truncate(MOST);
@@ -79,7 +94,6 @@ impl GuardReport {
         for fault in self.own.iter_mut().chain(&mut self.presumed).chain(of_pending) {
             fault.evidence = evidence(&fault.evidence);
         }
-        self.own.retain(|fault| &fault.host == host);
         while self.others.len() > MOST {
             self.others.pop_last();
         }
@@ -90,13 +104,80 @@ impl GuardReport {
         Some(self)
     }
 
-    /// Whether it was written so recently, by the same clock, that its guard works.
+    /// Whether it was written so recently, by the same clock, that its guard works. A report from the future was
+    /// written before the clock was set back, or is forged.
     pub fn is_current(&self, now_ms: i64) -> bool {
-        now_ms.saturating_sub(self.at_ms) <= STALE_MS
+        now_ms.saturating_sub(self.at_ms).saturating_abs() <= STALE_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::FaultKind;
+    use super::*;
+
+    fn name(text: &str) -> HostName {
+        text.parse().unwrap()
     }
 
-    /// Whether it follows this policy.
-    pub fn follows(&self, policy: &Policy) -> bool {
-        self.policy == policy.digest()
+    fn fault(host: &str, kind: FaultKind) -> Fault {
+        Fault { host: name(host), kind, since_ms: 1, evidence: "a\n\u{1b}[31mb".repeat(400) }
+    }
+
+    fn report() -> GuardReport {
+        GuardReport {
+            host: name("cp1"),
+            at_ms: 1_000_000,
+            started_ms: 1,
+            release: Digest::of(b"r"),
+            policy: Digest::of(b"p"),
+            mode: Mode::Watch,
+            own: vec![],
+            presumed: vec![],
+            pending: vec![],
+            others: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_report_is_current_for_some_seconds_and_one_from_the_future_is_not() {
+        for (now_ms, is) in [
+            (1_000_000, true),
+            (1_000_000 + STALE_MS, true),
+            (1_000_001 + STALE_MS, false),
+            (1_000_000 - STALE_MS, true),
+            (999_999 - STALE_MS, false),
+            (i64::MIN, false),
+            (i64::MAX, false),
+        ] {
+            assert_eq!(report().is_current(now_ms), is, "{now_ms}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_report_is_cut_to_what_a_host_can_say() {
+        let kinds = [FaultKind::EtcdFrozen, FaultKind::HostUnreachable];
+        let hosts = ["cp1", "cp2"];
+        let all = || kinds.iter().flat_map(|kind| hosts.map(|host| fault(host, *kind)));
+        let many: Vec<Fault> = std::iter::repeat_with(all).take(10_000).flatten().collect();
+        let other = |ahead_ms| Other { sight: Sight::Heard, since_ms: 1, ahead_ms, trouble: "x\ny".to_owned() };
+        let said = GuardReport {
+            pending: many.iter().map(|fault| Pending { fault: fault.clone(), due_ms: 2 }).collect(),
+            own: many.clone(),
+            presumed: many,
+            others: (0..10_000).map(|n| (name(&format!("h{n}")), other(Some(i64::MAX)))).collect(),
+            ..report()
+        };
+        assert_eq!(said.clone().plausible(&name("cp2")), None, "it is the report of cp1");
+        let read = said.plausible(&name("cp1")).unwrap();
+        let lists = [read.own.len(), read.presumed.len(), read.pending.len(), read.others.len()];
+        assert_eq!(lists, [MOST; 4]);
+        assert!(read.own.iter().all(|fault| fault.host == name("cp1") && fault.kind == FaultKind::EtcdFrozen));
+        assert!(read.presumed.iter().all(|fault| fault.kind == FaultKind::HostUnreachable));
+        let own = |fault: &Fault| fault.kind == FaultKind::HostUnreachable || fault.host == name("cp1");
+        assert!(read.pending.iter().all(|pending| own(&pending.fault)));
+        let texts = read.own.iter().chain(&read.presumed).map(|fault| &fault.evidence);
+        let mut texts = texts.chain(read.others.values().map(|other| &other.trouble));
+        assert!(texts.all(|text| text.chars().count() <= 240 && !text.contains(char::is_control)));
     }
 }

@@ -1,9 +1,10 @@
-//! Healing: what the inventory asks of the guards, and the policy by which all of them work.
+//! Healing: the policy by which all guards work, and where things of guards are on a host.
 //!
 //! In: the desired state. Out: a [`Policy`], a file with the same content on every host that has a guard. It names
 //! hosts and paths and holds no secret.
 
 use super::desired::{Desired, EndpointKind, Host, Role};
+pub use super::healing_mode::{Delays, Healing, Mode};
 use super::names::{ClusterName, Digest, HostName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -34,53 +35,6 @@ pub const METRICS_PORT: u16 = 10272;
 /// The host of a guard, by the common name of its certificate.
 pub fn host_of(common_name: &str) -> Option<HostName> {
     common_name.strip_prefix("hactl:guard:")?.parse().ok()
-}
-
-/// What guards do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// There are none.
-    #[default]
-    Off,
-    /// They detect and report faults, and change nothing.
-    Watch,
-}
-
-impl Mode {
-    /// The word in the inventory.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Watch => "watch",
-        }
-    }
-}
-
-/// For how long a fault must last before it is reported, seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Delays {
-    /// A host that gives no sign of life.
-    pub host_unreachable_s: u32,
-    /// A process that runs and does not answer.
-    pub frozen_s: u32,
-}
-
-impl Default for Delays {
-    fn default() -> Self {
-        Self { host_unreachable_s: 180, frozen_s: 15 }
-    }
-}
-
-/// Healing, as the inventory asks for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Healing {
-    /// What guards do.
-    pub mode: Mode,
-    /// When they report a fault.
-    pub after: Delays,
 }
 
 /// A host with a guard.
@@ -171,6 +125,12 @@ impl Policy {
     /// A host of the policy.
     pub fn guard(&self, name: &HostName) -> Option<&GuardedHost> {
         self.guards.iter().find(|guard| &guard.name == name)
+    }
+
+    /// Whether a guard that hears so many others has a say about the rest: at least half of them. With fewer, it is more
+    /// likely cut off itself.
+    pub fn has_a_say(&self, heard: usize) -> bool {
+        2 * heard >= self.guards.len().saturating_sub(1)
     }
 
     /// The other hosts of the policy.

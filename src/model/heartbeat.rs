@@ -3,7 +3,8 @@
 //! In: made by a guard, or received from another one and checked by [`Heartbeat::plausible`]. Out: read by
 //! `plan/triage`. Unknown fields are ignored, so that guards of different releases understand one another.
 
-use super::fault::{Class, Fault, LONGEST_EVIDENCE};
+use super::fault::{Class, Fault};
+pub use super::fault::{Sight, evidence};
 use super::healing::Policy;
 use super::names::{Digest, HostName};
 use super::timestamp;
@@ -12,18 +13,6 @@ use std::collections::BTreeMap;
 
 /// The most faults that are read of one host.
 const MOST_FAULTS: usize = 32;
-
-/// How a guard sees another host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sight {
-    /// Its heartbeats arrive.
-    Heard,
-    /// They do not, but a port of the host answers, also with a refusal.
-    Answers,
-    /// Neither.
-    Silent,
-}
 
 /// The state of a host, by its own guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,17 +79,6 @@ impl Heartbeat {
         let hex = self.boot.len() <= 36 && self.boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
         if hex { Ok(self) } else { Err(Implausible::NoBoot) }
     }
-}
-
-/// A text from a host as evidence: one line, without characters that control a terminal or the direction of text, of
-/// limited length.
-pub fn evidence(text: &str) -> String {
-    let unseen = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let shown = text.chars().map(|c| if unseen(c) { ' ' } else { c });
-    let words: String = shown.take(4 * LONGEST_EVIDENCE).collect();
-    words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST_EVIDENCE).collect()
 }
 
 #[cfg(test)]

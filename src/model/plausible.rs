@@ -5,6 +5,9 @@
 //! plausible number may be wrong, too, so nothing is decided by one host alone (`observe/`).
 
 use super::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
+use super::fault::evidence;
+use super::guard_report::GuardFact;
+use super::names::HostName;
 use super::snapshot::BundlesFact;
 use std::ops::Range;
 
@@ -133,9 +136,22 @@ impl BundlesFact {
     }
 }
 
+impl GuardFact {
+    fn judge(&mut self, host: &HostName, doubts: &mut Vec<String>) {
+        self.trouble = evidence(&self.trouble);
+        let Some(report) = self.report.take() else { return };
+        let of = report.host.clone();
+        self.report = report.plausible(host);
+        if self.report.is_none() {
+            doubts.push(format!("has the report of the guard of {of} instead of its own"));
+            self.trouble = format!("it is the report of the guard of {of}");
+        }
+    }
+}
+
 impl HostFacts {
-    /// Drops implausible values, and records them in [`HostFacts::doubts`].
-    pub fn judge(&mut self) {
+    /// Drops implausible values from the reply of this host, and records them in [`HostFacts::doubts`].
+    pub fn judge(&mut self, host: &HostName) {
         let mut doubts = Vec::new();
         if let Some(why) = time(self.now_ms) {
             doubts.push(format!("says that its clock shows {why}"));
@@ -167,6 +183,9 @@ impl HostFacts {
         }
         if let Some(bundles) = &mut self.bundles {
             bundles.judge(&mut doubts);
+        }
+        if let Some(guard) = &mut self.guard {
+            guard.judge(host, &mut doubts);
         }
         self.doubts.extend(doubts.into_iter().map(|what| format!("{what}, which cannot be")));
     }
@@ -208,7 +227,7 @@ mod tests {
     fn plausible_numbers_are_left_as_they_are() {
         let honest = facts(1_000_000_123, 4711, 8 << 30, 1_795_000_000_000);
         let mut judged = honest.clone();
-        judged.judge();
+        judged.judge(&"cp1".parse().unwrap());
         assert_eq!(judged, honest);
     }
 
@@ -219,7 +238,7 @@ mod tests {
         ) {
             let said = facts(revision, entry, bytes, ms);
             let mut facts = said.clone();
-            facts.judge();
+            facts.judge(&"cp1".parse().unwrap());
             let etcd = facts.etcd.as_ref().expect("it was asked for etcd");
             let disks = || etcd.disk.iter().chain(etcd.aside.values());
             let bundles = &facts.bundles.as_ref().expect("it was asked for etcd").bundles;

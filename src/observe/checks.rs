@@ -5,6 +5,7 @@ use crate::model::check::{Check, Outcome, UP};
 use crate::model::control_plane::{CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
+use crate::model::guards::Guards;
 use crate::model::names::HostName;
 use crate::model::positions::{self, Position, Unfit};
 use crate::model::recovery::left_behind;
@@ -29,6 +30,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     etcd(desired, facts, hash, &mut list);
     list.extend(super::bundles::check(desired, facts));
     list.extend(super::certificates::check(desired, facts));
+    list.extend(Guards::of(desired, &facts.hosts).iter().flat_map(super::of_guards));
     api(desired, facts, &mut list);
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),

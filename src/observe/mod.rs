@@ -11,6 +11,7 @@ mod dns;
 mod drift;
 mod drills;
 mod hash;
+mod healing;
 pub mod preflight;
 mod queries;
 mod stragglers;
@@ -22,6 +23,7 @@ pub use checks::{BELIEVED, checks};
 pub use claims::KnownCluster;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
+pub use healing::{GUARD_CHECKS, of_guards};
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
 

@@ -24,11 +24,8 @@ pub struct Presumed {
     pub evidence: String,
 }
 
-/// Whether the guard of a host has a say: it hears at least half of the other guards. With fewer, it is more likely
-/// cut off itself.
 fn has_a_say(policy: &Policy, sees: &BTreeMap<HostName, Sight>) -> bool {
-    let heard = sees.values().filter(|sight| **sight == Sight::Heard).count();
-    2 * heard >= policy.guards.len().saturating_sub(1)
+    policy.has_a_say(sees.values().filter(|sight| **sight == Sight::Heard).count())
 }
 
 /// The presumed faults of the other hosts, in the order of the policy.

@@ -41,6 +41,8 @@ pub struct ObserveAsk {
     pub api: Option<ApiAsk>,
     /// DNS service address to query from inside a pod, on Nodes.
     pub dns: Option<IpAddr>,
+    /// Whether the report of the guard is read.
+    pub guard: bool,
 }
 
 /// How the agent reaches its own etcd member.

@@ -6,12 +6,14 @@
 use super::checks::{check_lines, summary};
 use super::flow::Flow;
 use super::group::quorum;
+use super::healing;
 use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use super::words::{bytes, one_line, time};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
+use crate::model::guards::Guards;
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::node::NodeFact;
 use std::time::Duration;
@@ -24,6 +26,9 @@ pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &S
     text.push_str(&etcd(desired, facts, style));
     text.push_str(&control_plane(desired, facts, style));
     text.push_str(&nodes(facts, style));
+    if let Some(guards) = Guards::of(desired, &facts.hosts) {
+        text.push_str(&healing::section(&guards, style));
+    }
     if !checks.is_empty() {
         text.push_str(&heading("CHECKS", style));
         text.push_str(&check_lines(checks, style));

@@ -21,6 +21,7 @@
 //! - `drills[]`: the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also
 //!   decrypts the CA keys; `host`: with the identity of the host), `atMs`, `outcome` (`restored`, `sealed-before`,
 //!   `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored
+//! - `healing`: `mode`, `guards[]`, `faults[]`, `pending[]`, as in `hactl.guard.status/1`; null if healing is off
 //! - `checks[]`: `name`, `host`, `outcome`, `detail`, `hint`
 
 use super::checks::Standing;
@@ -30,6 +31,7 @@ use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::drill::Showed;
 use crate::model::facts::{DiskFact, Etcd, Facts, newest};
+use crate::model::guards::Guards;
 use crate::model::names::HostName;
 use serde_json::{Value, json};
 
@@ -69,6 +71,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
             "message": node.message,
         })).collect::<Vec<_>>(),
         "drills": facts.hosts.keys().flat_map(|host| drills(host, facts)).collect::<Vec<_>>(),
+        "healing": Guards::of(desired, &facts.hosts).map(|guards| super::healing::json(&guards)),
         "checks": checks,
     })
 }

@@ -244,7 +244,7 @@ impl Agent for Machine {
                 Err(HostError::too_slow("the operation", timeout, waiting_on))
             });
             if let Ok(Reply::Facts(facts)) = &mut outcome {
-                facts.judge();
+                facts.judge(&self.name);
             }
             outcome
         })

@@ -11,6 +11,7 @@ use crate::execute::{ConnectApi, Recoveries};
 use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{ClusterId, Facts};
+use crate::model::healing::is_guarded;
 use crate::model::leaf::Renewal;
 use crate::model::names::{Digest, HostName};
 use crate::model::rotation::Rotatable;
@@ -247,6 +248,7 @@ fn question(
         disk: false,
         api: crate::render::api_ask(desired, host, addons),
         dns: crate::render::dns_ask(desired, host, addons),
+        guard: is_guarded(desired, host),
     })
 }
 

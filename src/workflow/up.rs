@@ -207,10 +207,12 @@ fn beyond(checks: Vec<Check>) -> Vec<Check> {
 }
 
 /// The failing checks that a run of `up` fixes. It cannot fix old snapshots, failed copies and hosts with false
-/// reports, nor certificates of CAs and of hosts that it may not change; these checks are only shown.
+/// reports, nor certificates of CAs and of hosts that it may not change, and a guard may still report what the run
+/// itself restarted; these checks are only shown.
 fn mendable(checks: &[Check]) -> Vec<Check> {
     let stated = [crate::observe::BUNDLES, crate::observe::CERTIFICATES, crate::observe::BELIEVED];
-    checks.iter().filter(|c| c.outcome >= Outcome::Fail && !stated.contains(&c.name)).cloned().collect()
+    let shown = |name| stated.contains(&name) || crate::observe::GUARD_CHECKS.contains(&name);
+    checks.iter().filter(|c| c.outcome >= Outcome::Fail && !shown(c.name)).cloned().collect()
 }
 
 /// Repeats the checks until all pass, or until that can no longer be expected.

@@ -436,7 +436,11 @@ fn no_false_report_of_a_host_makes_the_planner_or_the_readers_panic() {
         let run = move || {
             let addons = &world.target.addons;
             let mut hosts = facts.hosts;
-            hosts.values_mut().filter_map(|answer| answer.as_mut().ok()).for_each(HostFacts::judge);
+            for (host, answer) in &mut hosts {
+                if let Ok(facts) = answer {
+                    facts.judge(host);
+                }
+            }
             let known = hactl::observe::KnownCluster::default();
             let facts = hactl::observe::assemble(&world.desired, &known, hosts, addons);
             let planned = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);

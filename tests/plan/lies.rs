@@ -124,7 +124,7 @@ impl Lie {
             high_water: Some(self.revision),
             ..EtcdFact::default()
         });
-        facts.judge();
+        facts.judge(host);
     }
 }
 

@@ -6,11 +6,14 @@ use hactl::model::certificate::{Listing, OfHost};
 use hactl::model::check::{Check, Outcome};
 use hactl::model::event::Event;
 use hactl::model::facts::{Etcd, Unreachable};
+use hactl::model::fault::FaultKind;
+use hactl::model::guards::Guards;
 use hactl::model::refusal::Refusal;
 use hactl::plan;
 use hactl::report::harmless::{Harmless, unseen};
 use hactl::report::reader::{BarReader, JsonReader, LineReader};
-use hactl::report::{Reader, RunLog, Style, Verdict, certs, plan_json, plan_text, status_json, status_text};
+use hactl::report::{Reader, RunLog, Style, Verdict, certs, explained_json, explained_text, guards_json, guards_text};
+use hactl::report::{plan_json, plan_text, status_json, status_text};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -130,15 +133,17 @@ fn no_reader_passes_on_terminal_sequences() {
 
 #[test]
 fn pages_and_objects_are_harmless_with_any_field_poisoned() {
-    let desired = desired(3);
-    let target = target(&desired);
-    let mut facts = healthy(&desired, &target);
+    let (desired, mut facts) = crate::guards::world();
+    let (cluster, frozen) = (&desired.cluster, crate::guards::fault("cp1", FaultKind::EtcdFrozen, 1));
+    crate::guards::report(&mut facts, "cp1").own = vec![frozen];
     for said in facts.hosts.values_mut() {
         let mut value = serde_json::to_value(said.as_ref().unwrap()).unwrap();
         poisoned(&mut value);
         *said = Ok(serde_json::from_value(value).unwrap());
     }
     facts.hosts.insert(name("cp3"), Err(unreachable_host()));
+    let guards = Guards::of(&desired, &facts.hosts).unwrap();
+    assert!(guards.faults[0].evidence.contains('\x1b'), "it is poisoned");
     let (plan, check) = (poisoned_plan(), check());
     let refusal = Refusal::Locked { host: name("cp1"), holder: poison(), since: poison() };
     let rows = Listing { hosts: vec![(name("cp1"), Err(unreachable_host()))], own: OfHost::default() };
@@ -150,6 +155,10 @@ fn pages_and_objects_are_harmless_with_any_field_poisoned() {
         plan_json(&plan).to_string(),
         status_json(&desired, &facts, std::slice::from_ref(&check)).to_string(),
         certs::text(&rows, &COLOURED),
+        guards_text(&guards, &COLOURED),
+        guards_json(cluster, &guards).to_string(),
+        explained_text(&guards, None, &COLOURED),
+        explained_json(cluster, &guards, None).to_string(),
     ];
     for page in pages {
         let mut written = Vec::new();
@@ -176,7 +185,8 @@ fn poisoned(value: &mut serde_json::Value) {
 }
 
 /// Fields in which hosts write free text.
-const FREE: [&str; 16] = [
+const FREE: [&str; 17] = [
+    "evidence",
     "kernel",
     "os",
     "architecture",

@@ -7,6 +7,7 @@ mod causes;
 mod certificates;
 mod drills;
 mod events;
+mod guards;
 mod hostile;
 mod plans;
 mod statuses;

@@ -9,6 +9,7 @@ mod dns;
 mod dns_query;
 mod etcd;
 pub(super) mod gather;
+mod guard;
 pub(super) mod neighbour;
 pub(super) mod reach;
 mod stuck;
@@ -98,8 +99,9 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         dns,
         ..system
     };
-    // Last, so that it is the time of the answer.
-    Ok(HostFacts { now_ms: when::now_ms(), ..facts })
+    // Last, so that it is the time of the answer, by which the report of the guard is recent or not.
+    let guard = if ask.guard { Some(root.blocking(|root| Ok(guard::fact(root))).await?) } else { None };
+    Ok(HostFacts { guard, now_ms: when::now_ms(), ..facts })
 }
 
 /// What was found of each item, without those of which there is nothing.

@@ -1,0 +1,52 @@
+//! What the inventory asks of guards.
+//!
+//! In: read by `inventory/`. Out: part of the desired state, and of the policy of `healing`.
+
+use serde::{Deserialize, Serialize};
+
+/// What guards do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// There are none.
+    #[default]
+    Off,
+    /// They detect and report faults, and change nothing.
+    Watch,
+}
+
+impl Mode {
+    /// The word in the inventory.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// For how long a fault must last before it is reported, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delays {
+    /// A host that gives no sign of life.
+    pub host_unreachable_s: u32,
+    /// A process that runs and does not answer.
+    pub frozen_s: u32,
+}
+
+impl Default for Delays {
+    fn default() -> Self {
+        Self { host_unreachable_s: 180, frozen_s: 15 }
+    }
+}
+
+/// Healing, as the inventory asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Healing {
+    /// What guards do.
+    pub mode: Mode,
+    /// When they report a fault.
+    pub after: Delays,
+}
