@@ -4,8 +4,9 @@
 
 mod sim;
 
+use hactl::model::action::Impact;
 use hactl::model::facts::{Facts, Stale};
-use hactl::model::plan::{InitialClusterState, Plan, Precondition};
+use hactl::model::plan::{InitialClusterState, Plan, Precondition, Step};
 use hactl::model::refusal::Refusal;
 use sim::{Ended, Script, World, make};
 use std::fmt::Write as _;
@@ -216,6 +217,9 @@ fn hosts_of_the_control_plane_have_guards_until_the_inventory_no_longer_asks_for
     let runs = |world: &World| world.host(&cp(1)).units.get(&make::unit(make::GUARDS)).is_some_and(|u| u.running);
     assert!(runs(&world));
     world.release(|r| r.leaves += 1);
+    let plan = world.plan().expect("a sound plan").0.expect("a plan");
+    let touching = plan.steps.iter().filter(|step| step.action.to_string().contains(make::GUARDS));
+    assert_eq!(touching.map(Step::impact).collect::<Vec<_>>(), [Impact::None], "no component depends on it");
     let renewed = answer(&mut world);
     golden("guards-certificates-renewed", renewed);
     assert!(matches!(world.converge(1, 3), Ok(Ended::Converged)));

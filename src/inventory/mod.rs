@@ -22,6 +22,7 @@ mod suggest;
 pub mod summary;
 pub mod topology;
 pub mod vagrant;
+mod word_or_mapping;
 mod yaml;
 
 pub use crate::model::attached::{Attached, UserObject};

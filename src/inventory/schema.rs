@@ -8,11 +8,8 @@
 use super::at::{At, Key};
 use super::defaults;
 use schemars::JsonSchema;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A text with its place.
 pub type Text = At<String>;
@@ -373,26 +370,6 @@ pub enum Healing {
     Mode(#[schemars(with = "HealingName")] String),
     /// The mode and the delays.
     Settings(HealingSettings),
-}
-
-/// A derived form would read the mapping without the places of its values.
-impl<'de> Deserialize<'de> for Healing {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WordOrMapping;
-        impl<'de> Visitor<'de> for WordOrMapping {
-            type Value = Healing;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("watch, off or a mapping")
-            }
-            fn visit_str<E>(self, word: &str) -> Result<Healing, E> {
-                Ok(Healing::Mode(word.to_owned()))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Healing, A::Error> {
-                HealingSettings::deserialize(MapAccessDeserializer::new(map)).map(Healing::Settings)
-            }
-        }
-        deserializer.deserialize_any(WordOrMapping)
-    }
 }
 
 /// The settings of guards.

@@ -4,7 +4,6 @@
 //! In: the wanted certificates of the host, including its issuing CAs, and the units that read them only at a start or
 //! reload. Out: JSON that other versions of hactl can read.
 
-use super::desired::{Host, Role};
 use super::names::UnitName;
 use super::target::{CertId, CertSpec};
 use serde::{Deserialize, Serialize};
@@ -21,12 +20,6 @@ pub const SERVICE: &str = "hactl-renew.service";
 /// The paths of an issuing CA: its certificate and its key.
 pub fn issuer_paths(id: CertId) -> (String, String) {
     (format!("{ISSUERS}/{id}.crt"), format!("{ISSUERS}/{id}.key"))
-}
-
-/// Whether a host that renews its own certificates has an issuing CA for this one. The guard's is signed by the cluster
-/// CA, whose issuing CA only control-plane hosts have; `up` renews it on other hosts.
-pub fn has_issuer(id: CertId, host: &Host) -> bool {
-    id != CertId::Guard || host.is(Role::ControlPlane)
 }
 
 /// The certificates that a host may renew.

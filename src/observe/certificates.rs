@@ -10,9 +10,8 @@ use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::leaf::duration;
 use crate::model::names::HostName;
-use crate::model::renewal::has_issuer;
 use crate::model::timestamp::rfc3339;
-use crate::pki::{KUBELET_SERVING, Kind, authority_paths, leaf_ids, serving_path};
+use crate::pki::{KUBELET_SERVING, Kind, authority_paths, has_issuer, leaf_ids, serving_path};
 use std::collections::BTreeMap;
 
 /// The check's name.

@@ -339,6 +339,12 @@ pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (CertId,
     rows(desired, host).map(|row| (row.id, row.self_renewing))
 }
 
+/// Whether a host that renews its own certificates has an issuing CA for this one. The guard's is signed by the cluster
+/// CA, whose issuing CA only control-plane hosts have; `up` renews it on other hosts.
+pub fn has_issuer(id: CertId, host: &Host) -> bool {
+    id != CertId::Guard || host.is(Role::ControlPlane)
+}
+
 /// The files of certificates that a host's roles no longer require, each with its row: certificates, keys, and keys
 /// without a certificate yet. The kubelet's files are removed with its data.
 pub fn former_files(host: &Host) -> Vec<(CertId, String)> {

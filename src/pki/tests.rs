@@ -175,7 +175,7 @@ fn each_guard_has_a_certificate_of_the_cluster_ca_for_both_ends_and_only_control
     let (_, cert) = parse_x509_certificate(&der).unwrap();
     let usage = cert.extended_key_usage().unwrap().unwrap().value;
     assert!(usage.server_auth && usage.client_auth);
-    let renews = |i: usize| crate::model::renewal::has_issuer(CertId::Guard, &guarded.hosts[i]);
+    let renews = |i: usize| has_issuer(CertId::Guard, &guarded.hosts[i]);
     assert!(renews(0) && !renews(1) && !renews(3));
 }
 

@@ -5,7 +5,8 @@
 
 mod table;
 
-use super::names::{HostName, PeerUrl};
+use super::healing;
+use super::names::{HostName, PeerUrl, UnitName};
 use super::target::FileSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -206,6 +207,11 @@ impl fmt::Display for Stage {
 /// `1 step`, `3 steps`.
 pub fn counted(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
+/// What an interruption of a unit disturbs: no component depends on a guard.
+fn outage(unit: &UnitName) -> Disturbs {
+    if unit.as_str() == healing::UNIT { Disturbs::NOTHING } else { Disturbs::RESTART }
 }
 
 /// The verb for a set of files: those of a role that the host lost are removed.

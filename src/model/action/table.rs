@@ -6,7 +6,9 @@
 //! that it provides, and its text. Optional are `several` (a phrase for several of the kind), `short` (the text on a
 //! line of progress) and `done` (the same once it is done).
 
-use super::{Disturbs, HowToRun, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, pruned, written};
+use super::{
+    Disturbs, HowToRun, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, outage, pruned, written,
+};
 use crate::model::condition::Condition;
 use crate::model::names::{Digest, HostName, PeerUrl, UnitName};
 use crate::model::recovery::Recovery;
@@ -216,7 +218,7 @@ actions! {
         /// How.
         how: HowToRun,
     }
-    within 120, if *how == HowToRun::Restart { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane,
+    within 120, if *how == HowToRun::Restart { outage(unit) } else { Disturbs::NOTHING }, ControlPlane,
     gives Running(host, unit),
     says ("{} {unit}", how.verb()),
     several Several::Names { verb: how.verb(), noun: "", name: short(unit) };
@@ -227,7 +229,7 @@ actions! {
         /// Which.
         unit: UnitName,
     }
-    within 120, Disturbs::RESTART, ControlPlane, gives Stopped(host, unit), says ("stop {unit}");
+    within 120, outage(unit), ControlPlane, gives Stopped(host, unit), says ("stop {unit}");
 
     /// Makes the kubelet stop the static pods of a host that no longer has a control plane, the API server last, and
     /// waits for their end.

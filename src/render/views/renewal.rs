@@ -2,8 +2,9 @@
 
 use super::turn;
 use crate::model::desired::Desired;
-use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, has_issuer, issuer_paths};
+use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, issuer_paths};
 use crate::model::target::CertId;
+use crate::pki::has_issuer;
 use crate::render::Input;
 use serde::Serialize;
 
