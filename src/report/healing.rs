@@ -39,7 +39,7 @@ fn summary(guards: &Guards) -> String {
         0 => format!("none of {} reports", count(all, "guard")),
         1 => format!("1 of {} reports", count(all, "guard")),
         _ if working == all => format!("{} {releases}, {heard}", count(all, "guard")),
-        _ => format!("{working} of {} report; of these, {releases}, {heard}", count(all, "guard")),
+        _ => format!("{working} of {} report, {releases}, and {heard}", count(all, "guard")),
     }
 }
 
