@@ -166,14 +166,19 @@ impl Guards {
             }
         }
         pending.0.retain(|key, _| !raised.0.contains_key(key));
-        // That a guard does not work is known from its own host, and said once.
-        let known = |fault: &FaultView| {
-            let works = |guard: &GuardView| matches!(guard.state, GuardState::Works | GuardState::Unknown(_));
-            let guard = guards.iter().find(|guard| Some(&guard.host) == fault.host.as_ref());
-            fault.kind == FaultKind::GuardDown && !guard.is_some_and(works)
-        };
-        let faults = raised.0.into_values().filter(|fault| !known(fault)).collect();
-        Some(Self { faults, pending: pending.0.into_values().collect(), guards, policy })
+        let (faults, pending) = (raised.0.into_values().collect(), pending.0.into_values().collect());
+        let mut all = Self { policy, guards, faults, pending };
+        // What the reports themselves show is said once: which guards do not work, and which have another policy.
+        let outdated = all.outdated().next().is_some();
+        let works = |guard: &GuardView| matches!(guard.state, GuardState::Works | GuardState::Unknown(_));
+        let dead = all.guards.iter().filter(|guard| !works(guard)).map(|guard| Some(guard.host.clone()));
+        let dead: Vec<Option<HostName>> = dead.collect();
+        all.faults.retain(|fault| match fault.kind {
+            FaultKind::GuardDown => !dead.contains(&fault.host),
+            FaultKind::NeedsUp => !outdated,
+            _ => true,
+        });
+        Some(all)
     }
 
     /// The guards that work.
@@ -288,7 +293,7 @@ mod tests {
                 others: (1..=3).filter(|m| *m != n).map(other).collect(),
             };
             let guard = Some(GuardFact { report: Some(report), trouble: String::new() });
-            (name(&format!("cp{n}")), Ok(HostFacts { guard, now_ms, ..HostFacts::default() }))
+            (name(&format!("cp{n}")), Ok(HostFacts { now_ms, guard, ..HostFacts::default() }))
         });
         (desired.clone(), hosts.collect())
     }

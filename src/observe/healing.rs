@@ -41,9 +41,8 @@ pub fn of_guards(guards: &Guards) -> Vec<Check> {
     if list.len() == current && working > 0 {
         list.push(check(AGREE, None, Outcome::Pass, "one policy, one release", None));
     }
-    let current = list.len();
     list.extend(guards.faults.iter().filter(|fault| !is_said_elsewhere(guards, fault)).map(open));
-    if list.len() == current && working > 0 {
+    if guards.faults.is_empty() && working > 0 {
         list.push(check(FAULTS, None, Outcome::Pass, "none", None));
     }
     list
@@ -69,15 +68,10 @@ fn works(host: &HostName, state: &GuardState) -> Option<Check> {
     Some(check(WORK, Some(host), Outcome::Fail, detail, Some(hint)))
 }
 
-/// Whether another check says the same: that a host does not answer, or that a guard has another policy.
+/// Whether another check says the same: that the host does not answer.
 fn is_said_elsewhere(guards: &Guards, fault: &FaultView) -> bool {
-    let unknown = guards.guards.iter().filter(|guard| matches!(guard.state, GuardState::Unknown(_)));
-    let mut unknown = unknown.map(|guard| &guard.host);
-    match fault.kind {
-        FaultKind::NeedsUp => guards.outdated().next().is_some(),
-        FaultKind::HostUnreachable => unknown.any(|host| Some(host) == fault.host.as_ref()),
-        _ => false,
-    }
+    let mut unknown = guards.guards.iter().filter(|guard| matches!(guard.state, GuardState::Unknown(_)));
+    fault.kind == FaultKind::HostUnreachable && unknown.any(|guard| Some(&guard.host) == fault.host.as_ref())
 }
 
 /// The check of a fault. What only needs `up` some time soon is a warning.

@@ -1,8 +1,8 @@
 //! What guards conclude about hosts that they do not hear. Pure.
 //!
 //! In: the policy, the own host, how each guard that is heard sees the others. Out: at most one presumed fault of each
-//! host. Silence counts only by the word of every guard that has a say, and of at least two: one guard that hears
-//! nobody is itself the one that is cut off.
+//! host. That a host is silent counts only by the word of every guard that has a say, and of at least two: one guard
+//! that hears nobody is itself the one that is cut off.
 
 use crate::model::fault::FaultKind;
 use crate::model::healing::Policy;

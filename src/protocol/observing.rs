@@ -9,6 +9,7 @@ use std::net::IpAddr;
 /// The scope of an observation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct ObserveAsk {
     /// Files, absolute paths.
     pub files: Vec<String>,

@@ -22,7 +22,6 @@ use super::flow::Flow;
 use super::healing::{fault_json, flow, guard_json, issues, json as healing, mode, sight, state};
 use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
-use super::words::one_line;
 use crate::model::duration::human_duration;
 use crate::model::guards::{FaultView, GuardState, GuardView, Guards};
 use crate::model::names::{ClusterName, HostName};
@@ -32,21 +31,29 @@ use serde_json::{Value, json};
 /// The guards, one line each, and what is wrong.
 pub fn guards_text(guards: &Guards, style: &Style) -> String {
     let row = |guard: &GuardView| -> Vec<Cell> {
-        let (paint, word) = state(&guard.state);
-        let name = (Paint::Bold, guard.host.to_string());
-        if guard.state != GuardState::Works {
-            return vec![name, (paint, one_line(&word)), plain(""), plain(""), plain("")];
-        }
+        let state = match &guard.state {
+            GuardState::Works => (Paint::Good, "works"),
+            GuardState::Silent(_) => (Paint::Bad, "SILENT"),
+            GuardState::Ahead(_) => (Paint::Bad, "FROM THE FUTURE"),
+            GuardState::Missing => (Paint::Bad, "NEVER REPORTED"),
+            GuardState::Unusable(_) => (Paint::Bad, "NOT USABLE"),
+            GuardState::Unknown(_) => (Paint::Warn, "unknown"),
+        };
         let hears: Vec<&str> = guard.hears(&guards.policy).map(HostName::as_str).collect();
         let hears = match hears.len() {
+            _ if guard.state != GuardState::Works => plain("-"),
             heard if heard + 1 == guards.guards.len() => (Paint::Good, "all".to_owned()),
             0 => (Paint::Bad, "NOBODY".to_owned()),
             _ => (Paint::Warn, hears.join(" ")),
         };
-        let own = guards.faults.iter().filter(|fault| fault.host.as_ref() == Some(&guard.host));
-        let faults: Vec<&str> = own.map(|fault| fault.kind.name()).collect();
-        let faults = if faults.is_empty() { (Paint::Good, "none".to_owned()) } else { (Paint::Bad, faults.join(" ")) };
-        vec![name, (paint, word), hears, plain(guard.ahead_ms().map_or_else(|| "-".to_owned(), clock)), faults]
+        let faults: Vec<&str> = of_host(&guards.faults, Some(&guard.host)).map(|fault| fault.kind.name()).collect();
+        let faults = match faults.as_slice() {
+            [] if guard.state == GuardState::Works => (Paint::Good, "none".to_owned()),
+            [] => plain("-"),
+            _ => (Paint::Bad, faults.join(" ")),
+        };
+        let clock = plain(guard.ahead_ms().map_or_else(|| "-".to_owned(), clock));
+        vec![(Paint::Bold, guard.host.to_string()), (state.0, state.1.to_owned()), hears, clock, faults]
     };
     let rows: Vec<Vec<Cell>> = guards.guards.iter().map(row).collect();
     let table = table(&["HOST", "GUARD", "HEARS", "CLOCK", "FAULTS"], &rows, style);
@@ -108,10 +115,10 @@ fn host(guards: &Guards, guard: &GuardView, style: &Style) -> String {
         let runs = human_duration(guard.now_ms.saturating_sub(report.started_ms));
         own = own.and(&format!("for {runs}"), Paint::Plain);
         if let Some(ms) = guard.ahead_ms() {
-            own = own.and(&format!("; its clock: {} against the median", clock(ms)), Paint::Plain);
+            own = own.and(&format!("(clock {} against the median)", clock(ms)), Paint::Plain);
         }
         if guards.outdated().any(|host| host == &guard.host) {
-            own = own.and("; it has another policy than the inventory asks for: hactl up", Paint::Warn);
+            own = own.and("with another policy than the inventory asks for: hactl up", Paint::Warn);
         }
     }
     let mut text = labelled("guard", &own, style);

@@ -30,21 +30,17 @@ pub(super) fn section(guards: &Guards, style: &Style) -> String {
 /// How many guards work, of how many releases, and whether they hear one another.
 fn summary(guards: &Guards) -> String {
     let (working, all) = (guards.working().count(), guards.guards.len());
-    let mut text = match working {
-        0 => return format!("none of {} reports", count(all, "guard")),
-        _ if working == all => count(all, "guard"),
-        _ => format!("{working} of {} report", count(all, "guard")),
+    let releases = match guards.releases().len() {
+        1 => "of one release".to_owned(),
+        releases => format!("of {releases} releases"),
     };
-    text.push_str(&match guards.releases().len() {
-        1 => " of one release".to_owned(),
-        releases => format!(" of {releases} releases"),
-    });
-    match guards.all_hear_one_another() {
-        _ if working < 2 => {}
-        true => text.push_str(", all hear one another"),
-        false => text.push_str(", NOT all hear one another"),
+    let heard = if guards.all_hear_one_another() { "all hear one another" } else { "NOT all hear one another" };
+    match working {
+        0 => format!("none of {} reports", count(all, "guard")),
+        1 => format!("1 of {} reports", count(all, "guard")),
+        _ if working == all => format!("{} {releases}, {heard}", count(all, "guard")),
+        _ => format!("{working} of {} report, {releases}, and {heard}", count(all, "guard")),
     }
-    text
 }
 
 /// What is wrong, one line for each fault and for each guard that does not work or is outdated.
@@ -85,9 +81,7 @@ pub(super) fn state(state: &GuardState) -> (Paint, String) {
     match state {
         GuardState::Works => (Paint::Good, "works".to_owned()),
         GuardState::Silent(ms) => (Paint::Bad, format!("has not reported for {}", human_duration(*ms))),
-        GuardState::Ahead(ms) => {
-            (Paint::Bad, format!("has a last report that is {} in the future", human_duration(*ms)))
-        }
+        GuardState::Ahead(ms) => (Paint::Bad, format!("last reported {} in the future", human_duration(*ms))),
         GuardState::Missing => (Paint::Bad, "has not reported since the host started".to_owned()),
         GuardState::Unusable(why) => (Paint::Bad, format!("has a report that is not used: {why}")),
         GuardState::Unknown(why) => (Paint::Warn, format!("is unknown: {why}")),

@@ -75,7 +75,7 @@ fn faults(facts: &mut Facts) {
         let other = said.others.get_mut(&name("cp1")).unwrap();
         (other.sight, other.since_ms, other.ahead_ms) = (sight, NOW - 1000 * seconds, None);
     }
-    report(facts, "cp3").others.get_mut(&name("cp1")).unwrap().trouble = "connection refused".to_owned();
+    report(facts, "cp3").others.get_mut(&name("cp1")).unwrap().trouble.push_str("connection refused");
     let pending = |kind| Pending { fault: fault("cp3", kind, 8), due_ms: NOW + 22_000 };
     report(facts, "cp3").pending = vec![pending(FaultKind::EtcdFrozen), pending(FaultKind::ApiFrozen)];
 }
