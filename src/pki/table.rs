@@ -41,6 +41,8 @@ enum Names {
     None,
     /// The host's name and address, and localhost.
     Own,
+    /// The host's name and address.
+    Host,
     /// The names and addresses by which clients reach the API server.
     Api,
 }
@@ -258,7 +260,7 @@ const TABLE: [Row; 17] = [
         by: By::Cluster,
         common_name: "hactl:guard:{host}",
         organization: Some(healing::GUARDS),
-        names: Names::Own,
+        names: Names::Host,
         usage: Usage::Both,
         cert: healing::CERT,
         key: healing::KEY,
@@ -428,12 +430,13 @@ impl Names {
     /// connects to it by their addresses, and so the certificates of the others stay the same when a host joins or
     /// leaves.
     fn sans(self, desired: &Desired, host: &Host) -> Vec<String> {
-        let own = || [san(host.name.as_str()), san("localhost"), address(Ipv4Addr::LOCALHOST), address(host.address)];
+        let of_host = [san(host.name.as_str()), address(host.address)];
+        let own = || of_host.iter().cloned().chain([san("localhost"), address(Ipv4Addr::LOCALHOST)]);
         let all: BTreeSet<String> = match self {
             Self::None => BTreeSet::new(),
-            Self::Own => own().into(),
+            Self::Host => of_host.into(),
+            Self::Own => own().collect(),
             Self::Api => own()
-                .into_iter()
                 .chain(["kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(san))
                 .chain([san("kubernetes.default.svc.cluster.local"), address(desired.network.services.nth(1))])
                 .chain([san(&desired.endpoint.host())])

@@ -142,7 +142,6 @@ impl Store {
 
 /// The whole simulated world.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of one another")]
 pub struct World {
     pub now: i64,
     pub release: Release,
