@@ -49,7 +49,7 @@ pub(super) async fn serve(shared: Arc<Shared>) {
             };
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
-                let answer = service_fn(|request| std::future::ready(answer(&shared, &request)));
+                let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
                 let mut http = hyper::server::conn::http1::Builder::new();
                 let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).keep_alive(false);
                 // A client that breaks off needs no answer.
@@ -60,7 +60,7 @@ pub(super) async fn serve(shared: Arc<Shared>) {
     }
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
     let report = found.then(|| shared.state().report(shared.now()));
     let text = report.as_ref().map(text).unwrap_or_default();
@@ -70,7 +70,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Result<Response<Full<
     }
     let plain = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4");
     response.headers_mut().insert(CONTENT_TYPE, plain);
-    Ok(response)
+    response
 }
 
 /// The metrics of a report.

@@ -6,7 +6,6 @@
 //! are those of one host of the policy.
 
 use super::Shared;
-use super::state::MISSED;
 use crate::model::healing::{GuardedHost, HEARTBEAT_PORT};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::ports::{ETCD_CLIENTS, KUBELET};
@@ -39,6 +38,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 16;
 /// Between two attempts at the ports of a host that is not heard.
 const DIAL_EVERY: Duration = Duration::from_secs(3);
+/// How long a port may take to answer: with the pause less than it takes to miss a guard.
+const DIAL: Duration = Duration::from_secs(2);
 const SSH: u16 = 22;
 
 fn frames<T: tokio::io::AsyncRead + tokio::io::AsyncWrite>(stream: T) -> Framed<T, LengthDelimitedCodec> {
@@ -186,7 +187,7 @@ pub(super) async fn dial(shared: Arc<Shared>, host: GuardedHost) {
 
 /// Whether a port answers: a refusal is an answer of the host, too.
 async fn answers(address: SocketAddr) -> bool {
-    match timeout(MISSED - DIAL_EVERY, TcpStream::connect(address)).await {
+    match timeout(DIAL, TcpStream::connect(address)).await {
         Ok(Ok(_)) => true,
         Ok(Err(error)) => error.kind() == io::ErrorKind::ConnectionRefused,
         Err(_) => false,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A guard is heard as long as its last heartbeat is not older than this: five were missed.
-pub const MISSED: Duration = Duration::from_secs(5);
+const MISSED: Duration = Duration::from_secs(5);
 /// For so long after its start a guard does not yet know whom it hears.
 const LEARNING: Duration = Duration::from_secs(10);
 /// A clock that differs by more from the median of all is wrong, milliseconds.

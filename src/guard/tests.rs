@@ -284,7 +284,9 @@ fn a_clock_that_differs_from_two_others_is_reported_by_its_own_host() {
         let mut cp1 = Played::new();
         for _ in 0..70 {
             let mut beats = [cp1.beat("cp2", &[]), cp1.beat("cp3", &[])];
-            beats.iter_mut().for_each(|beat| beat.now_ms = ahead_ms);
+            for beat in &mut beats {
+                beat.now_ms = ahead_ms;
+            }
             cp1.second(&beats, &["cp2", "cp3"]);
         }
         let found = cp1.raised().contains(&("cp1".to_owned(), FaultKind::ClockSkew));
@@ -297,9 +299,9 @@ fn a_guard_of_another_policy_reports_that_it_needs_up() {
     let mut cp1 = Played::new();
     for _ in 0..70 {
         let mut beats = [cp1.beat("cp2", &[]), cp1.beat("cp3", &[])];
-        beats.iter_mut().for_each(|beat| {
+        for beat in &mut beats {
             beat.policy = Digest::of(b"another");
-        });
+        }
         cp1.second(&beats, &["cp2", "cp3"]);
     }
     assert!(cp1.raised().contains(&("cp1".to_owned(), FaultKind::NeedsUp)), "{:?}", cp1.raised());
