@@ -455,10 +455,16 @@ pub(super) fn drills(d: &mut Draft, host: &Host) {
     on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (requires, vec![]));
 }
 
-/// The guard of the host, or its removal. It reads its files and its certificate only when it starts.
+/// The guard of the host, or its removal. It reads its files and its certificate only when it starts, and starts once
+/// this plan has started what it watches: before that, it would report it.
 pub(super) fn guard(d: &mut Draft, host: &Host) {
-    let certified = Condition::Certified(host.name.clone());
-    on_demand(d, &host.name, FileSet::Guard, healing::UNIT, (vec![], vec![certified]));
+    let name = &host.name;
+    let units = [kubelet_unit(), etcd_balancer_unit(), unit("haproxy.service"), unit("keepalived.service")];
+    let mut watched = vec![Condition::Endpoint, Condition::Serving(name.clone()), Condition::Started(name.clone())];
+    watched.extend(units.map(|unit| Condition::Running(name.clone(), unit)));
+    watched.retain(|condition| d.plans(condition));
+    watched.push(Condition::Certified(name.clone()));
+    on_demand(d, name, FileSet::Guard, healing::UNIT, (vec![], watched));
 }
 
 /// A unit and its files if the inventory asks for them; otherwise they are removed, the unit first. The files and the
