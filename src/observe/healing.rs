@@ -62,7 +62,7 @@ fn works(host: &HostName, state: &GuardState) -> Option<Check> {
         GuardState::Ahead(ms) => {
             (format!("the last report of its guard is {} in the future", human_duration(*ms)), clock.as_str())
         }
-        GuardState::Missing => ("its guard has not reported since the host started".to_owned(), UP),
+        GuardState::Missing => ("its guard has no report: it does not run, or has just started".to_owned(), UP),
         GuardState::Unusable(why) => (format!("the report of its guard is not used: {why}"), on.as_str()),
     };
     Some(check(WORK, Some(host), Outcome::Fail, detail, Some(hint)))

@@ -35,7 +35,7 @@ pub fn guards_text(guards: &Guards, style: &Style) -> String {
             GuardState::Works => (Paint::Good, "works"),
             GuardState::Silent(_) => (Paint::Bad, "SILENT"),
             GuardState::Ahead(_) => (Paint::Bad, "FROM THE FUTURE"),
-            GuardState::Missing => (Paint::Bad, "NEVER REPORTED"),
+            GuardState::Missing => (Paint::Bad, "NO REPORT"),
             GuardState::Unusable(_) => (Paint::Bad, "NOT USABLE"),
             GuardState::Unknown(_) => (Paint::Warn, "unknown"),
         };

@@ -82,7 +82,7 @@ pub(super) fn state(state: &GuardState) -> (Paint, String) {
         GuardState::Works => (Paint::Good, "works".to_owned()),
         GuardState::Silent(ms) => (Paint::Bad, format!("has not reported for {}", human_duration(*ms))),
         GuardState::Ahead(ms) => (Paint::Bad, format!("last reported {} in the future", human_duration(*ms))),
-        GuardState::Missing => (Paint::Bad, "has not reported since the host started".to_owned()),
+        GuardState::Missing => (Paint::Bad, "has no report: it does not run, or has just started".to_owned()),
         GuardState::Unusable(why) => (Paint::Bad, format!("has a report that is not used: {why}")),
         GuardState::Unknown(why) => (Paint::Warn, format!("is unknown: {why}")),
     }
