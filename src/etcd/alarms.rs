@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Alarm {
     /// The member that it concerns.
     pub member: u64,
-    /// Whether that is the member which was asked. Member 0 stands for one that could not be told.
+    /// Whether that is the member which was asked. Member 0 stands for an unknown one.
     pub own: bool,
     /// Its name, such as `NOSPACE`.
     pub name: String,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A guard is heard as long as its last heartbeat is not older than this: five were missed.
 const MISSED: Duration = Duration::from_secs(5);
-/// For so long after its start a guard does not yet know whom it hears.
+/// For so long after its start a guard does not yet know which others it hears.
 const LEARNING: Duration = Duration::from_secs(10);
 /// A clock that differs by more from the median of all is wrong, milliseconds.
 const SKEW_MS: i64 = 2000;
