@@ -86,7 +86,7 @@ fn watch(w: &World) {
     let ran = hactl.up().ok();
     assert!(in_one_line(&ran).contains("stop hactl-guard.service"), "{}", ran.all());
     for host in CONTROL {
-        let left = w.on(host, "sudo find /etc/hactl /etc/systemd/system /run/hactl | grep guard || true");
+        let left = w.on(host, "sudo find /etc/hactl /etc/systemd/system /run/hactl -type f | grep guard || true");
         assert_eq!(left.trim(), "", "{host}");
         assert_eq!(w.on(host, "sudo ss -Hltn 'sport = 10270 or sport = 10272'").trim(), "", "{host}");
     }

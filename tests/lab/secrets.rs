@@ -17,7 +17,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: unauthenticated,
     },
     Scenario { name: "no secret appears in logs, command lines or temporary files", cut: true, run: nowhere },
-    Scenario { name: "a support bundle has the evidence of reachable hosts and no secret", cut: true, run: bundle },
+    Scenario { name: "a support bundle has the evidence of reachable hosts and no secret", cut: false, run: bundle },
 ];
 
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
