@@ -18,6 +18,7 @@ mod op_error;
 mod parts;
 mod perform;
 mod pki;
+mod plain_http;
 pub mod probe;
 mod relay;
 mod session;

@@ -18,7 +18,6 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -32,31 +31,22 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) async fn serve(shared: Arc<Shared>) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
     let free = Arc::new(Semaphore::new(AT_ONCE));
+    let listener = shared.listen(address, "serve metrics", PAUSE).await;
     loop {
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
-            Err(error) => {
-                shared.say_once(&format!("cannot serve metrics at {address}: {error}; trying again"));
-                sleep(PAUSE).await;
-                continue;
-            }
+        let Ok(turn) = Arc::clone(&free).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
         };
-        loop {
-            let Ok(turn) = Arc::clone(&free).acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                sleep(PAUSE).await;
-                continue;
-            };
-            let shared = Arc::clone(&shared);
-            tokio::spawn(async move {
-                let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
-                let mut http = hyper::server::conn::http1::Builder::new();
-                let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).keep_alive(false);
-                // A client that breaks off needs no answer.
-                let _ = tokio::time::timeout(REQUEST, http.serve_connection(TokioIo::new(stream), answer)).await;
-                drop(turn);
-            });
-        }
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
+            let mut http = hyper::server::conn::http1::Builder::new();
+            let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).keep_alive(false);
+            // A client that breaks off needs no answer.
+            let _ = tokio::time::timeout(REQUEST, http.serve_connection(TokioIo::new(stream), answer)).await;
+            drop(turn);
+        });
     }
 }
 

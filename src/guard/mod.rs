@@ -27,11 +27,12 @@ use ledger::{Change, Now};
 use state::State;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Between two conclusions, each with a report.
 const EVERY: Duration = Duration::from_secs(1);
@@ -75,6 +76,17 @@ impl Shared {
 
     fn refused(&self, from: IpAddr, why: &str) {
         self.say_once(&format!("a connection from {from} was refused: {why}"));
+    }
+
+    /// Listens at an address; tries again until it can: at boot the host's own address may come later than the guard.
+    async fn listen(&self, address: SocketAddr, to: &str, pause: Duration) -> TcpListener {
+        loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return listener,
+                Err(error) => self.say_once(&format!("cannot {to} at {address}: {error}; trying again")),
+            }
+            sleep(pause).await;
+        }
     }
 
     /// The other host of the policy with this address.
@@ -180,7 +192,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
 /// Writes the report.
 fn publish(shared: &Shared, root: &Root) {
     let report = shared.state().report(shared.now());
-    let path = setup::at(root, REPORT);
+    let path = root.own(REPORT);
     let new = path.with_extension("new");
     let written = serde_json::to_vec(&report)
         .map_err(std::io::Error::other)

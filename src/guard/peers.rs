@@ -18,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -52,44 +52,34 @@ pub(super) async fn receive(shared: Arc<Shared>, server: ServerConfig, authoriti
     let address = SocketAddr::new(shared.own.address, HEARTBEAT_PORT);
     let authorities: Arc<[_]> = authorities.into();
     let free = Arc::new(Semaphore::new(AT_ONCE));
+    let listener = shared.listen(address, "receive heartbeats", PAUSE).await;
     loop {
-        // At boot the address of the host may come later than the guard.
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
-            Err(error) => {
-                shared.say_once(&format!("cannot receive heartbeats at {address}: {error}; trying again"));
-                sleep(PAUSE).await;
-                continue;
-            }
+        // Too many open files, for example: the connections that are open go on.
+        let Ok((stream, from)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
         };
-        loop {
-            // Too many open files, for example: the connections that are open go on.
-            let Ok((stream, from)) = listener.accept().await else {
-                sleep(PAUSE).await;
-                continue;
+        // Strangers are refused before anything of them is read.
+        let Some(host) = shared.host_at(from.ip()) else { continue };
+        let Ok(handshake) = Arc::clone(&free).try_acquire_owned() else { continue };
+        let (shared, acceptor, authorities) = (Arc::clone(&shared), acceptor.clone(), Arc::clone(&authorities));
+        tokio::spawn(async move {
+            let accepted = timeout(CONNECT, acceptor.accept(stream)).await;
+            drop(handshake);
+            let stream = match accepted {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return shared.refused(from.ip(), &error.to_string()),
+                Err(_) => return shared.refused(from.ip(), "the TLS handshake took too long"),
             };
-            // Strangers are refused before anything of them is read.
-            let Some(host) = shared.host_at(from.ip()) else { continue };
-            let Ok(handshake) = Arc::clone(&free).try_acquire_owned() else { continue };
-            let (shared, acceptor, authorities) = (Arc::clone(&shared), acceptor.clone(), Arc::clone(&authorities));
-            tokio::spawn(async move {
-                let accepted = timeout(CONNECT, acceptor.accept(stream)).await;
-                drop(handshake);
-                let stream = match accepted {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(error)) => return shared.refused(from.ip(), &error.to_string()),
-                    Err(_) => return shared.refused(from.ip(), "the TLS handshake took too long"),
-                };
-                match mtls::guard(stream.get_ref().1.peer_certificates(), &authorities) {
-                    Ok(named) if named == host.name => listen(&shared, &host, stream).await,
-                    Ok(named) => {
-                        let why = format!("the certificate is that of {named}, the address that of {}", host.name);
-                        shared.refused(from.ip(), &why);
-                    }
-                    Err(why) => shared.refused(from.ip(), &why.to_string()),
+            match mtls::guard(stream.get_ref().1.peer_certificates(), &authorities) {
+                Ok(named) if named == host.name => listen(&shared, &host, stream).await,
+                Ok(named) => {
+                    let why = format!("the certificate is that of {named}, the address that of {}", host.name);
+                    shared.refused(from.ip(), &why);
                 }
-            });
-        }
+                Err(why) => shared.refused(from.ip(), &why.to_string()),
+            }
+        });
     }
 }
 

@@ -44,7 +44,7 @@ const PROGRAM: &str = "/proc/self/exe";
 
 /// Everything that is read at the start.
 pub fn read(root: &Root, own: &HostName, started: Now) -> Result<(Setup, Identity), GuardError> {
-    let text = fs::read_to_string(at(root, POLICY)).map_err(|e| file(POLICY, &e))?;
+    let text = fs::read_to_string(root.own(POLICY)).map_err(|e| file(POLICY, &e))?;
     let policy: Policy = serde_json::from_str(&text).map_err(|e| file(POLICY, &e))?;
     let host = policy.guard(own).ok_or_else(|| GuardError::NotNamed(own.clone()))?.clone();
     let boot = fs::read_to_string(BOOT).map_err(|e| file(BOOT, &e))?.trim().to_owned();
@@ -62,11 +62,6 @@ fn file(path: &'static str, error: &dyn std::error::Error) -> GuardError {
     GuardError::File { path, why: error.to_string() }
 }
 
-/// A file of the host.
-pub fn at(root: &Root, path: &'static str) -> std::path::PathBuf {
-    root.own(path)
-}
-
 /// The digest of the program: hosts keep each release in a folder that is named by it.
 fn release() -> std::io::Result<Digest> {
     let program = fs::read_link(PROGRAM)?;
@@ -79,6 +74,6 @@ fn release() -> std::io::Result<Digest> {
 
 /// Changes with the files that a guard has read.
 pub fn version(root: &Root) -> Vec<Option<(u64, i64, i64)>> {
-    let of = |path| fs::metadata(at(root, path)).ok().map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec()));
+    let of = |path| fs::metadata(root.own(path)).ok().map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec()));
     FILES.into_iter().map(of).collect()
 }

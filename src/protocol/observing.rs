@@ -62,6 +62,19 @@ pub struct EtcdAsk {
     pub key: String,
 }
 
+impl EtcdAsk {
+    /// How every host reaches its own member, whose data is in this directory.
+    pub fn own(data_dir: impl Into<String>) -> Self {
+        Self {
+            url: "https://127.0.0.1:2379".to_owned(),
+            data_dir: data_dir.into(),
+            ca: "/etc/etcd/pki/ca.crt".to_owned(),
+            cert: "/etc/etcd/pki/observer.crt".to_owned(),
+            key: "/etc/etcd/pki/observer.key".to_owned(),
+        }
+    }
+}
+
 /// How the agent reaches its own API server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

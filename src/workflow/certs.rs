@@ -11,8 +11,7 @@ use crate::model::facts::Unreachable;
 use crate::model::names::HostName;
 use crate::model::timestamp::millis;
 use crate::pki::{self, Publics};
-use crate::protocol::{ObserveAsk, Op, Reply};
-use crate::transport::Payload;
+use crate::protocol::ObserveAsk;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
@@ -45,21 +44,12 @@ pub(super) async fn of_hosts(
 }
 
 async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Unreachable> {
-    let Some(machine) = session.machines.get(&host.name) else {
-        let unknown = Unreachable { why: "there is no connection to it".to_owned(), hint: None };
-        return Err(session.unreachable.get(&host.name).cloned().unwrap_or(unknown));
-    };
     let mut leaves = pki::leaves(&session.desired, host, publics);
     let certificates = pki::certificates_ask(&session.desired, host, &leaves);
     let ask = ObserveAsk { leaves: leaves.clone(), certificates, ..ObserveAsk::default() };
-    match machine.call(Op::Observe(Box::new(ask)), Payload::None, TIMEOUT, &|_| {}).await {
-        Ok(Reply::Facts(facts)) => {
-            pki::keep_addresses(&mut leaves, &facts);
-            Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
-        }
-        Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
-        Err(error) => Err(error.unreachable()),
-    }
+    let facts = session.observe(&host.name, ask, TIMEOUT).await?;
+    pki::keep_addresses(&mut leaves, &facts);
+    Ok(pki::list::of_host(&session.desired, host, &leaves, publics, &facts))
 }
 
 /// The certificates on this machine; none if there is no state yet.

@@ -8,14 +8,18 @@ use crate::component::Bundle;
 use crate::model::attached::Attached;
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
+use crate::model::facts::{HostFacts, Unreachable};
+use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use crate::model::secret::Secret;
 use crate::pki;
+use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::reconcile::Fleet;
-use crate::transport::{Access, Connect};
+use crate::transport::{Access, Connect, Payload};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The paths on the administrator's machine.
@@ -61,6 +65,22 @@ impl DerefMut for Session {
 }
 
 impl Session {
+    /// Observes one host, or why it does not answer.
+    ///
+    /// # Errors
+    /// There is no connection to it, or it failed.
+    pub async fn observe(&self, host: &HostName, ask: ObserveAsk, within: Duration) -> Result<HostFacts, Unreachable> {
+        let Some(machine) = self.machines.get(host) else {
+            let unknown = Unreachable { why: "there is no connection to it".to_owned(), hint: None };
+            return Err(self.unreachable.get(host).cloned().unwrap_or(unknown));
+        };
+        match machine.call(Op::Observe(Box::new(ask)), Payload::None, within, &|_| {}).await {
+            Ok(Reply::Facts(facts)) => Ok(*facts),
+            Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
+            Err(error) => Err(error.unreachable()),
+        }
+    }
+
     /// Connects to every host: see [`Fleet::open`].
     ///
     /// # Errors

@@ -47,9 +47,14 @@ fn booted_ms() -> Option<i64> {
     Some(now_ms() - uptime)
 }
 
-/// Field 22 of /proc/PID/stat; the second field may contain blanks and brackets, so counting starts after it.
+/// Field 22 of /proc/PID/stat.
 fn start_ticks(stat: &str) -> Option<i64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    fields(stat)?.nth(19)?.parse().ok()
+}
+
+/// The fields of /proc/PID/stat from the third on, the state; the second may contain blanks and brackets.
+pub(crate) fn fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(stat.rsplit_once(')')?.1.split_whitespace())
 }
 
 #[cfg(test)]

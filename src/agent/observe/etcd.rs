@@ -9,6 +9,7 @@ use crate::agent::etcd::recover::high_water;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::op_error::Outcome;
+use crate::agent::plain_http::{ETCD_METRICS, answers};
 use crate::etcd::{Election, EtcdError, disk, raw, view};
 use crate::model::facts::EtcdFact;
 use crate::model::recovery::is_aside;
@@ -17,7 +18,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 
 /// How long the member may take; a member without quorum takes all of it.
 const WITHIN: Duration = Duration::from_millis(1400);
@@ -60,8 +60,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     if matches!(seen, Err(EtcdError::Silent { .. })) {
         // Slow is not dead: it gets more time, and its process is probed.
         let again = tokio::time::timeout(LONGER, Box::pin(view(&access, LONGER, Election::NotAwaited)));
-        let (again, lives) = tokio::join!(again, lives());
-        fact.slow = lives && !matches!(again, Ok(Ok(_)));
+        let (again, lives) = tokio::join!(again, answers(ETCD_METRICS, "/livez", LONGER));
+        fact.slow = lives.is_ok() && !matches!(again, Ok(Ok(_)));
         seen = again.unwrap_or_else(|_| Err(silent()));
     }
     match seen {
@@ -81,17 +81,6 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         fact.stuck = stuck::stuck(&data, found).await;
     }
     Ok(fact)
-}
-
-/// Whether the process of the member answers its own health check, with any result: a frozen process accepts
-/// connections and does not answer.
-async fn lives() -> bool {
-    let asked = async {
-        let mut said = [0; 5];
-        stuck::get("/livez").await?.read_exact(&mut said).await?;
-        std::io::Result::Ok(&said == b"HTTP/")
-    };
-    matches!(tokio::time::timeout(LONGER, asked).await, Ok(Ok(true)))
 }
 
 /// Adds the archived data; unreadable data is useless for a recovery.

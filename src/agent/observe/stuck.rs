@@ -6,15 +6,13 @@
 
 use crate::agent::machine::run::run;
 use crate::agent::machine::when::now_ms;
+use crate::agent::plain_http::{ETCD_METRICS, get};
 use crate::model::facts::{DiskFact, ETCD_UNIT};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
-/// The metrics address of etcd, for its own host only.
-const METRICS: &str = "127.0.0.1:2384";
 /// How long each query may take.
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long a member must have run and written nothing, milliseconds.
@@ -63,16 +61,9 @@ fn waits(metrics: &str, now_ms: i64, quiet_ms: i64) -> Option<String> {
     (hears && long).then(|| format!("it has a leader and has written nothing for {} s", quiet_ms / 1000))
 }
 
-/// Requests a page of the member's metrics address; the answer can be read next.
-pub(super) async fn get(page: &str) -> std::io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(METRICS).await?;
-    stream.write_all(format!("GET {page} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
-    Ok(stream)
-}
-
 async fn metrics() -> std::io::Result<String> {
     let mut text = Vec::new();
-    get("/metrics").await?.take(LARGEST).read_to_end(&mut text).await?;
+    get(ETCD_METRICS, "/metrics").await?.take(LARGEST).read_to_end(&mut text).await?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

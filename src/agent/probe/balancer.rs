@@ -1,8 +1,9 @@
 //! Probes of the load balancers: haproxy for the endpoint, haproxy in front of etcd, and keepalived.
 
 use super::process::{self, Runs};
-use super::{ANSWER, Found, Seen, answers};
+use super::{ANSWER, Found, Seen};
 use crate::agent::machine::root::Root;
+use crate::agent::plain_http::answers;
 use crate::model::desired::Role;
 use crate::model::fault::FaultKind;
 use crate::model::healing::GuardedHost;
@@ -26,7 +27,7 @@ pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
         found.push(Found::new(FaultKind::BalancerFrozen, format!("{}, and {why}", process::of(unit).words(unit))));
     };
     if host.balances
-        && let Err(why) = answers(&format!("127.0.0.1:{USABLE}"), "/usable").await
+        && let Err(why) = answers(&format!("127.0.0.1:{USABLE}"), "/usable", ANSWER).await
     {
         add(HAPROXY, why);
     }

@@ -1,18 +1,16 @@
 //! Probes of the etcd member: its process and its data, and the alarms that it knows.
 
 use super::process::{self, Runs};
-use super::{ANSWER, Found, Seen, answers};
+use super::{ANSWER, Found, Seen};
 use crate::agent::etcd::member::access;
 use crate::agent::etcd::positions::remembered;
 use crate::agent::machine::root::Root;
+use crate::agent::plain_http::{ETCD_METRICS, answers};
 use crate::etcd;
 use crate::model::facts::ETCD_UNIT;
 use crate::model::fault::FaultKind;
 use crate::model::healing::Policy;
 use crate::protocol::EtcdAsk;
-
-/// The metrics address of etcd, for its own host only: it answers without a certificate.
-const METRICS: &str = "127.0.0.1:2384";
 
 /// Whether its process runs and answers, and its data is there.
 pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
@@ -26,7 +24,7 @@ pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
         found.push(Found::new(FaultKind::EtcdStopped, runs.words(ETCD_UNIT)));
     }
     if runs != Runs::No
-        && let Err(why) = answers(METRICS, "/livez").await
+        && let Err(why) = answers(ETCD_METRICS, "/livez", ANSWER).await
     {
         found.push(Found::new(FaultKind::EtcdFrozen, format!("{}, and {why}", runs.words(ETCD_UNIT))));
     }
@@ -35,15 +33,7 @@ pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
 
 /// The alarms of the cluster that concern this host.
 pub(super) async fn alarms(root: &Root, policy: &Policy) -> Seen {
-    let path = |name: &str| format!("/etc/etcd/pki/{name}");
-    let ask = EtcdAsk {
-        url: "https://127.0.0.1:2379".to_owned(),
-        data_dir: policy.etcd_data_dir.clone(),
-        ca: path("ca.crt"),
-        cert: path("observer.crt"),
-        key: path("observer.key"),
-    };
-    let access = access(root, &ask).ok()?;
+    let access = access(root, &EtcdAsk::own(&policy.etcd_data_dir)).ok()?;
     let alarms = etcd::alarms(&access, ANSWER).await.ok()?;
     let mut found = Vec::new();
     if let Some(full) = alarms.iter().find(|alarm| alarm.name == "NOSPACE") {

@@ -19,9 +19,6 @@ use crate::model::desired::Role;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 /// How long a component may take to answer one probe.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -133,23 +130,5 @@ impl Probe {
             Self::Disk => disk::look(root, policy, host).await,
             Self::Certificates => certificates::look(root).await,
         }
-    }
-}
-
-/// Whether an HTTP server on loopback answers a request, with any status: a frozen process accepts connections and
-/// does not answer.
-async fn answers(address: &str, path: &str) -> Result<(), String> {
-    let asked = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
-        let mut said = [0; 5];
-        stream.read_exact(&mut said).await?;
-        std::io::Result::Ok(said)
-    };
-    match timeout(ANSWER, asked).await {
-        Ok(Ok(said)) if &said == b"HTTP/" => Ok(()),
-        Ok(Ok(_)) => Err(format!("{address} answers something else than HTTP")),
-        Ok(Err(error)) => Err(format!("{address} does not answer: {error}")),
-        Err(_) => Err(format!("{address} does not answer within {} s", ANSWER.as_secs())),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! In: a unit. Out: whether it has processes, and whether they are suspended.
 
+use crate::agent::machine::processes::fields;
 use std::fs;
 use std::path::Path;
 
@@ -36,9 +37,9 @@ pub(super) fn of(unit: &str) -> Runs {
     }
 }
 
-/// The state of a process: the third field; the second may contain blanks and brackets.
+/// The state of a process.
 fn state(stat: &str) -> Option<char> {
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+    fields(stat)?.next()?.chars().next()
 }
 
 impl Runs {

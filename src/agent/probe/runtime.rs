@@ -1,8 +1,9 @@
 //! Probes of the kubelet and of containerd.
 
 use super::process;
-use super::{ANSWER, Found, Seen, answers};
+use super::{ANSWER, Found, Seen};
 use crate::agent::machine::root::Root;
+use crate::agent::plain_http::answers;
 use crate::model::fault::FaultKind;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -21,7 +22,7 @@ const SETTINGS: (usize, u8) = (3, 4);
 
 /// Whether the kubelet answers.
 pub(super) async fn kubelet() -> Seen {
-    Some(match answers(HEALTHZ, "/healthz").await {
+    Some(match answers(HEALTHZ, "/healthz", ANSWER).await {
         Ok(()) => Vec::new(),
         Err(why) => vec![silent(FaultKind::KubeletFrozen, KUBELET, &why)],
     })

@@ -73,13 +73,7 @@ pub(crate) fn env(input: &Input<'_>) -> Env {
 
 /// How a host reaches its member, whether it is to have one or still has one.
 pub fn own_etcd(desired: &Desired) -> EtcdAsk {
-    EtcdAsk {
-        url: "https://127.0.0.1:2379".to_owned(),
-        data_dir: desired.etcd.data_dir.display().to_string(),
-        ca: "/etc/etcd/pki/ca.crt".to_owned(),
-        cert: "/etc/etcd/pki/observer.crt".to_owned(),
-        key: "/etc/etcd/pki/observer.key".to_owned(),
-    }
+    EtcdAsk::own(desired.etcd.data_dir.display().to_string())
 }
 
 fn data_dir(input: &Input<'_>) -> String {
