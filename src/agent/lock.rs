@@ -43,6 +43,17 @@ struct Holder {
     name: String,
     since: String,
     epoch: u64,
+    /// Whether it ends by itself within a minute.
+    yields: bool,
+}
+
+/// Who takes the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rank {
+    /// A run that a person started.
+    Person,
+    /// A program of the host itself, which soon ends: a person's run waits for it.
+    Resident,
 }
 
 /// The lock, held while this value lives.
@@ -63,6 +74,7 @@ pub(super) struct Busy {
 pub(super) struct Other {
     pub by: String,
     pub since: String,
+    pub yields: bool,
 }
 
 /// One of the two locks: its file in memory, and the one on the disk if that has space for it.
@@ -150,11 +162,11 @@ fn read(file: &File) -> Option<Holder> {
 }
 
 /// Takes the lock. Blocks for at most [`SETTLE`].
-pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
+pub(super) fn take(root: &Root, holder: &str, rank: Rank) -> Outcome<Result<Held, Other>> {
     let files = Files::open(root, LOCKS)?;
     if !files.lock(FlockOperation::NonBlockingLockExclusive)? {
-        let Holder { name, since, .. } = files.read(0);
-        return Ok(Err(Other { by: name, since }));
+        let Holder { name, since, yields, .. } = files.read(0);
+        return Ok(Err(Other { by: name, since, yields }));
     }
     // Any clock reading is larger than all epochs counted so far.
     let before = files.read(u64::try_from(when::now_ms()).unwrap_or(0));
@@ -163,13 +175,14 @@ pub(super) fn take(root: &Root, holder: &str) -> Outcome<Result<Held, Other>> {
     while !busy.lock(FlockOperation::NonBlockingLockExclusive)? {
         if Instant::now() > until {
             let by = format!("{} (its run is gone, but its last operation is still active)", before.name);
-            return Ok(Err(Other { by, since: before.since }));
+            return Ok(Err(Other { by, since: before.since, yields: before.yields }));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let last = before.epoch.checked_add(1);
     let epoch = last.ok_or_else(|| failed(format!("{} has too high an epoch", root.own(LOCKS[0]).display())))?;
-    let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch };
+    let yields = rank == Rank::Resident;
+    let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch, yields };
     files.write(&now)?;
     Ok(Ok(Held { _files: files, epoch }))
 }
@@ -204,12 +217,15 @@ mod tests {
     fn the_epoch_grows_with_every_holder_and_the_second_learns_the_first_holder() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let first = take(&root, "alice@laptop pid 1 up").unwrap().unwrap();
-        let other = take(&root, "bob").unwrap().unwrap_err();
+        let first = take(&root, "alice@laptop pid 1 up", Rank::Person).unwrap().unwrap();
+        let other = take(&root, "bob", Rank::Person).unwrap().unwrap_err();
         assert_eq!(other.by, "alice@laptop pid 1 up");
-        assert!(other.since.ends_with('Z'), "{}", other.since);
+        assert!(other.since.ends_with('Z') && !other.yields, "{}", other.since);
         drop(first);
-        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 2);
+        let first = take(&root, "the guard", Rank::Resident).unwrap().unwrap();
+        assert!(take(&root, "bob", Rank::Person).unwrap().unwrap_err().yields);
+        drop(first);
+        assert_eq!(take(&root, "b", Rank::Person).unwrap().unwrap().epoch, 3);
     }
 
     #[test]
@@ -226,7 +242,7 @@ mod tests {
             });
             let outcomes: Vec<_> = (0..300)
                 .map(|_| {
-                    let held = take(&root, "a").map(|taken| taken.map_err(|other| other.by));
+                    let held = take(&root, "a", Rank::Person).map(|taken| taken.map_err(|other| other.by));
                     held.unwrap().map(|held| enter(&root, held.epoch).map(drop).map_err(|fault| fault.what))
                 })
                 .collect();
@@ -241,11 +257,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         assert_eq!(enter(&root, 0).unwrap_err().kind, OpErrorKind::Fenced);
-        let first = take(&root, "a").unwrap().unwrap();
+        let first = take(&root, "a", Rank::Person).unwrap().unwrap();
         drop(enter(&root, first.epoch).unwrap());
         let old = first.epoch;
         drop(first);
-        let second = take(&root, "b").unwrap().unwrap();
+        let second = take(&root, "b", Rank::Person).unwrap().unwrap();
         let fault = enter(&root, old).unwrap_err();
         assert!(fault.kind == OpErrorKind::Fenced && fault.what.contains("went to b"), "{fault:?}");
         drop(enter(&root, second.epoch).unwrap());
@@ -255,26 +271,26 @@ mod tests {
     fn the_lock_waits_for_the_last_operation_of_an_ended_run() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let first = take(&root, "a").unwrap().unwrap();
+        let first = take(&root, "a", Rank::Person).unwrap().unwrap();
         let busy = enter(&root, first.epoch).unwrap();
         drop(first);
-        let other = take(&root, "b").unwrap().unwrap_err();
+        let other = take(&root, "b", Rank::Person).unwrap().unwrap_err();
         assert!(other.by.starts_with("a (its run is gone"), "{}", other.by);
         drop(busy);
-        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 2);
+        assert_eq!(take(&root, "b", Rank::Person).unwrap().unwrap().epoch, 2);
     }
 
     #[test]
     fn a_lock_file_torn_by_power_loss_never_counts_backwards() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        drop(take(&root, "a").unwrap().unwrap());
+        drop(take(&root, "a", Rank::Person).unwrap().unwrap());
         for place in LOCKS {
             std::fs::write(root.own(place), "{\"holder\":\"x\",\"since\":\"\",\"epoch\":7}er\":\"long\"}").unwrap();
         }
-        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 8);
+        assert_eq!(take(&root, "b", Rank::Person).unwrap().unwrap().epoch, 8);
         std::fs::write(root.own(LOCKS[0]), "\0\0\0\0").unwrap();
-        assert!(take(&root, "c").unwrap().unwrap().epoch > 1_000_000);
+        assert!(take(&root, "c", Rank::Person).unwrap().unwrap().epoch > 1_000_000);
     }
 
     #[test]
@@ -284,12 +300,12 @@ mod tests {
         // The directory has no space for new files, and its files are torn.
         std::fs::create_dir_all(root.own(LOCK).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/dev/full", root.own(LOCK)).unwrap();
-        let first = take(&root, "a").unwrap().unwrap();
+        let first = take(&root, "a", Rank::Person).unwrap().unwrap();
         let old = first.epoch;
         drop(enter(&root, old).unwrap());
-        assert_eq!(take(&root, "b").unwrap().unwrap_err().by, "a");
+        assert_eq!(take(&root, "b", Rank::Person).unwrap().unwrap_err().by, "a");
         drop(first);
-        let second = take(&root, "b").unwrap().unwrap();
+        let second = take(&root, "b", Rank::Person).unwrap().unwrap();
         assert!(second.epoch > old);
         assert_eq!(enter(&root, old).unwrap_err().kind, OpErrorKind::Fenced);
         drop(enter(&root, second.epoch).unwrap());
@@ -303,10 +319,10 @@ mod tests {
         std::fs::write(root.own(LOCK), "{\"holder\":\"earlier\",\"since\":\"then\",\"epoch\":41}").unwrap();
         let earlier = File::open(root.own(LOCK)).unwrap();
         flock(&earlier, FlockOperation::LockExclusive).unwrap();
-        let other = take(&root, "a").unwrap().unwrap_err();
+        let other = take(&root, "a", Rank::Person).unwrap().unwrap_err();
         assert_eq!((other.by.as_str(), other.since.as_str()), ("earlier", "then"));
         flock(&earlier, FlockOperation::Unlock).unwrap();
-        let held = take(&root, "a").unwrap().unwrap();
+        let held = take(&root, "a", Rank::Person).unwrap().unwrap();
         assert_eq!(held.epoch, 42);
         assert_eq!(
             read(&File::open(root.own(LOCK)).unwrap()).unwrap().epoch,
@@ -317,6 +333,6 @@ mod tests {
         // A reboot: the files in memory are gone.
         drop(held);
         std::fs::remove_dir_all(directory.path().join("run")).unwrap();
-        assert_eq!(take(&root, "b").unwrap().unwrap().epoch, 43);
+        assert_eq!(take(&root, "b", Rank::Person).unwrap().unwrap().epoch, 43);
     }
 }

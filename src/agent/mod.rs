@@ -21,6 +21,7 @@ mod pki;
 mod plain_http;
 pub mod probe;
 mod relay;
+mod repair;
 mod session;
 mod web;
 
@@ -30,6 +31,7 @@ pub use machine::Root;
 pub use observe::{DnsError, dns_probe};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
+pub use repair::{StepLock, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_at};
 
 #[cfg(test)]

@@ -17,20 +17,25 @@ pub(super) async fn get(address: &str, page: &str) -> std::io::Result<TcpStream>
     Ok(stream)
 }
 
-/// Whether the server answers a request, with any status: a frozen process accepts connections and does not answer.
+/// The status of the answer to a request: a frozen process accepts connections and does not answer.
 ///
 /// # Errors
-/// Why not, in words.
-pub(super) async fn answers(address: &str, page: &str, within: Duration) -> Result<(), String> {
+/// Why there is none, in words.
+pub(super) async fn answers(address: &str, page: &str, within: Duration) -> Result<u16, String> {
     let asked = async {
-        let mut said = [0; 5];
+        let mut said = [0; 12];
         get(address, page).await?.read_exact(&mut said).await?;
         std::io::Result::Ok(said)
     };
     match timeout(within, asked).await {
-        Ok(Ok(said)) if &said == b"HTTP/" => Ok(()),
-        Ok(Ok(_)) => Err(format!("{address} answers something else than HTTP")),
+        Ok(Ok(said)) => status(&said).ok_or_else(|| format!("{address} answers something else than HTTP")),
         Ok(Err(error)) => Err(format!("{address} does not answer: {error}")),
         Err(_) => Err(format!("{address} does not answer within {} s", within.as_secs())),
     }
+}
+
+/// The status in the beginning of an answer, such as `HTTP/1.1 200`.
+fn status(said: &[u8]) -> Option<u16> {
+    let said = std::str::from_utf8(said).ok()?;
+    said.starts_with("HTTP/").then(|| said.split(' ').nth(1)?.parse().ok())?
 }

@@ -208,7 +208,7 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
     }
     host.waits("the lock of this host");
     let taken = host.root.blocking(move |root| {
-        let taken = lock::take(root, &holder)?;
+        let taken = lock::take(root, &holder, lock::Rank::Person)?;
         if taken.is_ok() {
             // The previous holder is gone, and the results of its checks are useless.
             clear_checks(root)?;
@@ -217,7 +217,7 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
     });
     Ok(match taken.await? {
         Ok(lock) => Reply::Locked { epoch: held.insert(lock).epoch },
-        Err(lock::Other { by, since }) => Reply::Held { by, since },
+        Err(lock::Other { by, since, yields }) => Reply::Held { by, since, yields },
     })
 }
 

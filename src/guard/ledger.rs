@@ -42,6 +42,8 @@ struct Entry {
     /// When it was last found.
     last: Duration,
     raised: bool,
+    /// Whether the last look found it.
+    seen: bool,
 }
 
 /// The faults that one guard knows.
@@ -89,8 +91,9 @@ impl Ledger {
                         first: now.steady,
                         last: now.steady,
                         raised: false,
+                        seen: true,
                     });
-                    entry.last = now.steady;
+                    (entry.last, entry.seen) = (now.steady, true);
                     entry.fault.evidence = evidence(seen);
                     if !entry.raised && now.steady.saturating_sub(entry.first) >= delay {
                         entry.raised = true;
@@ -98,6 +101,9 @@ impl Ledger {
                     }
                 }
                 None => {
+                    if let Some(entry) = self.entries.get_mut(&key) {
+                        entry.seen = false;
+                    }
                     let over =
                         |entry: &Entry| !entry.raised || now.steady.saturating_sub(entry.last) >= well_for(*kind);
                     if self.entries.get(&key).is_some_and(over)
@@ -115,6 +121,11 @@ impl Ledger {
     /// The raised faults, by host and kind.
     pub fn raised(&self) -> impl Iterator<Item = &Fault> {
         self.entries.values().filter(|entry| entry.raised).map(|entry| &entry.fault)
+    }
+
+    /// Those of them that the last look still found.
+    pub fn seen(&self) -> impl Iterator<Item = &Fault> {
+        self.entries.values().filter(|entry| entry.raised && entry.seen).map(|entry| &entry.fault)
     }
 
     /// Those that wait for their delay.
@@ -159,7 +170,9 @@ mod tests {
             matches!(&raised[..], [Change::Raised(fault)] if fault.since_ms == 0 && fault.evidence == "seen at 16")
         );
         assert_eq!(ledger.pending(at(16)), []);
+        assert_eq!(ledger.seen().count(), 1);
         assert_eq!(note(&mut ledger, false, 30), [], "well for less than 30 s");
+        assert_eq!((ledger.raised().count(), ledger.seen().count()), (1, 0));
         assert_eq!(note(&mut ledger, true, 40), [], "back: it is still raised");
         assert_eq!(ledger.raised().count(), 1);
         let cleared = note(&mut ledger, false, 70);

@@ -1,14 +1,16 @@
 //! The guard, `hactl host-guard`: a small resident program on every host of the control plane that detects faults and
-//! reports them. It changes nothing on any host.
+//! reports them. With `healing: on` it also repairs what its own host can repair alone.
 //!
 //! In: the policy in `/etc/hactl/guard.json`, probes of the own host, heartbeats of the other guards. Out: a report in a
 //! file that `hactl status` reads, lines in the journal, metrics. It needs certificates and the kernel only: no etcd, no
 //! API, no containerd, no DNS.
 
+mod book;
 mod ledger;
 mod metrics;
 mod notify;
 mod peers;
+mod repair;
 mod setup;
 mod state;
 #[cfg(test)]
@@ -18,9 +20,9 @@ pub use metrics::text as metrics_text;
 pub use setup::GuardError;
 
 use crate::agent::Root;
-use crate::agent::probe::{Probe, is_own};
+use crate::agent::probe::{Probe, is_own, serves_reads};
 use crate::model::duration::human_duration;
-use crate::model::healing::{GuardedHost, REPORT};
+use crate::model::healing::{GuardedHost, Mode, REPORT};
 use crate::model::names::HostName;
 use crate::model::timestamp::rfc3339;
 use ledger::{Change, Now};
@@ -36,6 +38,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Between two conclusions, each with a report.
 const EVERY: Duration = Duration::from_secs(1);
+/// Between two linearizable reads of the own etcd member.
+const READS_EVERY: Duration = Duration::from_secs(3);
 /// Between two looks at the files that it has read, in turns.
 const FILES_EVERY: u32 = 5;
 /// The most sentences that are remembered as said.
@@ -71,6 +75,13 @@ impl Shared {
         if said.len() < MOST_SAID && said.insert(line.to_owned()) {
             drop(said);
             self.say(line);
+        }
+    }
+
+    /// Says why something did not go as it should; the same reason once.
+    fn warn(&self, outcome: Result<(), String>) {
+        if let Err(why) = outcome {
+            self.say_once(&why);
         }
     }
 
@@ -161,7 +172,25 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             }
         });
     }
-    shared.say(&format!("{own}: watching with {} others; nothing is repaired", policy.guards.len() - 1));
+    if shared.own.has_etcd() {
+        let shared = Arc::clone(&shared);
+        tasks.spawn(async move {
+            let mut turn = interval(READS_EVERY);
+            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                turn.tick().await;
+                let serves = serves_reads().await;
+                shared.state().serves(serves);
+            }
+        });
+    }
+    let others = policy.guards.len() - 1;
+    shared.say(&if policy.healing.mode == Mode::On {
+        tasks.spawn(repair::keep(Arc::clone(&shared), root.clone(), policy.clone()));
+        format!("{own}: watching with {others} others; this host is repaired")
+    } else {
+        format!("{own}: watching with {others} others; nothing is repaired")
+    });
     notify::ready();
     let mut turn = interval(EVERY);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -9,6 +9,8 @@ use crate::model::guard_report::{GuardReport, Other};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::names::{Digest, HostName};
+use crate::model::repair::{Decided, Hold, Outcome, RepairRecord};
+use crate::plan::local_repair::BETWEEN_MS;
 use crate::plan::triage::{self, Presumed, Sights};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +21,9 @@ const MISSED: Duration = Duration::from_secs(5);
 const LEARNING: Duration = Duration::from_secs(10);
 /// A clock that differs by more from the median of all is wrong, milliseconds.
 const SKEW_MS: i64 = 2000;
+
+/// The most repairs in a report.
+const SHOWN: usize = 10;
 
 /// The kinds that are concluded about hosts from the words of several.
 const PRESUMED: &[FaultKind] = &[
@@ -73,6 +78,12 @@ pub struct State {
     ledger: Ledger,
     others: BTreeMap<HostName, Seen>,
     vip: bool,
+    /// Whether the own member serves linearizable reads.
+    serves: Option<bool>,
+    decided: Vec<Decided>,
+    hold: Option<Hold>,
+    repairs: Vec<RepairRecord>,
+    repairing: Vec<FaultKind>,
 }
 
 impl State {
@@ -81,7 +92,18 @@ impl State {
         let fresh = || Seen { since_ms: setup.started.wall_ms, ..Seen::default() };
         let others = setup.policy.others(&setup.own.name).map(|guard| (guard.name.clone(), fresh())).collect();
         let (digest, ledger) = (setup.policy.digest(), Ledger::new(setup.policy.healing.after));
-        Self { setup, digest, ledger, others, vip: false }
+        Self {
+            setup,
+            digest,
+            ledger,
+            others,
+            vip: false,
+            serves: None,
+            decided: Vec::new(),
+            hold: None,
+            repairs: Vec::new(),
+            repairing: Vec::new(),
+        }
     }
 
     /// Records what a probe of the own host found.
@@ -92,6 +114,39 @@ impl State {
     /// Records whether the host has the VIP.
     pub fn has_vip(&mut self, has: bool) {
         self.vip = has;
+    }
+
+    /// Records whether the own etcd member serves linearizable reads.
+    pub fn serves(&mut self, serves: bool) {
+        self.serves = Some(serves);
+    }
+
+    /// Records what the guard does about the faults of its host, and what it has done.
+    pub fn repairs(&mut self, decided: Vec<Decided>, hold: Option<Hold>, records: &[RepairRecord], now_ms: i64) {
+        let recent = |record: &&RepairRecord| {
+            let age_ms = now_ms.saturating_sub(record.begun_ms);
+            (0..BETWEEN_MS).contains(&age_ms) && !matches!(record.outcome, Outcome::Helped(_))
+        };
+        self.repairing = records.iter().filter(recent).map(|record| record.kind).collect();
+        self.repairs = records[records.len().saturating_sub(SHOWN)..].to_vec();
+        (self.decided, self.hold) = (decided, hold);
+    }
+
+    /// The raised faults of the own host that are still seen.
+    pub fn seen_here(&self) -> Vec<Fault> {
+        self.ledger.seen().filter(|fault| fault.host == self.setup.own.name).cloned().collect()
+    }
+
+    /// Of each host with etcd that is heard, and of the own one, whether its member serves linearizable reads; and of
+    /// the others that are heard, the faults for which they have just acted.
+    pub fn around(&self, now: Now) -> (BTreeMap<HostName, bool>, BTreeMap<HostName, Vec<FaultKind>>) {
+        let has_etcd = |host: &HostName| self.setup.policy.guard(host).is_some_and(GuardedHost::has_etcd);
+        let members = self.heard(now).filter(|(host, _)| has_etcd(host));
+        let mut etcd: BTreeMap<HostName, bool> =
+            members.filter_map(|(host, beat)| Some((host.clone(), beat.etcd?))).collect();
+        etcd.extend(self.serves.map(|serves| (self.setup.own.name.clone(), serves)));
+        let acting = self.heard(now).filter(|(_, beat)| !beat.repairing.is_empty());
+        (etcd, acting.map(|(host, beat)| (host.clone(), beat.repairing.clone())).collect())
     }
 
     /// Records a heartbeat. One that is not plausible is refused, with a sentence.
@@ -218,6 +273,8 @@ impl State {
             faults: self.own_faults(),
             vip: self.vip,
             sees: self.sees(now),
+            etcd: self.serves,
+            repairing: self.repairing.clone(),
         }
     }
 
@@ -245,6 +302,9 @@ impl State {
             presumed: self.ledger.raised().filter(|fault| fault.kind.class() == Class::Presumed).cloned().collect(),
             pending: self.ledger.pending(now),
             others: self.others.iter().map(|(host, seen)| (host.clone(), other(seen))).collect(),
+            decided: self.decided.clone(),
+            hold: self.hold.clone(),
+            repairs: self.repairs.clone(),
         }
     }
 }

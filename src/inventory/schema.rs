@@ -376,7 +376,8 @@ pub enum Healing {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealingSettings {
-    /// watch: a guard on each of these hosts detects faults of the cluster and reports them. off: there are no guards.
+    /// watch: a guard on each of these hosts detects faults of the cluster and reports them. on: it also restarts frozen
+    /// and stopped components of its own host. off: there are no guards.
     #[schemars(with = "HealingName", extend("default" = "off"))]
     pub mode: Key<String>,
     /// How long a fault must last before guards report it.
@@ -550,7 +551,7 @@ words! {
     PackagesName: "host", "bundle";
     FirewallName: "report", "manage";
     DrillName: "weekly", "daily", "never";
-    HealingName: "off", "watch";
+    HealingName: "off", "watch", "on";
 }
 
 /// `auto` or a number.

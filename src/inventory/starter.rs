@@ -154,7 +154,8 @@ network:
   pods: 10.244.0.0/16                    # each Node gets a /24
   services: 10.96.0.0/12
 
-# Guards on the hosts of the control plane detect faults and report them in `hactl status`.
+# Guards on the hosts of the control plane detect faults and report them in `hactl status`; with `on` they also
+# restart what is frozen or has stopped on their own host.
 # healing: watch
 ",
     );

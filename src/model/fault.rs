@@ -84,8 +84,10 @@ kinds! {
     KubeletFrozen, "its kubelet does not answer", Confirmed, |d| 2 * d.frozen_s;
     /// containerd does not answer on its socket.
     RuntimeFrozen, "its containerd does not answer", Confirmed, |d| 2 * d.frozen_s;
-    /// haproxy does not answer.
+    /// The haproxy of the endpoint does not answer.
     BalancerFrozen, "its load balancer does not answer", Confirmed, |_| 5;
+    /// The haproxy between the API server and etcd's members does not answer.
+    EtcdBalancerFrozen, "its balancer in front of etcd does not answer", Confirmed, |_| 5;
     /// keepalived does not run, or is suspended.
     KeepalivedFrozen, "its keepalived does not work", Confirmed, |_| 5;
     /// No host has the VIP.

@@ -5,6 +5,7 @@
 use super::fault::{Class, Fault, Sight, evidence};
 use super::healing::Mode;
 use super::names::{Digest, HostName};
+use super::repair::{Decided, Hold, RepairRecord};
 use super::timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +50,15 @@ pub struct GuardReport {
     pub pending: Vec<Pending>,
     /// The other guards.
     pub others: BTreeMap<HostName, Other>,
+    /// What it does about the faults of its host.
+    #[serde(default)]
+    pub decided: Vec<Decided>,
+    /// What prevents every repair on its host, by the wish of a person.
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    /// Its last repairs, the newest last.
+    #[serde(default)]
+    pub repairs: Vec<RepairRecord>,
 }
 
 /// A fault that is not reported yet.
@@ -101,6 +111,12 @@ impl GuardReport {
             other.trouble = evidence(&other.trouble);
             other.ahead_ms = other.ahead_ms.map(|ms| ms.clamp(-1_000_000_000_000, 1_000_000_000_000));
         }
+        self.decided.truncate(MOST);
+        self.hold = self.hold.map(Hold::in_one_line);
+        self.repairs = self.repairs.into_iter().take(MOST).map(RepairRecord::in_one_line).collect();
+        for decided in &mut self.decided {
+            decided.decision.in_one_line();
+        }
         Some(self)
     }
 
@@ -136,6 +152,9 @@ mod tests {
             presumed: vec![],
             pending: vec![],
             others: BTreeMap::new(),
+            decided: vec![],
+            hold: None,
+            repairs: vec![],
         }
     }
 

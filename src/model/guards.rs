@@ -12,6 +12,7 @@ use super::guard_report::{GuardReport, Other};
 use super::healing::{Mode, Policy};
 use super::heartbeat::Sight;
 use super::names::{Digest, HostName};
+use super::repair::Decision;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -75,6 +76,17 @@ pub struct FaultView {
     pub by: Vec<HostName>,
     /// In how many milliseconds it is reported, if it lasts; `None`: it is.
     pub due_in_ms: Option<i64>,
+    /// What the guard of the host does about it, with the clock of that host, milliseconds since 1970; `None`: it does
+    /// not say.
+    pub next: Option<(Decision, i64)>,
+}
+
+impl FaultView {
+    /// Whether the guard of this host decides what to do about it. A fault of the cluster is decided by each of those
+    /// that report it as one of their own host.
+    fn is_decided_by(&self, host: &HostName) -> bool {
+        self.host.as_ref().is_none_or(|of| of == host)
+    }
 }
 
 /// As a clause: `EtcdFrozen for 42 s: its etcd member runs but does not answer (evidence)`.
@@ -165,6 +177,14 @@ impl Guards {
                 pending.add(&policy, guard, &fault.fault, Some(fault.due_ms.saturating_sub(guard.now_ms)));
             }
         }
+        for guard in guards.iter().filter(|guard| guard.current().is_some()) {
+            for decided in guard.current().into_iter().flat_map(|report| &report.decided) {
+                let own = |fault: &&mut FaultView| fault.kind == decided.kind && fault.is_decided_by(&guard.host);
+                if let Some(fault) = raised.0.values_mut().find(own) {
+                    fault.next = Some((decided.decision.clone(), guard.now_ms));
+                }
+            }
+        }
         pending.0.retain(|key, _| !raised.0.contains_key(key));
         let (faults, pending) = (raised.0.into_values().collect(), pending.0.into_values().collect());
         let mut all = Self { policy, guards, faults, pending };
@@ -236,6 +256,7 @@ impl Merged {
             evidence: fault.evidence.clone(),
             by: Vec::new(),
             due_in_ms,
+            next: None,
         };
         let merged = self.0.entry((place, fault.kind)).or_insert_with(|| view.clone());
         let mut by = std::mem::take(&mut merged.by);
@@ -291,6 +312,9 @@ mod tests {
                 presumed: vec![],
                 pending: vec![],
                 others: (1..=3).filter(|m| *m != n).map(other).collect(),
+                decided: vec![],
+                hold: None,
+                repairs: vec![],
             };
             let guard = Some(GuardFact { report: Some(report), trouble: String::new() });
             (name(&format!("cp{n}")), Ok(HostFacts { now_ms, guard, ..HostFacts::default() }))

@@ -56,6 +56,11 @@ impl GuardedHost {
     pub fn is(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
+
+    /// Whether it has an etcd member.
+    pub fn has_etcd(&self) -> bool {
+        self.is(Role::Etcd)
+    }
 }
 
 /// Everything that the guards of a cluster must agree on.

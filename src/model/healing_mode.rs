@@ -13,6 +13,8 @@ pub enum Mode {
     Off,
     /// They detect and report faults, and change nothing.
     Watch,
+    /// They also repair what a host can repair by itself.
+    On,
 }
 
 impl Mode {
@@ -21,6 +23,7 @@ impl Mode {
         match self {
             Self::Off => "off",
             Self::Watch => "watch",
+            Self::On => "on",
         }
     }
 }

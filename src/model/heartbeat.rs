@@ -3,7 +3,7 @@
 //! In: made by a guard, or received from another one and checked by [`Heartbeat::plausible`]. Out: read by
 //! `plan/triage`. Unknown fields are ignored, so that guards of different releases understand one another.
 
-use super::fault::{Class, Fault};
+use super::fault::{Class, Fault, FaultKind};
 pub use super::fault::{Sight, evidence};
 use super::healing::Policy;
 use super::names::{Digest, HostName};
@@ -32,6 +32,12 @@ pub struct Heartbeat {
     pub vip: bool,
     /// How it sees the other hosts of the policy.
     pub sees: BTreeMap<HostName, Sight>,
+    /// Whether its etcd member serves linearizable reads; `None`: it has no member.
+    #[serde(default)]
+    pub etcd: Option<bool>,
+    /// The faults for which it has just acted, and which are not over.
+    #[serde(default)]
+    pub repairing: Vec<FaultKind>,
 }
 
 /// Why a heartbeat is not used.
@@ -42,7 +48,7 @@ pub enum Implausible {
     OfAnother(HostName),
     /// A fault of a kind that no host reports about itself.
     #[error("it reports {0} about itself, which only others can conclude")]
-    NotConfirmed(super::fault::FaultKind),
+    NotConfirmed(FaultKind),
     /// More faults than there are kinds.
     #[error("it reports {0} faults")]
     TooMany(usize),
@@ -76,6 +82,7 @@ impl Heartbeat {
         if let Some(stranger) = self.sees.keys().find(|host| *host == from || policy.guard(host).is_none()) {
             return Err(Implausible::Stranger(stranger.clone()));
         }
+        self.repairing.truncate(MOST_FAULTS);
         let hex = self.boot.len() <= 36 && self.boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
         if hex { Ok(self) } else { Err(Implausible::NoBoot) }
     }
@@ -84,7 +91,6 @@ impl Heartbeat {
 #[cfg(test)]
 mod tests {
     use super::super::desired::sample;
-    use super::super::fault::FaultKind;
     use super::super::healing::Mode;
     use super::*;
 
@@ -104,7 +110,17 @@ mod tests {
             |host| Fault { host, kind: FaultKind::EtcdFrozen, since_ms: 1, evidence: "a\n\u{1b}[31mb".to_owned() };
         let sees = [(name("cp2"), Sight::Heard), (name("cp3"), Sight::Silent)].into();
         let boot = "0f3c6f5e-7d2c-4a1a-9a55-0123456789ab".to_owned();
-        Heartbeat { release: of, policy: of, boot, now_ms: 5, faults: vec![fault(name("cp1"))], vip: false, sees }
+        Heartbeat {
+            release: of,
+            policy: of,
+            boot,
+            now_ms: 5,
+            faults: vec![fault(name("cp1"))],
+            vip: false,
+            sees,
+            etcd: None,
+            repairing: vec![],
+        }
     }
 
     #[test]

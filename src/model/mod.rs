@@ -43,6 +43,7 @@ pub mod redact;
 pub mod refusal;
 pub mod remedy;
 pub mod renewal;
+pub mod repair;
 pub mod rotation;
 pub mod secret;
 pub mod snapshot;

@@ -22,6 +22,7 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::KubeletFrozen => "on HOST: systemctl restart kubelet; pods keep running",
         FaultKind::RuntimeFrozen => "on HOST: systemctl restart containerd; pods keep running",
         FaultKind::BalancerFrozen => "on HOST: systemctl restart haproxy",
+        FaultKind::EtcdBalancerFrozen => "on HOST: systemctl restart hactl-etcd-balancer",
         FaultKind::KeepalivedFrozen => "on HOST: systemctl restart keepalived",
         FaultKind::VipMissing => {
             "hactl up starts keepalived; if it runs, on a load balancer: journalctl -u keepalived -u hactl-vrrp-filter"

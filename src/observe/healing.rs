@@ -10,6 +10,7 @@ use crate::model::fault::FaultKind;
 use crate::model::guards::{FaultView, GuardState, Guards};
 use crate::model::names::HostName;
 use crate::model::remedy::remedy;
+use crate::model::repair::Decision;
 
 /// Every guard reports.
 const WORK: &str = "guards work";
@@ -80,6 +81,14 @@ fn open(fault: &FaultView) -> Check {
         FaultKind::CertificateExpiring | FaultKind::NeedsUp => Outcome::Warn,
         _ => Outcome::Fail,
     };
-    let hint = remedy(fault.kind, fault.host.as_ref());
+    let mended = matches!(fault.next, Some((Decision::Act { .. } | Decision::Wait { .. }, _)));
+    let host = fault.host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
+    let hint = match &fault.next {
+        _ if mended => format!("its guard repairs it; hactl guard explain{host}"),
+        Some((Decision::HeldBack { .. } | Decision::GaveUp { .. }, _)) => {
+            format!("its guard does not repair it: hactl guard explain{host}")
+        }
+        _ => remedy(fault.kind, fault.host.as_ref()),
+    };
     check(FAULTS, fault.host.as_ref(), outcome, fault.to_string(), Some(&hint))
 }

@@ -12,6 +12,7 @@ mod draft;
 mod etcd;
 mod identity;
 mod intent;
+pub mod local_repair;
 mod move_member;
 mod prepare;
 mod ranges;

@@ -26,6 +26,8 @@ pub fn changes(op: &Op) -> bool {
         | Op::ReadBundle { .. }
         | Op::Copies(_)
         | Op::PruneBundles
+        // A guard must be stopped at once, also while a run has the lock.
+        | Op::Guard(_)
         | Op::Blame { .. }
         | Op::Journal { .. } => false,
         Op::WriteClusterId(_)

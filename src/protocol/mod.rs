@@ -340,6 +340,8 @@ pub enum Op {
     Sweep(Leftovers),
     /// Collects diagnostics of the host as text without secrets. Changes nothing.
     Gather(GatherAsk),
+    /// Writes what a person wants of the guard of this host.
+    Guard(GuardAsk),
     /// The last lines of the journals of some units, for the user.
     Journal {
         /// The units.
@@ -347,6 +349,25 @@ pub enum Op {
         /// How many lines each, at most 200.
         lines: u32,
     },
+}
+
+/// What a person wants of a guard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum GuardAsk {
+    /// It repairs nothing on its host.
+    Pause {
+        /// The person.
+        by: String,
+        /// Why.
+        reason: String,
+        /// For how long, seconds; `None`: until it may repair again.
+        lasts_s: Option<u64>,
+    },
+    /// It may repair again.
+    Resume,
+    /// Attempts until now no longer count.
+    Retry,
 }
 
 /// The result of an operation.
@@ -366,6 +387,9 @@ pub enum Reply {
         by: String,
         /// Since when, RFC 3339.
         since: String,
+        /// Whether it is a program of the host itself, which soon ends.
+        #[serde(default)]
+        yields: bool,
     },
     /// The observed facts.
     Facts(Box<HostFacts>),

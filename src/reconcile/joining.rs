@@ -13,8 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+
+/// How long a run waits for a program of the host itself that has the lock: a guard that restarts a component, or the
+/// renewal of certificates.
+const YIELDS: Duration = Duration::from_secs(60);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// Connections in progress.
 pub(super) struct Joining {
@@ -131,11 +137,16 @@ impl Joining {
     }
 }
 
-/// Takes the lock of a host; `Some`: its holder, and since when.
+/// Takes the lock of a host; `Some`: its holder, and since when. A program of the host itself that has it ends soon.
 pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(String, String)>, Box<HostError>> {
-    match machine.call(Op::Lock { holder }, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
-        Ok(Reply::Held { by, since }) => Ok(Some((by, since))),
-        Ok(_) => Ok(None),
-        Err(error) => Err(Box::new(error)),
+    let until = Instant::now() + YIELDS;
+    loop {
+        let asked = Op::Lock { holder: holder.clone() };
+        match machine.call(asked, Payload::None, LOCK_TIMEOUT, &|_| {}).await {
+            Ok(Reply::Held { yields: true, .. }) if Instant::now() < until => sleep(AGAIN).await,
+            Ok(Reply::Held { by, since, .. }) => return Ok(Some((by, since))),
+            Ok(_) => return Ok(None),
+            Err(error) => return Err(Box::new(error)),
+        }
     }
 }

@@ -101,7 +101,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.control_plane.security = Security::Cis;
     full.unattended_days = Some(1095);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
-    full.healing.mode = Mode::Watch;
+    full.healing.mode = Mode::On;
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());

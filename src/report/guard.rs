@@ -4,13 +4,14 @@
 //! are added, never renamed or removed. Unknown values are null. Times (`...Ms`) are milliseconds since 1970, durations
 //! milliseconds, both by the clock of the guard.
 //!
-//! - `mode`: `watch`
+//! - `mode`: `watch` or `on`
 //! - `guards[]`: `host`; `state` (`works`, `silent`: its last report is old, `ahead`: it is from the future, `missing`,
 //!   `unusable`, `unknown`: its host does not answer); `why` of the last two; `reportedMs`, the time of its last report;
 //!   if it works: `startedMs`, `release` (the digest of its hactl), `upToDate` (its policy is that of the inventory),
-//!   `hears[]` (hosts), `clockAheadMs` (of the median of the clocks that it hears; null: fewer than three)
+//!   `hears[]` (hosts), `clockAheadMs` (of the median of the clocks that it hears; null: fewer than three), `hold` (null:
+//!   none; `by`, `reason`, `sinceMs`, `untilMs`), `repairs[]` (its last ones, as in `hactl.guard.history/1`)
 //! - `faults[]`, each once: `host` (null: the cluster), `kind`, `class` (`confirmed` by the host, `presumed` by
-//!   others), `sinceMs`, `lastsMs`, `evidence`, `by[]` (the guards that report it), `dueInMs` (null)
+//!   others), `sinceMs`, `lastsMs`, `evidence`, `by[]` (the guards that report it), `dueInMs` (null), `next` (what its guard does about it: `decision`, `step`, ...)
 //! - `pending[]`: the same of faults that are reported in `dueInMs`, unless they end
 //!
 //! Schema `hactl.guard.explain/1`: `cluster`, `mode`; `hosts[]`: `host`, `guard` (as in `guards[]`), `seenBy[]` (`by`,
@@ -20,6 +21,7 @@
 
 use super::flow::Flow;
 use super::healing::{fault_json, flow, guard_json, issues, json as healing, mode, sight, state};
+use super::repairs;
 use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use crate::model::duration::human_duration;
@@ -147,9 +149,21 @@ fn fault_lines(fault: &FaultView, style: &Style) -> String {
     if fault.due_in_ms.is_some() {
         return text;
     }
+    if let Some((paint, next)) = repairs::next(fault) {
+        let lines = text + &labelled("next", &Flow::of(&next, paint), style);
+        if paint == Paint::Good {
+            return lines;
+        }
+        return lines + &to_do(fault, style);
+    }
+    text + &to_do(fault, style)
+}
+
+/// What a person does about a fault.
+fn to_do(fault: &FaultView, style: &Style) -> String {
     let arrow = if style.unicode { "→" } else { "->" };
     let to_do = Flow::of(arrow, Paint::Plain).and(&remedy(fault.kind, fault.host.as_ref()), Paint::Plain);
-    text + &labelled("", &to_do, style)
+    labelled("", &to_do, style)
 }
 
 /// The same as JSON.

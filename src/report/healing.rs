@@ -3,6 +3,7 @@
 //! In: [`Guards`]. Out: text and values; `guard` has the pages of `hactl guard`. Texts of hosts become one line.
 
 use super::flow::Flow;
+use super::repairs;
 use super::style::{Paint, Style};
 use super::words::{columns, count};
 use crate::model::duration::human_duration;
@@ -17,6 +18,7 @@ pub(super) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Off => "off",
         Mode::Watch => "watch: faults are detected and reported, nothing is repaired",
+        Mode::On => "on: each guard restarts frozen and stopped components of its own host",
     }
 }
 
@@ -58,6 +60,7 @@ pub(super) fn issues(guards: &Guards, style: &Style) -> String {
             rows.push((guard.host.as_str(), Flow::of(text, Paint::Warn)));
         }
     }
+    rows.extend(repairs::rows(guards));
     let of_cluster = guards.faults.iter().filter(|fault| fault.host.is_none());
     rows.extend(of_cluster.map(|fault| ("VIP", flow(fault))));
     let widest = rows.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
@@ -119,6 +122,13 @@ pub(super) fn guard_json(guards: &Guards, guard: &GuardView) -> Value {
         "upToDate": current.map(|_| !guards.outdated().any(|host| host == &guard.host)),
         "hears": current.map(|_| guard.hears(&guards.policy).collect::<Vec<_>>()),
         "clockAheadMs": guard.ahead_ms(),
+        "hold": current.and_then(|report| report.hold.as_ref()).map(|hold| json!({
+            "by": hold.by,
+            "reason": hold.reason,
+            "sinceMs": hold.since_ms,
+            "untilMs": hold.until_ms,
+        })),
+        "repairs": current.map(|report| report.repairs.iter().map(repairs::record_json).collect::<Vec<_>>()),
     })
 }
 
@@ -136,6 +146,7 @@ pub(super) fn fault_json(fault: &FaultView) -> Value {
         "dueInMs": fault.due_in_ms,
         "evidence": fault.evidence,
         "by": fault.by,
+        "next": repairs::next_json(fault),
     })
 }
 

@@ -70,13 +70,30 @@ impl Session {
     /// # Errors
     /// There is no connection to it, or it failed.
     pub async fn observe(&self, host: &HostName, ask: ObserveAsk, within: Duration) -> Result<HostFacts, Unreachable> {
+        let read = |reply| match reply {
+            Reply::Facts(facts) => Some(*facts),
+            _ => None,
+        };
+        self.ask(host, Op::Observe(Box::new(ask)), within, read).await
+    }
+
+    /// Asks a host for an operation that needs no lock; `read` takes the reply that it expects.
+    pub async fn ask<T>(
+        &self,
+        host: &HostName,
+        op: Op,
+        within: Duration,
+        read: impl FnOnce(Reply) -> Option<T>,
+    ) -> Result<T, Unreachable> {
         let Some(machine) = self.machines.get(host) else {
             let unknown = Unreachable { why: "there is no connection to it".to_owned(), hint: None };
             return Err(self.unreachable.get(host).cloned().unwrap_or(unknown));
         };
-        match machine.call(Op::Observe(Box::new(ask)), Payload::None, within, &|_| {}).await {
-            Ok(Reply::Facts(facts)) => Ok(*facts),
-            Ok(_) => Err(Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None }),
+        match machine.call(op, Payload::None, within, &|_| {}).await {
+            Ok(reply) => {
+                let unexpected = || Unreachable { why: "it sent an unexpected reply".to_owned(), hint: None };
+                read(reply).ok_or_else(unexpected)
+            }
             Err(error) => Err(error.unreachable()),
         }
     }

@@ -49,7 +49,7 @@ fn no_heartbeat_makes_a_guard_panic_or_confirm_a_fault_of_another_host() {
     let own = faults("EtcdFrozen");
     let good = vec![
         format!(
-            r#"{{"release":"{DIGEST}","policy":"{DIGEST}","boot":"0f3c-7d2c","now_ms":7,"faults":{own},"vip":true,"sees":{{"cp2":"heard","cp3":"answers"}}}}"#
+            r#"{{"release":"{DIGEST}","policy":"{DIGEST}","boot":"0f3c-7d2c","now_ms":7,"faults":{own},"vip":true,"sees":{{"cp2":"heard","cp3":"answers"}},"etcd":true,"repairing":["EtcdFrozen"]}}"#
         )
         .into_bytes(),
     ];
@@ -74,7 +74,7 @@ fn no_report_of_a_guard_confirms_a_fault_of_another_host() {
     let (own, presumed) = (faults("DiskFull"), faults("Partitioned"));
     let good = vec![
         format!(
-            r#"{{"host":"cp1","at_ms":9,"started_ms":1,"release":"{DIGEST}","policy":"{DIGEST}","mode":"watch","own":{own},"presumed":{presumed},"pending":[],"others":{{"cp2":{{"sight":"heard","since_ms":1,"ahead_ms":3,"trouble":""}}}}}}"#
+            r#"{{"host":"cp1","at_ms":9,"started_ms":1,"release":"{DIGEST}","policy":"{DIGEST}","mode":"watch","own":{own},"presumed":{presumed},"pending":[],"others":{{"cp2":{{"sight":"heard","since_ms":1,"ahead_ms":3,"trouble":""}}}},"decided":[{{"kind":"DiskFull","decision":"held-back","step":"free-space","gate":"lock","by":"up"}}],"hold":{{"by":"ops","reason":"swap","since_ms":1,"until_ms":9}},"repairs":[{{"kind":"EtcdFrozen","step":"restart","begun_ms":1,"after_ms":2,"outcome":{{"failed":"no"}}}}]}}"#
         )
         .into_bytes(),
     ];
@@ -88,6 +88,12 @@ fn no_report_of_a_guard_confirms_a_fault_of_another_host() {
             assert!(report.own.iter().all(|fault| fault.host == host));
             for fault in report.own.iter().chain(&report.presumed) {
                 plain("evidence", &fault.evidence);
+            }
+            if let Some(hold) = &report.hold {
+                plain("hold", &format!("{}{}", hold.by, hold.reason));
+            }
+            for record in &report.repairs {
+                plain("outcome", &serde_json::to_string(&record.outcome).expect("a text"));
             }
         };
         (input, Box::new(run))

@@ -10,8 +10,12 @@ use hactl::model::guards::Guards;
 use hactl::model::healing::{Mode, Policy};
 use hactl::model::heartbeat::Sight;
 use hactl::model::names::Digest;
+use hactl::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome as Ended, RepairRecord};
 use hactl::observe::{GUARD_CHECKS, HashCheck};
-use hactl::report::{Style, explained_json, explained_text, guards_json, guards_text, status_json, status_text};
+use hactl::report::{
+    Style, explained_json, explained_text, guards_json, guards_text, history_json, history_text, status_json,
+    status_text,
+};
 use snapbox::{assert_data_eq, file};
 
 const NOW: i64 = 1_700_000_000_000;
@@ -39,6 +43,9 @@ pub fn world() -> (Desired, Facts) {
             presumed: vec![],
             pending: vec![],
             others: hosts.iter().zip(0..).filter(|(other, _)| other != &own).map(other).collect(),
+            decided: vec![],
+            hold: None,
+            repairs: vec![],
         };
         let fact = of(&mut facts, own);
         (fact.now_ms, fact.guard) = (NOW, Some(GuardFact { report: Some(report), trouble: String::new() }));
@@ -85,6 +92,35 @@ fn checks(desired: &Desired, facts: &Facts) -> Vec<Check> {
     all.into_iter().filter(|check| GUARD_CHECKS.contains(&check.name)).collect()
 }
 
+/// Guards that repair: what is next for each fault, and what was done.
+fn repairs(facts: &mut Facts) {
+    let step = LocalStep::Restart;
+    let decided = |kind, decision| Decided { kind, decision };
+    let record = |kind, seconds: i64, outcome| RepairRecord {
+        kind,
+        step,
+        begun_ms: NOW - 1000 * seconds,
+        after_ms: 15_000,
+        outcome,
+    };
+    let kinds = [
+        (FaultKind::EtcdFrozen, Decision::HeldBack { step, gate: Gate::Quorum { others: 1, needed: 2 } }),
+        (FaultKind::KubeletFrozen, Decision::Wait { step, until_ms: NOW + 12_000 }),
+        (FaultKind::RuntimeFrozen, Decision::GaveUp { step, tries: 3 }),
+    ];
+    let said = report(facts, "cp3");
+    said.own = kinds.iter().map(|(kind, _)| fault("cp3", *kind, 42)).collect();
+    said.decided = kinds.into_iter().map(|(kind, decision)| decided(kind, decision)).collect();
+    said.repairs = vec![
+        record(FaultKind::BalancerFrozen, 7200, Ended::Helped(900)),
+        record(FaultKind::ApiFrozen, 1800, Ended::Helped(9_400)),
+        record(FaultKind::RuntimeFrozen, 70, Ended::Failed("containerd.service does not start".to_owned())),
+        record(FaultKind::KubeletFrozen, 5, Ended::Done),
+    ];
+    let (by, reason) = ("ops@laptop".to_owned(), "disk swap".to_owned());
+    report(facts, "cp2").hold = Some(Hold { by, reason, since_ms: NOW, until_ms: Some(NOW + 4 * HOUR) });
+}
+
 /// The section and the checks of the status page, and the two pages of `hactl guard`.
 fn shown(title: &str, desired: &Desired, facts: &Facts) -> String {
     let checks = checks(desired, facts);
@@ -111,6 +147,7 @@ fn pages_about_guards_match_their_golden_file() {
         of(facts, "cp3").guard = Some(GuardFact::default());
         report(facts, "cp1").presumed = vec![fault("cp2", FaultKind::GuardDown, 170)];
     });
+    say("guards repair: a step is due, one is held back, one was given up, one helped; a host is held", &repairs);
     say("another policy and another release", &|facts| {
         let said = report(facts, "cp3");
         (said.policy, said.release) = (Digest::of(b"other"), Digest::of(b"other"));
@@ -122,6 +159,10 @@ fn pages_about_guards_match_their_golden_file() {
         }
         report(facts, "cp3").at_ms = NOW + HOUR;
     });
+    let (_, mut facts) = world();
+    repairs(&mut facts);
+    let records: Vec<_> = report(&mut facts, "cp3").repairs.iter().map(|r| (name("cp3"), r.clone())).collect();
+    pages.push_str(&format!("======== guard history\n{}", history_text(&records, &Style::plain())));
     assert_data_eq!(pages, file!["guards.txt"]);
 }
 
@@ -129,10 +170,14 @@ fn pages_about_guards_match_their_golden_file() {
 fn objects_about_guards_match_their_golden_file() {
     let (desired, mut facts) = world();
     faults(&mut facts);
+    repairs(&mut facts);
     let guards = Guards::of(&desired, &facts.hosts).unwrap();
     let status = guards_json(&desired.cluster, &guards);
     let explained = explained_json(&desired.cluster, &guards, Some(&name("cp3")));
-    assert_data_eq!(format!("{status:#}\n{explained:#}\n"), file!["guards.json"]);
+    let cp3 = name("cp3");
+    let records: Vec<_> = report(&mut facts, "cp3").repairs.drain(..).map(|record| (cp3.clone(), record)).collect();
+    let history = history_json(&records);
+    assert_data_eq!(format!("{status:#}\n{explained:#}\n{history:#}\n"), file!["guards.json"]);
     let healing = &status_json(&desired, &facts, &[])["healing"];
     for field in ["mode", "guards", "faults", "pending"] {
         assert_eq!(healing[field], status[field], "{field}");

@@ -202,7 +202,9 @@ impl SimAgent {
         let mut live = self.live.lock().expect("no panic holds it");
         let lock = &mut live.world.host_mut(&self.host).lock;
         match lock {
-            Some(by) if by != holder => Reply::Held { by: by.clone(), since: "2026-01-01T00:00:00Z".to_owned() },
+            Some(by) if by != holder => {
+                Reply::Held { by: by.clone(), since: "2026-01-01T00:00:00Z".to_owned(), yields: false }
+            }
             _ => {
                 *lock = Some(holder.to_owned());
                 Reply::Locked { epoch: 1 }

@@ -52,6 +52,12 @@ fn start_ticks(stat: &str) -> Option<i64> {
     fields(stat)?.nth(19)?.parse().ok()
 }
 
+/// Whether a signal has suspended the process.
+pub(crate) fn is_stopped(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| fields(&stat).and_then(|mut fields| fields.next()?.chars().next()) == Some('T'))
+}
+
 /// The fields of /proc/PID/stat from the third on, the state; the second may contain blanks and brackets.
 pub(crate) fn fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace())

@@ -10,6 +10,7 @@ use crate::agent::op_error::{Explain, Outcome, bad, failed, fault, tail, telling
 use crate::model::facts::UnitFact;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
+use crate::model::repair::Runs;
 use crate::protocol::{OpError, OpErrorKind};
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +37,7 @@ const SAYS_NO: u32 = 1;
 /// The message if the precondition could not be run, because its user or its program is missing.
 const NOT_CHECKED: &str = "was not started: systemd could not run its precondition";
 /// The properties that are read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp,InactiveEnterTimestamp";
 
 /// Whether it starts at boot.
 const FILE_STATE: &str = "UnitFileState";
@@ -67,6 +68,21 @@ impl Shown {
     /// Whether systemd has a file for it.
     pub(crate) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"
+    }
+    /// How it runs; a signal may have suspended its processes, which systemd does not know.
+    pub(crate) fn runs(&self) -> Runs {
+        let enabled = self.enabled() || self.get(FILE_STATE) == "static";
+        match self.active() {
+            _ if !self.known() => Runs::Absent,
+            "active" | "reloading" => Runs::Since(self.started_ms()),
+            "activating" | "deactivating" => Runs::Changing,
+            _ if !enabled => Runs::Disabled,
+            "inactive" if self.skipped() => Runs::Fenced,
+            "inactive" if self.get("Result") == "success" => {
+                Runs::Stopped(when::parse_systemd(self.get("InactiveEnterTimestamp")).unwrap_or(0))
+            }
+            _ => Runs::Failed,
+        }
     }
     /// Whether systemd has loaded another text than the one on the disk.
     fn stale(&self, unit: &UnitName) -> bool {
@@ -387,6 +403,39 @@ pub(crate) async fn end_now(host: &Host, units: &[UnitName]) -> Outcome<()> {
     Ok(())
 }
 
+/// Kills the main process of a unit, or `all` of its processes, and starts it; a suspended process ignores everything
+/// but this signal. A unit without a process is started.
+pub(crate) async fn kill_and_start(host: &Host, unit: &UnitName, all: bool, within: Duration) -> Outcome<()> {
+    own_systemd(host)?;
+    let until = Instant::now() + within;
+    let shown = show_one(unit).await?;
+    if shown.up() {
+        let whom = if all { "--kill-who=all" } else { "--kill-who=main" };
+        must(&["systemctl", "kill", whom, "--signal=KILL", unit.as_str()], ANSWER).await?;
+        // A start of a unit that is still active would change nothing.
+        let old = shown.main_process();
+        while show_one(unit).await.is_ok_and(|now| now.active() == "active" && now.main_process() == old) {
+            if Instant::now() > until {
+                return Err(fault(OpErrorKind::TimedOut, format!("the processes of {unit} do not end")));
+            }
+            sleep(POLL).await;
+        }
+    } else if shown.active() == "failed" {
+        must(&["systemctl", "reset-failed", unit.as_str()], ANSWER).await?;
+    }
+    must(&["systemctl", "start", "--no-block", unit.as_str()], ANSWER).await?;
+    loop {
+        let now = show_one(unit).await?;
+        match now.runs() {
+            Runs::Since(_) => return Ok(()),
+            Runs::Changing if Instant::now() < until => sleep(POLL).await,
+            Runs::Changing => return Err(blame(unit, OpErrorKind::TimedOut, "has not become active yet").await),
+            Runs::Fenced => return Err(blame(unit, OpErrorKind::Failed, now.skipped_for()).await),
+            _ => return Err(blame(unit, OpErrorKind::Failed, "does not start").await),
+        }
+    }
+}
+
 /// Starts a unit without waiting; restarts a running one if its settings have `changed`.
 pub(crate) async fn launch(host: &Host, unit: &UnitName, changed: bool) -> Outcome<()> {
     own_systemd(host)?;
@@ -430,6 +479,29 @@ mod tests {
                     Id=etcd.service\nActiveState=activating\nResult=exec-condition\n\n\
                     Id=etcd.service\nActiveState=inactive\nResult=success\n";
         assert_eq!(parse(text).iter().map(Shown::skipped).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
+    fn a_unit_that_a_person_stopped_or_disabled_differs_from_one_that_failed() {
+        let of =
+            |text: &str| parse(&format!("Id=x.service\nLoadState=loaded\nUnitFileState=enabled\n{text}\n"))[0].runs();
+        let at = "Fri 2025-11-21 06:55:01.500000 UTC";
+        let ms = 1_763_708_101_500;
+        let active = format!("ActiveState=active\nMainPID=7\nExecMainStartTimestamp={at}");
+        let stopped = format!("ActiveState=inactive\nResult=success\nInactiveEnterTimestamp={at}");
+        let cases = [
+            (active.as_str(), Runs::Since(ms)),
+            (stopped.as_str(), Runs::Stopped(ms)),
+            ("ActiveState=failed\nResult=signal", Runs::Failed),
+            ("ActiveState=inactive\nResult=exec-condition", Runs::Fenced),
+            ("ActiveState=inactive\nResult=success\nUnitFileState=disabled", Runs::Disabled),
+            ("ActiveState=failed\nUnitFileState=masked", Runs::Disabled),
+            ("ActiveState=activating", Runs::Changing),
+            ("ActiveState=inactive\nLoadState=not-found", Runs::Absent),
+        ];
+        for (text, runs) in cases {
+            assert_eq!(of(text), runs, "{text}");
+        }
     }
 
     #[test]

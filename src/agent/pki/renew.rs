@@ -42,7 +42,7 @@ pub async fn renew(root: Root) -> Result<Result<Renewed, String>, OpError> {
     // On most days there is nothing to do; then the host is not locked.
     let mut held = None;
     if !idle {
-        held = match host.root.blocking(|root| lock::take(root, HOLDER)).await? {
+        held = match host.root.blocking(|root| lock::take(root, HOLDER, lock::Rank::Resident)).await? {
             Ok(held) => Some(held),
             Err(other) => return Ok(Err(format!("{} holds the lock of this host since {}", other.by, other.since))),
         };

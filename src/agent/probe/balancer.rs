@@ -23,20 +23,30 @@ const ANY_PORT: u16 = 9;
 /// Whether every haproxy of the host answers.
 pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
     let mut found = Vec::new();
-    let mut add = |unit: &str, why: String| {
-        found.push(Found::new(FaultKind::BalancerFrozen, format!("{}, and {why}", process::of(unit).words(unit))));
+    let mut add = |kind, unit: &str, why: String| {
+        found.push(Found::new(kind, format!("{}, and {why}", process::of(unit).words(unit))));
     };
     if host.balances
-        && let Err(why) = answers(&format!("127.0.0.1:{USABLE}"), "/usable", ANSWER).await
+        && let Err(why) = endpoint().await
     {
-        add(HAPROXY, why);
+        add(FaultKind::BalancerFrozen, HAPROXY, why);
     }
     if host.is(Role::ControlPlane)
         && let Err(why) = socket(root).await
     {
-        add(ETCD_BALANCER, why);
+        add(FaultKind::EtcdBalancerFrozen, ETCD_BALANCER, why);
     }
     Some(found)
+}
+
+/// The answer of haproxy to whether the endpoint is usable.
+async fn endpoint() -> Result<u16, String> {
+    answers(&format!("127.0.0.1:{USABLE}"), "/usable", ANSWER).await
+}
+
+/// Whether the load balancer of this host has a usable API server: without one, no host takes the VIP.
+pub async fn is_usable() -> bool {
+    endpoint().await == Ok(200)
 }
 
 /// Whether the balancer in front of etcd answers on its socket.

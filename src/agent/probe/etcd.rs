@@ -31,6 +31,11 @@ pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
     Some(found)
 }
 
+/// Whether the member serves linearizable reads, which takes a quorum that includes it.
+pub async fn serves_reads() -> bool {
+    answers(ETCD_METRICS, "/readyz/linearizable_read", ANSWER).await == Ok(200)
+}
+
 /// The alarms of the cluster that concern this host.
 pub(super) async fn alarms(root: &Root, policy: &Policy) -> Seen {
     let access = access(root, &EtcdAsk::own(&policy.etcd_data_dir)).ok()?;

@@ -12,7 +12,9 @@ mod etcd;
 mod process;
 mod runtime;
 
-pub use balancer::is_own;
+pub use balancer::{is_own, is_usable};
+pub use etcd::serves_reads;
+pub use process::is_suspended;
 
 use crate::agent::machine::root::Root;
 use crate::model::desired::Role;
@@ -110,7 +112,7 @@ impl Probe {
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
             Self::Runtime => &[Kind::RuntimeFrozen],
-            Self::Balancers => &[Kind::BalancerFrozen],
+            Self::Balancers => &[Kind::BalancerFrozen, Kind::EtcdBalancerFrozen],
             Self::Keepalived => &[Kind::KeepalivedFrozen],
             Self::Disk => &[Kind::DiskFull],
             Self::Certificates => &[Kind::CertificateExpiring],

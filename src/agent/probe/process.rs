@@ -2,7 +2,8 @@
 //!
 //! In: a unit. Out: whether it has processes, and whether they are suspended.
 
-use crate::agent::machine::processes::fields;
+use crate::agent::machine::processes::is_stopped;
+use crate::model::names::UnitName;
 use std::fs;
 use std::path::Path;
 
@@ -27,9 +28,7 @@ pub(super) fn of(unit: &str) -> Runs {
     let listed = listed.unwrap_or_default();
     let mut processes: Vec<u32> = listed.lines().filter_map(|line| line.trim().parse().ok()).collect();
     processes.sort_unstable();
-    let stopped = processes.iter().find(|process| {
-        fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| state(&stat) == Some('T'))
-    });
+    let stopped = processes.iter().find(|process| is_stopped(**process));
     match (stopped, processes.first()) {
         (Some(process), _) => Runs::Suspended(*process),
         (None, Some(process)) => Runs::As(*process),
@@ -37,9 +36,9 @@ pub(super) fn of(unit: &str) -> Runs {
     }
 }
 
-/// The state of a process.
-fn state(stat: &str) -> Option<char> {
-    fields(stat)?.next()?.chars().next()
+/// Whether a signal has suspended a process of the unit.
+pub fn is_suspended(unit: &UnitName) -> bool {
+    matches!(of(unit.as_str()), Runs::Suspended(_))
 }
 
 impl Runs {
@@ -58,9 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_is_found_behind_a_name_with_blanks_and_brackets() {
-        assert_eq!(state("42 (a ) (b) T 1 42"), Some('T'));
-        assert_eq!(state("42 (a"), None);
+    fn a_unit_that_does_not_exist_has_no_process() {
         assert_eq!(of("no-such-unit.service"), Runs::No);
     }
 }

@@ -23,7 +23,7 @@ const SETTINGS: (usize, u8) = (3, 4);
 /// Whether the kubelet answers.
 pub(super) async fn kubelet() -> Seen {
     Some(match answers(HEALTHZ, "/healthz", ANSWER).await {
-        Ok(()) => Vec::new(),
+        Ok(_) => Vec::new(),
         Err(why) => vec![silent(FaultKind::KubeletFrozen, KUBELET, &why)],
     })
 }

@@ -119,7 +119,7 @@ impl Client {
                 self.epoch = epoch;
                 Ok(epoch)
             }
-            Reply::Held { by, since } => Err((by, since)),
+            Reply::Held { by, since, .. } => Err((by, since)),
             other => panic!("{other:?}"),
         }
     }

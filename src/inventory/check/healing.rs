@@ -26,17 +26,13 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
 }
 
 fn mode(judge: &mut Validator<'_>, word: &At<String>) -> Mode {
-    if word.value == "on" {
-        let what = "healing is on, but this hactl does not repair: its guards detect faults and report them";
-        judge.refuse(word.place, what, "watch or off", "write watch");
-        return Mode::Off;
-    }
-    choice(judge, "healing mode", word, &[Mode::Off, Mode::Watch].map(|mode| (mode.word(), mode))).unwrap_or_default()
+    let modes = [Mode::Off, Mode::Watch, Mode::On];
+    choice(judge, "healing mode", word, &modes.map(|mode| (mode.word(), mode))).unwrap_or_default()
 }
 
 fn no_effect(judge: &mut Validator<'_>, place: Place) {
     let what = "healing.after has no effect without healing.mode: there are no guards";
-    judge.warn(place, what, "", "add `mode: watch`, or remove healing.after");
+    judge.warn(place, what, "", "add `mode: watch` or `mode: on`, or remove healing.after");
 }
 
 fn delays(judge: &mut Validator<'_>, raw: &schema::HealingAfter) -> Delays {

@@ -22,8 +22,14 @@ pub(crate) fn own() -> Vec<String> {
 pub(crate) struct Unit {
     program: String,
     host: String,
+    /// Whether it repairs its host.
+    repairs: bool,
 }
 
 pub(crate) fn unit(input: &Input<'_>) -> Unit {
-    Unit { program: input.hactl_path.to_owned(), host: input.host.name.to_string() }
+    Unit {
+        program: input.hactl_path.to_owned(),
+        host: input.host.name.to_string(),
+        repairs: input.desired.healing.mode == Mode::On,
+    }
 }

@@ -1,0 +1,236 @@
+//! The steps of a guard on its own host: a frozen component is ended and started, space is freed, the time service is
+//! restarted. None of them touches etcd's members or data.
+//!
+//! In: a step for a kind of fault, decided by `plan/local_repair`; what a person wants of the guard. Out: done, or why
+//! not. A step has the lock of the host, so that no run is active meanwhile; a run that a person starts waits for it.
+
+use crate::agent::host::Host;
+use crate::agent::lock::{self, Rank};
+use crate::agent::machine::root::Root;
+use crate::agent::machine::run::{must, run};
+use crate::agent::machine::{files, processes, units, when, wipe};
+use crate::agent::op_error::{Explain as _, Outcome, failed};
+use crate::agent::probe::is_suspended;
+use crate::model::control_plane::API_SERVER;
+use crate::model::fault::FaultKind;
+use crate::model::healing::{GuardedHost, Policy};
+use crate::model::names::UnitName;
+use crate::model::repair::{HOLD, Hold, LocalStep, RETRY, Runner, Runs, deed, runner};
+use crate::model::units::unit;
+use crate::protocol::{GuardAsk, OpError};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+/// The time for one step: after a minute, a person's run no longer waits for the lock.
+const TIMEOUT: Duration = Duration::from_secs(50);
+/// Journals are reduced to this size.
+const JOURNALS: &str = "--vacuum-size=1G";
+/// systemd's core dumps, and how long they are kept.
+const DUMPS: &str = "/var/lib/systemd/coredump";
+const DUMPS_FOR: Duration = Duration::from_secs(3 * 86_400);
+/// The services that set the clock, by the names that distributions give them.
+const TIME_SERVICES: [&str; 6] =
+    ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntp.service", "ntpd.service"];
+/// root, and its group.
+const ROOT: (u32, u32) = (0, 0);
+/// Renews the certificates of the host, under a lock of its own.
+const RENEWAL: &str = "hactl-renew.service";
+
+/// How the component of a fault runs; `None`: the fault is about none.
+///
+/// # Errors
+/// systemd does not answer.
+pub async fn runs(root: &Root, policy: &Policy, own: &GuardedHost, kind: FaultKind) -> Result<Option<Runs>, OpError> {
+    let Some(runner) = runner(kind) else { return Ok(None) };
+    if !root.is_host() {
+        return Ok(Some(Runs::Absent));
+    }
+    Ok(Some(match runner {
+        Runner::Unit(unit) => match units::show_one(&unit).await?.runs() {
+            Runs::Since(_) if is_suspended(&unit) => Runs::Suspended,
+            runs => runs,
+        },
+        Runner::ApiServer => {
+            let (own, port) = (own.clone(), policy.api_port);
+            let found = root.blocking(move |_| Ok(api_server(&own, port))).await?;
+            // The newest process: an older one is ending.
+            match found.last() {
+                None => Runs::Absent,
+                Some(pid) if processes::is_stopped(*pid) => Runs::Suspended,
+                Some(pid) => processes::started_at(*pid).map_or(Runs::Absent, Runs::Since),
+            }
+        }
+    }))
+}
+
+/// The processes of this host's API server, by its address and port: a pod of a user may run another one.
+fn api_server(own: &GuardedHost, port: u16) -> Vec<u32> {
+    let flags = [format!("--advertise-address={}", own.address), format!("--secure-port={port}")];
+    let ours = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+        flags.iter().all(|flag| words.contains(&flag.as_bytes()))
+    };
+    let found = wipe::pods_of(&[API_SERVER.to_owned()]);
+    let mut found: Vec<u32> =
+        found.into_iter().filter_map(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()).filter(ours).collect();
+    found.sort_by_key(|pid| processes::start(*pid));
+    found
+}
+
+/// The lock of the host for one step.
+#[derive(Debug)]
+pub struct StepLock {
+    _held: Option<lock::Held>,
+}
+
+/// Takes the lock of the host for a step; `Err` inside: the holder.
+///
+/// # Errors
+/// The host cannot be locked.
+pub async fn lock_for(root: &Root, kind: FaultKind, step: LocalStep) -> Result<Result<StepLock, String>, OpError> {
+    // The renewal takes the lock itself.
+    if step == LocalStep::RenewCertificates {
+        return Ok(Ok(StepLock { _held: None }));
+    }
+    let holder = format!("the guard of this host ({})", deed(step, kind));
+    let taken = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
+    Ok(taken.map(|held| StepLock { _held: Some(held) }).map_err(|other| other.by))
+}
+
+/// Performs a step, under its lock.
+///
+/// # Errors
+/// The step failed.
+pub async fn repair(
+    root: &Root,
+    policy: &Policy,
+    own: &GuardedHost,
+    (kind, step): (FaultKind, LocalStep),
+    _lock: &StepLock,
+) -> Result<(), OpError> {
+    let host = &Host::new(root.clone());
+    units::own_systemd(host)?;
+    match (step, runner(kind)) {
+        (LocalStep::Start | LocalStep::Restart, Some(Runner::Unit(unit))) => {
+            // The containers of containerd go on without it.
+            let all = !matches!(kind, FaultKind::RuntimeFrozen | FaultKind::KubeletFrozen);
+            units::kill_and_start(host, &unit, all, TIMEOUT).await?;
+        }
+        (LocalStep::Start | LocalStep::Restart, Some(Runner::ApiServer)) => {
+            let (own, port) = (own.clone(), policy.api_port);
+            host.root.blocking(move |_| end(&api_server(&own, port))).await?;
+        }
+        (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
+        (LocalStep::FreeSpace, _) => free_space(host).await?,
+        (LocalStep::RestartTimeService, _) => restart_time_service().await?,
+        (LocalStep::RenewCertificates, _) => {
+            must(&["systemctl", "start", RENEWAL], TIMEOUT).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what a person wants of the guard of this host.
+pub(super) async fn obey(host: &Host, ask: GuardAsk) -> Outcome<()> {
+    let writing = move |root: &Root| {
+        let now_ms = when::now_ms();
+        let write = |path: &'static str, text: String| {
+            let path = root.own(path);
+            let folder = path.parent().unwrap_or(&path);
+            fs::create_dir_all(folder).explain("create", folder)?;
+            files::write_one(path, text.as_bytes(), 0o600, ROOT)
+        };
+        match ask {
+            GuardAsk::Resume => files::remove(&root.own(HOLD)),
+            GuardAsk::Retry => write(RETRY, now_ms.to_string()),
+            GuardAsk::Pause { by, reason, lasts_s } => {
+                let lasts_ms = lasts_s.and_then(|s| i64::try_from(s).ok()?.checked_mul(1000));
+                let until_ms = lasts_ms.map(|ms| now_ms.saturating_add(ms));
+                let hold = Hold { by, reason, since_ms: now_ms, until_ms }.in_one_line();
+                write(HOLD, serde_json::to_string(&hold).unwrap_or_default())
+            }
+        }
+    };
+    host.root.blocking(writing).await
+}
+
+/// Ends processes at once; the kubelet starts the container again.
+fn end(found: &[u32]) -> Outcome<()> {
+    if found.is_empty() {
+        return Err(failed("the API server has no process"));
+    }
+    for pid in found {
+        if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
+            // It may have ended already, which is the goal.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+    Ok(())
+}
+
+/// Reduces the journals and deletes old core dumps.
+async fn free_space(host: &Host) -> Outcome<()> {
+    host.root.blocking(old_dumps).await?;
+    must(&["journalctl", "--quiet", JOURNALS], TIMEOUT).await.map(|_| ())
+}
+
+fn old_dumps(root: &Root) -> Outcome<()> {
+    let folder = root.below(DUMPS);
+    // Most hosts have none.
+    let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let old = |at: SystemTime| at.elapsed().is_ok_and(|age| age > DUMPS_FOR);
+        if entry.metadata().is_ok_and(|meta| meta.is_file() && meta.modified().is_ok_and(old)) {
+            fs::remove_file(entry.path()).explain("delete", &entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Restarts the service that sets the clock, if one runs.
+async fn restart_time_service() -> Outcome<()> {
+    let all: Vec<UnitName> = TIME_SERVICES.into_iter().map(unit).collect();
+    for unit in &all {
+        if units::show_one(unit).await?.active() == "active" {
+            let ran = run(&["systemctl", "restart", unit.as_str()], TIMEOUT).await?;
+            return if ran.ok() { Ok(()) } else { Err(ran.fault(&format!("systemctl restart {unit}"))) };
+        }
+    }
+    Err(failed(format!("none of {} runs", TIME_SERVICES.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_core_dumps_are_deleted_and_young_ones_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let folder = root.own(DUMPS);
+        fs::create_dir_all(&folder).unwrap();
+        for (name, days) in [("old", 4), ("young", 2)] {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
+        }
+        fs::create_dir(folder.join("folder")).unwrap();
+        old_dumps(&root).unwrap();
+        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["folder", "young"]);
+    }
+
+    #[test]
+    fn no_process_of_this_machine_is_the_api_server_of_a_host_that_it_is_not() {
+        let own = GuardedHost {
+            name: "cp1".parse().unwrap(),
+            address: [192, 0, 2, 7].into(),
+            roles: vec![],
+            balances: false,
+        };
+        assert_eq!(api_server(&own, 6443), Vec::<u32>::new());
+        assert!(end(&[]).is_err());
+    }
+}

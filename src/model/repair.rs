@@ -1,0 +1,349 @@
+//! Repairs: what a guard does about a fault of its own host, what it has done, and what prevents it.
+//!
+//! In: decisions of `plan/local_repair`, records and holds in files of the host. Out: part of the guard's report, read
+//! by `report/`. Nothing that another host says leads to a repair here.
+
+use super::fault::{FaultKind, evidence};
+use super::names::UnitName;
+use super::timestamp;
+use super::units::{containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The records, one JSON object on each line, the newest last.
+pub const RECORDS: &str = "/var/lib/hactl/guard/repairs.jsonl";
+/// While this file exists, the guard of the host repairs nothing: a [`Hold`], or anything else, also an empty file.
+pub const HOLD: &str = "/var/lib/hactl/guard/hold.json";
+/// Attempts before the time in this file no longer count: milliseconds since 1970.
+pub const RETRY: &str = "/var/lib/hactl/guard/retry";
+/// The most records that are kept.
+pub const MOST_RECORDS: usize = 200;
+/// The longest text of a person, characters.
+const LONGEST: usize = 120;
+
+/// A step on the own host, which needs no quorum and no other host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalStep {
+    /// Starts a unit that does not run.
+    Start,
+    /// Ends a process at once and starts it again.
+    Restart,
+    /// Deletes old journals and core dumps.
+    FreeSpace,
+    /// Restarts the service that sets the clock.
+    RestartTimeService,
+    /// Renews the certificates that the host itself can renew.
+    RenewCertificates,
+}
+
+impl LocalStep {
+    /// The word for it in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Restart => "restart",
+            Self::FreeSpace => "free-space",
+            Self::RestartTimeService => "restart-time-service",
+            Self::RenewCertificates => "renew-certificates",
+        }
+    }
+
+    /// How often it is tried for one fault.
+    pub fn tries(self) -> usize {
+        match self {
+            Self::Start | Self::Restart => 3,
+            // What did not help once does not help again.
+            Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
+        }
+    }
+}
+
+/// What runs a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Runner {
+    /// systemd.
+    Unit(UnitName),
+    /// The kubelet, from a manifest: the API server.
+    ApiServer,
+}
+
+/// What a fault of the own host is about: the component that a step starts or restarts.
+pub fn runner(kind: FaultKind) -> Option<Runner> {
+    let unit = match kind {
+        FaultKind::EtcdStopped | FaultKind::EtcdFrozen => etcd_unit(),
+        FaultKind::ApiFrozen => return Some(Runner::ApiServer),
+        FaultKind::KubeletFrozen => kubelet_unit(),
+        FaultKind::RuntimeFrozen => containerd_unit(),
+        FaultKind::BalancerFrozen => unit("haproxy.service"),
+        FaultKind::EtcdBalancerFrozen => etcd_balancer_unit(),
+        FaultKind::KeepalivedFrozen | FaultKind::VipMissing | FaultKind::VipDuplicate => unit("keepalived.service"),
+        FaultKind::EtcdDataLost
+        | FaultKind::EtcdDiverged
+        | FaultKind::EtcdFull
+        | FaultKind::DiskFull
+        | FaultKind::ClockSkew
+        | FaultKind::CertificateExpiring
+        | FaultKind::HostUnreachable
+        | FaultKind::Partitioned
+        | FaultKind::GuardDown
+        | FaultKind::NeedsUp => return None,
+    };
+    Some(Runner::Unit(unit))
+}
+
+/// How a component runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// Its main process runs since this time.
+    Since(i64),
+    /// A signal has suspended it.
+    Suspended,
+    /// systemd is starting or stopping it.
+    Changing,
+    /// It was stopped in order at this time: by a person, or by a program that a person started.
+    Stopped(i64),
+    /// It ended by a failure.
+    Failed,
+    /// It is disabled or masked, and does not run.
+    Disabled,
+    /// Its own fence has refused to start it.
+    Fenced,
+    /// It has no process, or is not installed.
+    Absent,
+}
+
+/// An attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairRecord {
+    /// The fault.
+    pub kind: FaultKind,
+    /// The step.
+    pub step: LocalStep,
+    /// When it began, by the host's clock, milliseconds since 1970.
+    #[serde(deserialize_with = "timestamp::bounded")]
+    pub begun_ms: i64,
+    /// For how long the fault had lasted, milliseconds.
+    #[serde(deserialize_with = "timestamp::bounded")]
+    pub after_ms: i64,
+    /// How it went on.
+    pub outcome: Outcome,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It has not ended, or the guard was killed meanwhile.
+    Open,
+    /// The step is done; whether it helped is not known yet.
+    Done,
+    /// The step failed, and why.
+    Failed(String),
+    /// The fault was no longer seen, so many milliseconds after the beginning of the step.
+    Helped(i64),
+}
+
+/// A person's wish that nothing is repaired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The person.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// Since when, by the host's clock, milliseconds since 1970.
+    #[serde(deserialize_with = "timestamp::bounded")]
+    pub since_ms: i64,
+    /// When it ends; `None`: when somebody ends it.
+    pub until_ms: Option<i64>,
+}
+
+impl Hold {
+    /// A hold whose file says nothing that can be read.
+    pub fn unnamed() -> Self {
+        let by = "a file on the host".to_owned();
+        Self { by, reason: String::new(), since_ms: 0, until_ms: None }
+    }
+
+    /// Whether it still holds.
+    pub fn holds(&self, now_ms: i64) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    /// With texts of one line, of limited length.
+    #[must_use]
+    pub fn in_one_line(self) -> Self {
+        let short = |text: &str| evidence(text).chars().take(LONGEST).collect();
+        Self { by: short(&self.by), reason: short(&self.reason), ..self }
+    }
+}
+
+/// Who holds, and why: `ops@laptop: "disk swap"`.
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.by)?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {:?}", self.reason) }
+    }
+}
+
+/// What prevents a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "gate")]
+pub enum Gate {
+    /// A person holds the host.
+    Hold,
+    /// Somebody has the lock of the host.
+    Lock {
+        /// The holder.
+        by: String,
+    },
+    /// The unit is disabled or masked, so a person does not want it to run.
+    Disabled,
+    /// The component is not installed, or has no process that could be ended.
+    Absent,
+    /// systemd or the kubelet is starting it: ending it again does not help.
+    Starting,
+    /// The fence keeps the member down: its data is older than a recovery.
+    Fenced,
+    /// The member may still be needed for quorum.
+    Quorum {
+        /// Members of other hosts that serve linearizable reads.
+        others: usize,
+        /// How many of them are needed without this one.
+        needed: usize,
+    },
+    /// The cause is elsewhere: etcd has no quorum.
+    NoQuorum,
+    /// The cause is elsewhere: the load balancer has no usable API server, so no host takes the VIP.
+    NotUsable,
+    /// Another host is just being repaired for the same fault.
+    Turn {
+        /// The host.
+        host: super::names::HostName,
+    },
+}
+
+/// What a guard does about a fault of its host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "decision")]
+pub enum Decision {
+    /// The step, now.
+    Act {
+        /// The step.
+        step: LocalStep,
+    },
+    /// The step, at a later time.
+    Wait {
+        /// The step.
+        step: LocalStep,
+        /// When, by the host's clock, milliseconds since 1970.
+        #[serde(deserialize_with = "timestamp::bounded")]
+        until_ms: i64,
+    },
+    /// Nothing, for a reason that may end.
+    HeldBack {
+        /// The step.
+        step: LocalStep,
+        /// The reason.
+        #[serde(flatten)]
+        gate: Gate,
+    },
+    /// Nothing: it was tried, and the fault is still there.
+    GaveUp {
+        /// The step.
+        step: LocalStep,
+        /// How often.
+        tries: usize,
+    },
+    /// Nothing: a guard has no step for it.
+    Person,
+}
+
+impl Decision {
+    /// Cuts its text to one line.
+    pub fn in_one_line(&mut self) {
+        if let Self::HeldBack { gate: Gate::Lock { by }, .. } = self {
+            *by = evidence(by);
+        }
+    }
+}
+
+/// A fault of the host, and what its guard does about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    /// The fault.
+    pub kind: FaultKind,
+    /// What.
+    #[serde(flatten)]
+    pub decision: Decision,
+}
+
+impl RepairRecord {
+    /// With a text of one line.
+    #[must_use]
+    pub fn in_one_line(mut self) -> Self {
+        if let Outcome::Failed(why) = &mut self.outcome {
+            *why = evidence(why);
+        }
+        self
+    }
+}
+
+/// Such as `restart etcd.service`: the step with what it acts on.
+pub fn deed(step: LocalStep, kind: FaultKind) -> String {
+    let what = match runner(kind) {
+        Some(Runner::Unit(unit)) => unit.to_string(),
+        Some(Runner::ApiServer) => super::control_plane::API_SERVER.to_owned(),
+        None => String::new(),
+    };
+    match step {
+        LocalStep::Start => format!("start {what}"),
+        LocalStep::Restart => format!("restart {what}"),
+        LocalStep::FreeSpace => "delete old journals and core dumps".to_owned(),
+        LocalStep::RestartTimeService => "restart the time service".to_owned(),
+        LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_and_decisions_are_read_back_as_written() {
+        let outcomes = [Outcome::Open, Outcome::Done, Outcome::Failed("no space".to_owned()), Outcome::Helped(1200)];
+        for outcome in outcomes {
+            let record = RepairRecord {
+                kind: FaultKind::EtcdFrozen,
+                step: LocalStep::Restart,
+                begun_ms: 5,
+                after_ms: 3,
+                outcome,
+            };
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(serde_json::from_str::<RepairRecord>(&text).unwrap(), record, "{text}");
+        }
+        let step = LocalStep::Restart;
+        let gates = [Gate::Hold, Gate::Lock { by: "up".to_owned() }, Gate::Quorum { others: 1, needed: 2 }];
+        let mut decisions = vec![
+            Decision::Act { step },
+            Decision::Wait { step, until_ms: 7 },
+            Decision::GaveUp { step, tries: 3 },
+            Decision::Person,
+        ];
+        decisions.extend(gates.map(|gate| Decision::HeldBack { step, gate }));
+        for decision in decisions {
+            let decided = Decided { kind: FaultKind::ApiFrozen, decision };
+            let text = serde_json::to_string(&decided).unwrap();
+            assert_eq!(serde_json::from_str::<Decided>(&text).unwrap(), decided, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hold_is_shown_in_one_line() {
+        let hold = Hold { by: "ops\u{1b}[31m".to_owned(), reason: "disk\nswap ".repeat(40), ..Hold::unnamed() };
+        let shown = hold.in_one_line().to_string();
+        assert!(shown.starts_with("ops [31m: \"disk swap disk") && shown.len() < 150, "{shown}");
+        assert_eq!(Hold::unnamed().to_string(), "a file on the host");
+    }
+}

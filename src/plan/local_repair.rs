@@ -1,0 +1,408 @@
+//! What a guard does about a fault of its own host: restart what is frozen, start what is stopped.
+//!
+//! In: a fault that is raised and still seen, and the [`Situation`] of the host. Out: a [`Decision`], with the numbers
+//! that were weighed. Pure. A step here changes neither etcd's members nor any data, and disturbs nothing that works:
+//! what it ends does not answer, and quorum does not depend on it.
+
+use crate::model::fault::{Fault, FaultKind};
+use crate::model::healing::{GuardedHost, Mode, Policy};
+use crate::model::names::HostName;
+use crate::model::repair::{Decision, Gate, LocalStep, RepairRecord, Runs};
+use std::collections::BTreeMap;
+
+/// Between two attempts, milliseconds: what was started has time to answer, and the guard to see it.
+pub const BETWEEN_MS: i64 = 60_000;
+/// So many attempts for one kind of fault in this time, milliseconds; more wait, also if each of them helped.
+const WINDOW_MS: i64 = 600_000;
+/// After this time a component that a person stopped is started again, milliseconds.
+pub const STOPPED_FOR_MS: i64 = 900_000;
+/// A process younger than this may still be starting, milliseconds.
+const YOUNG_MS: i64 = 30_000;
+/// Without any quorum, a frozen member is restarted after this time, milliseconds.
+const ALONE_MS: i64 = 60_000;
+/// Hosts with the same fault act one after the other, in the order of the policy, so far apart, milliseconds. Within
+/// this time the heartbeat of the one before says that it acts.
+const APART_MS: i64 = 5_000;
+
+/// Everything about the host that is weighed.
+#[derive(Debug, Clone)]
+pub struct Situation<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// The own host.
+    pub own: &'a GuardedHost,
+    /// Whether a person holds the host.
+    pub held: bool,
+    /// How the component of the fault runs; `None`: the fault is about none.
+    pub runs: Option<Runs>,
+    /// Each host with etcd that is heard, the own one included: whether its member serves linearizable reads.
+    pub etcd: &'a BTreeMap<HostName, bool>,
+    /// Whether the load balancer of the host has a usable API server.
+    pub usable: bool,
+    /// Other hosts that are heard, with the faults for which they have just acted.
+    pub repairing: &'a BTreeMap<HostName, Vec<FaultKind>>,
+    /// What was done on this host.
+    pub records: &'a [RepairRecord],
+    /// Attempts before this time do not count, milliseconds since 1970.
+    pub retry_ms: i64,
+    /// The present, by the host's clock, milliseconds since 1970.
+    pub now_ms: i64,
+}
+
+/// The step for a kind of fault; `None`: only more than one host, or a person, can repair it.
+pub fn step(kind: FaultKind) -> Option<LocalStep> {
+    match kind {
+        FaultKind::EtcdStopped => Some(LocalStep::Start),
+        FaultKind::EtcdFrozen
+        | FaultKind::ApiFrozen
+        | FaultKind::KubeletFrozen
+        | FaultKind::RuntimeFrozen
+        | FaultKind::BalancerFrozen
+        | FaultKind::EtcdBalancerFrozen
+        | FaultKind::KeepalivedFrozen
+        | FaultKind::VipMissing
+        | FaultKind::VipDuplicate => Some(LocalStep::Restart),
+        FaultKind::DiskFull => Some(LocalStep::FreeSpace),
+        FaultKind::ClockSkew => Some(LocalStep::RestartTimeService),
+        FaultKind::CertificateExpiring => Some(LocalStep::RenewCertificates),
+        FaultKind::EtcdDataLost
+        | FaultKind::EtcdDiverged
+        | FaultKind::EtcdFull
+        | FaultKind::HostUnreachable
+        | FaultKind::Partitioned
+        | FaultKind::GuardDown
+        | FaultKind::NeedsUp => None,
+    }
+}
+
+/// What the guard does about a fault of its host.
+pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
+    let mode = situation.policy.healing.mode;
+    let Some(step) = step(fault.kind).filter(|_| mode == Mode::On && fault.host == situation.own.name) else {
+        return Decision::Person;
+    };
+    let held_back = |gate| Decision::HeldBack { step, gate };
+    let wait = |until_ms| Decision::Wait { step, until_ms };
+    if situation.held {
+        return held_back(Gate::Hold);
+    }
+    if let Some(decision) = by_attempts(step, fault, situation) {
+        return decision;
+    }
+    let now_ms = situation.now_ms;
+    let until = |since_ms: i64, lasts_ms: i64| since_ms.saturating_add(lasts_ms);
+    let later = |until_ms: i64| (until_ms > now_ms).then_some(until_ms);
+    match situation.runs {
+        Some(Runs::Absent) => return held_back(Gate::Absent),
+        Some(Runs::Changing) => return held_back(Gate::Starting),
+        Some(Runs::Disabled) => return held_back(Gate::Disabled),
+        Some(Runs::Fenced) => return held_back(Gate::Fenced),
+        Some(Runs::Stopped(at_ms)) => {
+            if let Some(until_ms) = later(until(at_ms, STOPPED_FOR_MS)) {
+                return wait(until_ms);
+            }
+        }
+        Some(Runs::Since(at_ms)) => {
+            if let Some(until_ms) = later(until(at_ms, YOUNG_MS)) {
+                return wait(until_ms);
+            }
+        }
+        Some(Runs::Suspended | Runs::Failed) | None => {}
+    }
+    if let Some(gate) = by_others(fault, situation) {
+        return match gate {
+            // A member that may be needed for quorum is not needed if there is none.
+            Gate::Quorum { others: 0, .. } if now_ms.saturating_sub(fault.since_ms) >= ALONE_MS => {
+                Decision::Act { step }
+            }
+            Gate::Quorum { others: 0, .. } => wait(until(fault.since_ms, ALONE_MS)),
+            gate => held_back(gate),
+        };
+    }
+    if takes_turns(fault.kind) && situation.runs != Some(Runs::Suspended) {
+        let places = || situation.policy.guards.iter().zip(0_i64..);
+        let raised_ms = until(fault.since_ms, i64::from(fault.kind.delay_s(&situation.policy.healing.after)) * 1000);
+        let all_ms = places().map(|_| BETWEEN_MS).sum();
+        let same = |kinds: &Vec<FaultKind>| kinds.contains(&fault.kind);
+        // A guard that says this without end delays the others, but does not prevent them.
+        if let Some((host, _)) = situation.repairing.iter().find(|(_, kinds)| same(kinds))
+            && later(until(raised_ms, all_ms)).is_some()
+        {
+            return held_back(Gate::Turn { host: host.clone() });
+        }
+        let place = places().find(|(guard, _)| guard.name == situation.own.name).map_or(0, |(_, place)| place);
+        if let Some(until_ms) = later(until(raised_ms, APART_MS * place)) {
+            return wait(until_ms);
+        }
+    }
+    Decision::Act { step }
+}
+
+/// Whether hosts with this fault at the same time act one after the other: their components may share the load, and be
+/// slow by it.
+fn takes_turns(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::EtcdFrozen | FaultKind::ApiFrozen)
+}
+
+/// Whether earlier attempts prevent or delay this one.
+fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Option<Decision> {
+    let now_ms = situation.now_ms;
+    // A record from the future was written before the clock was set back.
+    let counts = |record: &&RepairRecord| {
+        record.kind == fault.kind && record.begun_ms > situation.retry_ms && record.begun_ms <= now_ms
+    };
+    let attempts: Vec<i64> = situation.records.iter().filter(counts).map(|record| record.begun_ms).collect();
+    let for_this = attempts.iter().filter(|begun_ms| **begun_ms >= fault.since_ms).count();
+    if for_this >= step.tries() {
+        return Some(Decision::GaveUp { step, tries: for_this });
+    }
+    let mut latest = attempts.iter().rev();
+    let last_ms = latest.clone().next()?.saturating_add(BETWEEN_MS);
+    let oldest_ms = latest.nth(step.tries() - 1).map_or(i64::MIN, |begun_ms| begun_ms.saturating_add(WINDOW_MS));
+    let until_ms = last_ms.max(oldest_ms);
+    (until_ms > now_ms).then_some(Decision::Wait { step, until_ms })
+}
+
+/// Whether the state of etcd, or of the load balancer, prevents the step.
+fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
+    let serves = |(host, serves): &(&HostName, &bool)| **serves && **host != situation.own.name;
+    let others = situation.etcd.iter().filter(serves).count();
+    match fault.kind {
+        FaultKind::EtcdFrozen if situation.runs != Some(Runs::Suspended) => {
+            let voters = situation.policy.guards.iter().filter(|guard| guard.has_etcd()).count();
+            let needed = voters / 2 + 1;
+            (others < needed).then_some(Gate::Quorum { others, needed })
+        }
+        FaultKind::ApiFrozen if situation.runs != Some(Runs::Suspended) => {
+            (!situation.etcd.values().any(|serves| *serves)).then_some(Gate::NoQuorum)
+        }
+        FaultKind::VipMissing => (!situation.usable).then_some(Gate::NotUsable),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::sample;
+    use crate::model::repair::Outcome;
+    use proptest::prelude::*;
+
+    const NOW: i64 = 10_000_000;
+
+    fn name(text: &str) -> HostName {
+        text.parse().unwrap()
+    }
+
+    fn policy(mode: Mode) -> Policy {
+        let mut desired = sample(3);
+        desired.healing.mode = mode;
+        Policy::of(&desired)
+    }
+
+    fn fault(kind: FaultKind) -> Fault {
+        Fault { host: name("cp1"), kind, since_ms: NOW - 40_000, evidence: String::new() }
+    }
+
+    fn record(kind: FaultKind, begun_ms: i64) -> RepairRecord {
+        RepairRecord { kind, step: step(kind).unwrap(), begun_ms, after_ms: 0, outcome: Outcome::Done }
+    }
+
+    /// What a [`Situation`] refers to.
+    struct World {
+        policy: Policy,
+        own: usize,
+        held: bool,
+        runs: Runs,
+        etcd: BTreeMap<HostName, bool>,
+        usable: bool,
+        repairing: BTreeMap<HostName, Vec<FaultKind>>,
+        records: Vec<RepairRecord>,
+        retry_ms: i64,
+        now_ms: i64,
+    }
+
+    /// Each member, and whether it is one of those that serve reads.
+    fn members(all: &[&str], serve: &[&str]) -> BTreeMap<HostName, bool> {
+        all.iter().map(|host| (name(host), serve.contains(host))).collect()
+    }
+
+    /// The decision in a world in which every step is taken, once `change` has spoilt it.
+    fn decided(mode: Mode, fault: &Fault, change: impl FnOnce(&mut World)) -> Decision {
+        let mut world = World {
+            policy: policy(mode),
+            own: 0,
+            held: false,
+            runs: Runs::Since(NOW - 1_000_000),
+            etcd: members(&["cp1", "cp2", "cp3"], &["cp2", "cp3"]),
+            usable: true,
+            repairing: BTreeMap::new(),
+            records: vec![],
+            retry_ms: i64::MIN,
+            now_ms: NOW,
+        };
+        change(&mut world);
+        let situation = Situation {
+            policy: &world.policy,
+            own: &world.policy.guards[world.own],
+            held: world.held,
+            runs: Some(world.runs),
+            etcd: &world.etcd,
+            usable: world.usable,
+            repairing: &world.repairing,
+            records: &world.records,
+            retry_ms: world.retry_ms,
+            now_ms: world.now_ms,
+        };
+        decide(fault, &situation)
+    }
+
+    fn on(kind: FaultKind, change: impl FnOnce(&mut World)) -> Decision {
+        decided(Mode::On, &fault(kind), change)
+    }
+
+    fn held_back(gate: Gate) -> Decision {
+        Decision::HeldBack { step: LocalStep::Restart, gate }
+    }
+
+    const RESTART: Decision = Decision::Act { step: LocalStep::Restart };
+
+    #[test]
+    fn each_kind_has_its_step_and_others_are_for_a_person() {
+        for kind in FaultKind::ALL {
+            let expected = step(*kind).map_or(Decision::Person, |step| Decision::Act { step });
+            assert_eq!(on(*kind, |_| ()), expected, "{kind}");
+            assert_eq!(decided(Mode::Watch, &fault(*kind), |_| ()), Decision::Person, "{kind}: guards only watch");
+            let of_another = Fault { host: name("cp2"), ..fault(*kind) };
+            assert_eq!(decided(Mode::On, &of_another, |_| ()), Decision::Person, "{kind}: of another host");
+        }
+    }
+
+    #[test]
+    fn a_hold_and_how_the_component_runs_hold_a_step_back() {
+        let kind = FaultKind::KubeletFrozen;
+        let runs = |runs| on(kind, |world| world.runs = runs);
+        assert_eq!(on(kind, |world| world.held = true), held_back(Gate::Hold));
+        assert_eq!(runs(Runs::Disabled), held_back(Gate::Disabled));
+        assert_eq!(runs(Runs::Absent), held_back(Gate::Absent));
+        assert_eq!(runs(Runs::Changing), held_back(Gate::Starting));
+        assert_eq!(runs(Runs::Fenced), held_back(Gate::Fenced));
+        for due in [Runs::Suspended, Runs::Failed, Runs::Stopped(NOW - STOPPED_FOR_MS)] {
+            assert_eq!(runs(due), RESTART, "{due:?}");
+        }
+        let wait = |until_ms| Decision::Wait { step: LocalStep::Restart, until_ms };
+        assert_eq!(runs(Runs::Stopped(NOW - 1000)), wait(NOW - 1000 + STOPPED_FOR_MS), "a person stopped it");
+        assert_eq!(runs(Runs::Since(NOW - 1000)), wait(NOW - 1000 + YOUNG_MS), "it may still be starting");
+    }
+
+    #[test]
+    fn a_member_that_may_be_needed_for_quorum_is_not_restarted_unless_it_is_suspended() {
+        let kind = FaultKind::EtcdFrozen;
+        let serving = |hosts: &[&str], runs, since_ms| {
+            let fault = Fault { since_ms, ..fault(kind) };
+            let etcd = members(&["cp1", "cp2", "cp3"], hosts);
+            decided(Mode::On, &fault, |world| (world.etcd, world.runs) = (etcd, runs))
+        };
+        let (old, long) = (Runs::Since(0), NOW - 40_000);
+        assert_eq!(serving(&["cp2", "cp3"], old, long), RESTART);
+        assert_eq!(serving(&["cp2"], old, long), held_back(Gate::Quorum { others: 1, needed: 2 }));
+        assert_eq!(serving(&["cp2"], Runs::Suspended, long), RESTART, "it serves nobody");
+        assert_eq!(serving(&["cp1", "cp2"], old, long), held_back(Gate::Quorum { others: 1, needed: 2 }));
+        let wait = Decision::Wait { step: LocalStep::Restart, until_ms: long + ALONE_MS };
+        assert_eq!(serving(&[], old, long), wait, "without any quorum it is not needed for one, but not at once");
+        assert_eq!(serving(&[], old, NOW - ALONE_MS), RESTART);
+    }
+
+    #[test]
+    fn a_cause_elsewhere_is_not_repaired_here() {
+        let no_quorum = on(FaultKind::ApiFrozen, |world| world.etcd = members(&["cp1", "cp2"], &[]));
+        assert_eq!(no_quorum, held_back(Gate::NoQuorum));
+        assert_eq!(on(FaultKind::VipMissing, |world| world.usable = false), held_back(Gate::NotUsable));
+        assert_eq!(on(FaultKind::KeepalivedFrozen, |world| world.usable = false), RESTART);
+    }
+
+    #[test]
+    fn hosts_with_the_same_fault_take_turns_and_one_that_says_so_without_end_only_delays() {
+        let kind = FaultKind::ApiFrozen;
+        let busy = || BTreeMap::from([(name("cp2"), vec![kind])]);
+        assert_eq!(on(kind, |world| world.repairing = busy()), held_back(Gate::Turn { host: name("cp2") }));
+        assert_eq!(on(FaultKind::KubeletFrozen, |world| world.repairing = busy()), RESTART);
+        let suspended = on(kind, |world| (world.repairing, world.runs) = (busy(), Runs::Suspended));
+        assert_eq!(suspended, RESTART);
+        // The delay of this kind is 30 s; the third host waits another 10 s.
+        let young = Fault { since_ms: NOW - 31_000, host: name("cp3"), ..fault(kind) };
+        let third = decided(Mode::On, &young, |world| world.own = 2);
+        assert_eq!(third, Decision::Wait { step: LocalStep::Restart, until_ms: NOW - 31_000 + 30_000 + 2 * APART_MS });
+        let long = Fault { since_ms: NOW - 30_000 - 3 * BETWEEN_MS, ..fault(kind) };
+        assert_eq!(decided(Mode::On, &long, |world| world.repairing = busy()), RESTART);
+    }
+
+    #[test]
+    fn attempts_are_a_minute_apart_and_given_up_after_three_until_a_person_says_again() {
+        let kind = FaultKind::RuntimeFrozen;
+        let since_ms = NOW - 200_000;
+        let of = |begun: &[i64], retry_ms| {
+            let records: Vec<RepairRecord> = begun.iter().map(|begun_ms| record(kind, *begun_ms)).collect();
+            let fault = Fault { since_ms, ..fault(kind) };
+            decided(Mode::On, &fault, |world| (world.records, world.retry_ms) = (records, retry_ms))
+        };
+        let wait = |until_ms| Decision::Wait { step: LocalStep::Restart, until_ms };
+        assert_eq!(of(&[NOW - 10_000], i64::MIN), wait(NOW - 10_000 + BETWEEN_MS));
+        assert_eq!(of(&[NOW - 70_000], i64::MIN), RESTART);
+        let three = [NOW - 190_000, NOW - 130_000, NOW - 70_000];
+        assert_eq!(of(&three, i64::MIN), Decision::GaveUp { step: LocalStep::Restart, tries: 3 });
+        assert_eq!(of(&three, NOW - 5_000), RESTART, "a person has mended the cause");
+        // Each of these helped, but the component freezes again and again.
+        let before = [NOW - 500_000, NOW - 400_000, NOW - 300_000];
+        assert_eq!(of(&before, i64::MIN), wait(NOW - 500_000 + WINDOW_MS));
+        assert_eq!(of(&[NOW + 900_000; 3], i64::MIN), RESTART, "the clock was set back");
+        let once =
+            |begun_ms| on(FaultKind::DiskFull, |world| world.records = vec![record(FaultKind::DiskFull, begun_ms)]);
+        assert_eq!(once(NOW - 10_000), Decision::GaveUp { step: LocalStep::FreeSpace, tries: 1 });
+    }
+
+    fn runs() -> impl Strategy<Value = Runs> {
+        prop_oneof![
+            (0..NOW).prop_map(Runs::Since),
+            Just(Runs::Suspended),
+            Just(Runs::Changing),
+            (0..NOW).prop_map(Runs::Stopped),
+            Just(Runs::Failed),
+            Just(Runs::Disabled),
+            Just(Runs::Fenced),
+            Just(Runs::Absent),
+        ]
+    }
+
+    proptest! {
+        /// A guard that acts as often as it may, whatever the world looks like each second: at most three steps of one
+        /// kind in ten minutes, a minute between two; none while the host is held, for a disabled unit, or for a member
+        /// that runs and may be needed for quorum.
+        #[test]
+        fn no_world_makes_a_guard_act_more_often_than_it_may(
+            kind in prop::sample::select(FaultKind::ALL),
+            looks in prop::collection::vec((1_000_i64..90_000, runs(), any::<bool>(), 0_usize..3), 1..60),
+            since_ms in 0_i64..NOW,
+        ) {
+            let fault = Fault { since_ms, ..fault(kind) };
+            let (mut records, mut now_ms) = (Vec::<RepairRecord>::new(), NOW);
+            for (pause_ms, runs, held, serving) in looks {
+                now_ms += pause_ms;
+                let decision = decided(Mode::On, &fault, |world| {
+                    (world.records, world.now_ms, world.held, world.runs) = (records.clone(), now_ms, held, runs);
+                    world.etcd = members(&["cp2", "cp3"], &["cp2", "cp3"][..serving]);
+                });
+                if let Decision::Act { step } = decision {
+                    prop_assert!(!held && runs != Runs::Disabled && runs != Runs::Changing);
+                    let needed = kind == FaultKind::EtcdFrozen && runs != Runs::Suspended && serving == 1;
+                    prop_assert!(!needed, "{runs:?}");
+                    let record = RepairRecord { kind, step, begun_ms: now_ms, after_ms: 0, outcome: Outcome::Done };
+                    records.push(record);
+                }
+            }
+            let begun: Vec<i64> = records.iter().map(|record| record.begun_ms).collect();
+            prop_assert!(begun.len() <= 3, "one fault is given up after three steps: {begun:?}");
+            prop_assert!(begun.windows(2).all(|pair| pair[1] - pair[0] >= BETWEEN_MS), "{begun:?}");
+        }
+    }
+}
