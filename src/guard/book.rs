@@ -15,7 +15,8 @@ const LARGEST: u64 = 256 << 10;
 /// The records of this host.
 #[derive(Debug)]
 pub(super) struct Book {
-    root: Root,
+    /// `None`: only in memory.
+    root: Option<Root>,
     records: Vec<RepairRecord>,
 }
 
@@ -26,7 +27,13 @@ impl Book {
         let lines: Vec<&str> = text.lines().collect();
         let newest = lines.iter().skip(lines.len().saturating_sub(MOST_RECORDS));
         let records = newest.filter_map(|line| serde_json::from_str(line).ok()).collect();
-        Self { root: root.clone(), records }
+        Self { root: Some(root.clone()), records }
+    }
+
+    /// Without a place on the disk.
+    #[cfg(test)]
+    pub fn in_memory() -> Self {
+        Self { root: None, records: Vec::new() }
     }
 
     /// The records, the newest last.
@@ -54,7 +61,8 @@ impl Book {
     }
 
     fn write(&self) -> Result<(), String> {
-        let path = self.root.own(RECORDS);
+        let Some(root) = &self.root else { return Ok(()) };
+        let path = root.own(RECORDS);
         let new = path.with_extension("new");
         let lines: Vec<String> = self.records.iter().filter_map(|record| serde_json::to_string(record).ok()).collect();
         let text = lines.join("\n") + "\n";
@@ -64,20 +72,15 @@ impl Book {
             format!("cannot write {}: {error}; this repair is recorded in memory only", path.display())
         })
     }
-
-    /// The hold of a person, if there is one.
-    pub fn hold(&self, now_ms: i64) -> Option<Hold> {
-        hold(&self.root, now_ms)
-    }
-
-    /// The time before which attempts do not count, milliseconds since 1970.
-    pub fn retry_ms(&self) -> i64 {
-        read(&self.root.own(RETRY)).and_then(|text| text.trim().parse().ok()).unwrap_or(i64::MIN)
-    }
 }
 
-/// A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
-fn hold(root: &Root, now_ms: i64) -> Option<Hold> {
+/// The time before which attempts do not count, milliseconds since 1970.
+pub(super) fn retry_ms(root: &Root) -> i64 {
+    read(&root.own(RETRY)).and_then(|text| text.trim().parse().ok()).unwrap_or(i64::MIN)
+}
+
+/// The hold of a person, if there is one. A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
+pub(super) fn hold(root: &Root, now_ms: i64) -> Option<Hold> {
     let path = root.own(HOLD);
     if let Err(error) = fs::symlink_metadata(&path)
         && error.kind() == ErrorKind::NotFound
@@ -142,18 +145,17 @@ mod tests {
     fn any_file_holds_until_its_end_and_a_retry_counts_from_its_time() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let book = Book::open(&root);
-        assert_eq!((book.hold(5), book.retry_ms()), (None, i64::MIN));
+        assert_eq!((hold(&root, 5), retry_ms(&root)), (None, i64::MIN));
         let path = root.own(HOLD);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         for text in ["", "maintenance", "{}"] {
             fs::write(&path, text).unwrap();
-            assert_eq!(book.hold(i64::MAX), Some(Hold::unnamed()), "{text:?}");
+            assert_eq!(hold(&root, i64::MAX), Some(Hold::unnamed()), "{text:?}");
         }
         let named = Hold { by: "ops".to_owned(), reason: "disk swap".to_owned(), since_ms: 1, until_ms: Some(10) };
         fs::write(&path, serde_json::to_string(&named).unwrap()).unwrap();
-        assert_eq!((book.hold(9), book.hold(10)), (Some(named), None));
+        assert_eq!((hold(&root, 9), hold(&root, 10)), (Some(named), None));
         fs::write(root.own(RETRY), "77\n").unwrap();
-        assert_eq!(book.retry_ms(), 77);
+        assert_eq!(retry_ms(&root), 77);
     }
 }

@@ -42,8 +42,8 @@ struct Entry {
     /// When it was last found.
     last: Duration,
     raised: bool,
-    /// Whether the last look found it.
-    seen: bool,
+    /// When the findings began that the last look continued; `None`: it found nothing.
+    run: Option<Duration>,
 }
 
 /// The faults that one guard knows.
@@ -91,9 +91,10 @@ impl Ledger {
                         first: now.steady,
                         last: now.steady,
                         raised: false,
-                        seen: true,
+                        run: None,
                     });
-                    (entry.last, entry.seen) = (now.steady, true);
+                    entry.last = now.steady;
+                    entry.run.get_or_insert(now.steady);
                     entry.fault.evidence = evidence(seen);
                     if !entry.raised && now.steady.saturating_sub(entry.first) >= delay {
                         entry.raised = true;
@@ -102,7 +103,7 @@ impl Ledger {
                 }
                 None => {
                     if let Some(entry) = self.entries.get_mut(&key) {
-                        entry.seen = false;
+                        entry.run = None;
                     }
                     let over =
                         |entry: &Entry| !entry.raised || now.steady.saturating_sub(entry.last) >= well_for(*kind);
@@ -123,9 +124,19 @@ impl Ledger {
         self.entries.values().filter(|entry| entry.raised).map(|entry| &entry.fault)
     }
 
-    /// Those of them that the last look still found.
+    /// Those of them that the last look found.
     pub fn seen(&self) -> impl Iterator<Item = &Fault> {
-        self.entries.values().filter(|entry| entry.raised && entry.seen).map(|entry| &entry.fault)
+        self.entries.values().filter(|entry| entry.raised && entry.run.is_some()).map(|entry| &entry.fault)
+    }
+
+    /// Those of them that were found, up to the last look, for their whole delay: one that ended and is back has to last
+    /// again before anything is done about it.
+    pub fn lasting(&self) -> impl Iterator<Item = &Fault> {
+        let lasts = |entry: &&Entry| {
+            let delay = self.delay(entry.fault.kind);
+            entry.raised && entry.run.is_some_and(|begun| entry.last.saturating_sub(begun) >= delay)
+        };
+        self.entries.values().filter(lasts).map(|entry| &entry.fault)
     }
 
     /// Those that wait for their delay.
@@ -170,11 +181,11 @@ mod tests {
             matches!(&raised[..], [Change::Raised(fault)] if fault.since_ms == 0 && fault.evidence == "seen at 16")
         );
         assert_eq!(ledger.pending(at(16)), []);
-        assert_eq!(ledger.seen().count(), 1);
+        assert_eq!(ledger.lasting().count(), 1);
         assert_eq!(note(&mut ledger, false, 30), [], "well for less than 30 s");
-        assert_eq!((ledger.raised().count(), ledger.seen().count()), (1, 0));
+        assert_eq!((ledger.raised().count(), ledger.lasting().count()), (1, 0));
         assert_eq!(note(&mut ledger, true, 40), [], "back: it is still raised");
-        assert_eq!(ledger.raised().count(), 1);
+        assert_eq!((ledger.raised().count(), ledger.lasting().count()), (1, 0), "but it has not lasted again");
         let cleared = note(&mut ledger, false, 70);
         assert!(matches!(&cleared[..], [Change::Cleared(_, lasted)] if lasted.as_secs() == 40));
         assert_eq!(ledger.raised().count(), 0);

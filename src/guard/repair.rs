@@ -1,16 +1,18 @@
 //! Repairs on the own host, one at a time: each second, what the guard does about each fault of its host is decided,
 //! and the first step that is due is performed.
 //!
-//! In: the shared state, the files of [`Book`], how components run. Out: decisions for the report, steps on the host,
+//! In: the shared state, the records of [`Book`], how components run. Out: decisions for the report, steps on the host,
 //! records.
 
 use super::Shared;
 use super::book::Book;
+use super::ledger::Now;
 use crate::agent::{self, Root, StepLock, probe};
 use crate::model::fault::{Fault, FaultKind, evidence};
-use crate::model::healing::Policy;
-use crate::model::repair::{Decided, Decision, Gate, LocalStep, Outcome, RepairRecord, deed};
+use crate::model::healing::{GuardedHost, Policy};
+use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed};
 use crate::plan::local_repair::{self, Situation};
+use crate::protocol::OpError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -18,98 +20,175 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Between two decisions.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The own host: what can be asked of it, and done on it.
+pub(super) trait LocalHost {
+    /// The lock of the host for one step.
+    type Lock;
+    /// How the component of a fault runs; `None`: the fault is about none.
+    async fn runs(&self, kind: FaultKind) -> Result<Option<Runs>, OpError>;
+    /// Whether the load balancer has a usable API server.
+    async fn is_usable(&self) -> bool;
+    /// The hold of a person.
+    fn hold(&self, now_ms: i64) -> Option<Hold>;
+    /// Attempts before this time do not count, milliseconds since 1970.
+    fn retry_ms(&self) -> i64;
+    /// Takes the lock; `Err` inside: the holder.
+    async fn lock(&self, kind: FaultKind, step: LocalStep) -> Result<Result<Self::Lock, String>, OpError>;
+    /// Performs a step, under the lock.
+    async fn perform(&self, what: (FaultKind, LocalStep), lock: &Self::Lock) -> Result<(), OpError>;
+}
+
+/// This host.
+struct Here {
+    root: Root,
+    policy: Policy,
+    own: GuardedHost,
+}
+
+impl LocalHost for Here {
+    type Lock = StepLock;
+
+    async fn runs(&self, kind: FaultKind) -> Result<Option<Runs>, OpError> {
+        agent::runs(&self.root, &self.policy, &self.own, kind).await
+    }
+    async fn is_usable(&self) -> bool {
+        probe::is_usable().await
+    }
+    fn hold(&self, now_ms: i64) -> Option<Hold> {
+        super::book::hold(&self.root, now_ms)
+    }
+    fn retry_ms(&self) -> i64 {
+        super::book::retry_ms(&self.root)
+    }
+    async fn lock(&self, kind: FaultKind, step: LocalStep) -> Result<Result<StepLock, String>, OpError> {
+        agent::lock_for(&self.root, kind, step).await
+    }
+    async fn perform(&self, what: (FaultKind, LocalStep), lock: &StepLock) -> Result<(), OpError> {
+        agent::repair(&self.root, &self.policy, &self.own, what, lock).await
+    }
+}
+
 /// Repairs until the guard ends.
 pub(super) async fn keep(shared: Arc<Shared>, root: Root, policy: Policy) {
-    let mut book = Book::open(&root);
-    let mut locked_by = None;
+    let mut repairs = Repairs::of(Book::open(&root));
+    let here = Here { root, policy, own: shared.own.clone() };
     let mut turn = interval(EVERY);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turn.tick().await;
-        let faults = shared.state().seen_here();
-        let now_ms = shared.now().wall_ms;
+        repairs.turn(&shared, &here.policy, &here, shared.now()).await;
+    }
+}
+
+/// What outlives a turn.
+pub(super) struct Repairs {
+    book: Book,
+    /// The holder of the lock, when it was last wanted.
+    locked_by: Option<String>,
+}
+
+impl Repairs {
+    /// With the records of the host.
+    pub fn of(book: Book) -> Self {
+        Self { book, locked_by: None }
+    }
+
+    /// The records.
+    #[cfg(test)]
+    pub fn into_book(self) -> Book {
+        self.book
+    }
+
+    /// Decides about each fault, and performs the first step that is due.
+    pub async fn turn(&mut self, shared: &Shared, policy: &Policy, host: &impl LocalHost, now: Now) {
+        let faults = shared.state().lasting_here();
+        let seen = shared.state().seen_here();
         let over = |record: &RepairRecord| {
-            let is_over = record.outcome == Outcome::Done && !faults.iter().any(|fault| fault.kind == record.kind);
-            is_over.then(|| Outcome::Helped(now_ms.saturating_sub(record.begun_ms)))
+            // A guard that was killed during a step left it open.
+            let may_help = matches!(record.outcome, Outcome::Done | Outcome::Open);
+            let is_over = may_help && !seen.contains(&record.kind);
+            is_over.then(|| Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms)))
         };
-        shared.warn(book.go_on(over));
+        shared.warn(self.book.go_on(over));
         let mut decided = Vec::new();
         let mut due = None;
         for fault in &faults {
-            let mut decision = decide(&shared, &root, &policy, &book, fault).await;
+            let mut decision = self.decide(shared, policy, host, fault, now).await;
             if let Decision::Act { step } = decision {
                 due = due.or(Some((fault, step)));
-                if let Some(by) = &locked_by {
-                    decision = Decision::HeldBack { step, gate: Gate::Lock { by: String::clone(by) } };
+                if let Some(by) = self.locked_by.clone() {
+                    decision = Decision::HeldBack { step, gate: Gate::Lock { by } };
                 }
             }
             decided.push(Decided { kind: fault.kind, decision });
         }
-        shared.state().repairs(decided, book.hold(now_ms), book.records(), now_ms);
-        let Some((fault, step)) = due else {
-            locked_by = None;
-            continue;
-        };
-        match agent::lock_for(&root, fault.kind, step).await {
-            Ok(Ok(lock)) => {
-                locked_by = None;
-                act(&shared, &root, &policy, &mut book, (fault, step), &lock).await;
-            }
-            Ok(Err(by)) => locked_by = Some(by),
+        shared.state().repairs(decided, host.hold(now.wall_ms), self.book.records(), now.wall_ms);
+        self.locked_by = None;
+        let Some((fault, step)) = due else { return };
+        match host.lock(fault.kind, step).await {
+            Ok(Ok(lock)) => self.act(shared, host, (fault, step), &lock, now).await,
+            Ok(Err(by)) => self.locked_by = Some(by),
             Err(error) => shared.say_once(&format!("cannot lock this host: {}", error.what)),
         }
     }
-}
 
-/// What to do about a fault now.
-async fn decide(shared: &Shared, root: &Root, policy: &Policy, book: &Book, fault: &Fault) -> Decision {
-    let runs = match agent::runs(root, policy, &shared.own, fault.kind).await {
-        Ok(runs) => runs,
-        Err(error) => {
-            shared.say_once(&format!("{}: cannot tell how it runs: {}", fault.kind, error.what));
-            return Decision::Person;
-        }
-    };
-    let usable = fault.kind != FaultKind::VipMissing || probe::is_usable().await;
-    let now = shared.now();
-    let (etcd, repairing) = shared.state().around(now);
-    let situation = Situation {
-        policy,
-        own: &shared.own,
-        held: book.hold(now.wall_ms).is_some(),
-        runs,
-        etcd: &etcd,
-        usable,
-        repairing: &repairing,
-        records: book.records(),
-        retry_ms: book.retry_ms(),
-        now_ms: now.wall_ms,
-    };
-    local_repair::decide(fault, &situation)
-}
+    /// What to do about a fault now.
+    async fn decide(
+        &self,
+        shared: &Shared,
+        policy: &Policy,
+        host: &impl LocalHost,
+        fault: &Fault,
+        now: Now,
+    ) -> Decision {
+        let runs = match host.runs(fault.kind).await {
+            Ok(runs) => runs,
+            Err(error) => {
+                shared.say_once(&format!("{}: cannot tell how it runs: {}", fault.kind, error.what));
+                return Decision::Person;
+            }
+        };
+        let usable = fault.kind != FaultKind::VipMissing || host.is_usable().await;
+        let (etcd, repairing) = shared.state().around(now);
+        let situation = Situation {
+            policy,
+            own: &shared.own,
+            held: host.hold(now.wall_ms).is_some(),
+            runs,
+            etcd: &etcd,
+            usable,
+            repairing: &repairing,
+            records: self.book.records(),
+            retry_ms: host.retry_ms(),
+            now_ms: now.wall_ms,
+        };
+        local_repair::decide(fault, &situation)
+    }
 
-/// Performs a step, with a record before and after it.
-async fn act(
-    shared: &Shared,
-    root: &Root,
-    policy: &Policy,
-    book: &mut Book,
-    (fault, step): (&Fault, LocalStep),
-    lock: &StepLock,
-) {
-    let begun_ms = shared.now().wall_ms;
-    let after_ms = begun_ms.saturating_sub(fault.since_ms).max(0);
-    let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
-    shared.warn(book.begin(record));
-    let deed = deed(step, fault.kind);
-    shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
-    let outcome = match agent::repair(root, policy, &shared.own, (fault.kind, step), lock).await {
-        Ok(()) => Outcome::Done,
-        Err(error) => {
-            let why = error.tail.last().map_or_else(|| error.what.clone(), |line| format!("{}: {line}", error.what));
-            shared.say(&format!("{}: cannot {deed}: {why}", shared.own.name));
-            Outcome::Failed(evidence(&why))
-        }
-    };
-    shared.warn(book.go_on(|record| (record.outcome == Outcome::Open).then(|| outcome.clone())));
+    /// Performs a step, with a record before and after it.
+    async fn act<H: LocalHost>(
+        &mut self,
+        shared: &Shared,
+        host: &H,
+        (fault, step): (&Fault, LocalStep),
+        lock: &H::Lock,
+        now: Now,
+    ) {
+        let begun_ms = now.wall_ms;
+        let after_ms = begun_ms.saturating_sub(fault.since_ms).max(0);
+        let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
+        shared.warn(self.book.begin(record));
+        let deed = deed(step, fault.kind);
+        shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
+        let outcome = match host.perform((fault.kind, step), lock).await {
+            Ok(()) => Outcome::Done,
+            Err(error) => {
+                let why =
+                    error.tail.last().map_or_else(|| error.what.clone(), |line| format!("{}: {line}", error.what));
+                shared.say(&format!("{}: cannot {deed}: {why}", shared.own.name));
+                Outcome::Failed(evidence(&why))
+            }
+        };
+        shared.warn(self.book.go_on(|record| (record.outcome == Outcome::Open).then(|| outcome.clone())));
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::ledger::{Change, Ledger, Now};
 use crate::model::fault::{Class, Fault, FaultKind};
-use crate::model::guard_report::{GuardReport, Other};
+use crate::model::guard_report::{GuardReport, Other, ahead_of_median};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::names::{Digest, HostName};
@@ -132,9 +132,14 @@ impl State {
         (self.decided, self.hold) = (decided, hold);
     }
 
-    /// The raised faults of the own host that are still seen.
-    pub fn seen_here(&self) -> Vec<Fault> {
-        self.ledger.seen().filter(|fault| fault.host == self.setup.own.name).cloned().collect()
+    /// The raised faults of the own host that have lasted up to now.
+    pub fn lasting_here(&self) -> Vec<Fault> {
+        self.ledger.lasting().filter(|fault| fault.host == self.setup.own.name).cloned().collect()
+    }
+
+    /// The kinds of raised faults of the own host that the last look found.
+    pub fn seen_here(&self) -> Vec<FaultKind> {
+        self.ledger.seen().filter(|fault| fault.host == self.setup.own.name).map(|fault| fault.kind).collect()
     }
 
     /// Of each host with etcd that is heard, and of the own one, whether its member serves linearizable reads; and of
@@ -230,19 +235,11 @@ impl State {
 
     /// Whether the own clock differs from the median of all, the own one included.
     fn skew(&self, now: Now) -> Option<(FaultKind, String)> {
-        let mut clocks: Vec<i64> =
-            self.others.values().filter(|seen| seen.is_heard(now)).map(|seen| seen.ahead_ms).collect();
-        // Of two clocks nobody can tell which one is wrong.
-        if clocks.len() < 2 {
-            return None;
-        }
-        clocks.push(0);
-        clocks.sort_unstable();
-        let median = clocks[clocks.len() / 2];
+        let heard = self.others.values().filter(|seen| seen.is_heard(now));
+        let ahead = ahead_of_median(heard.map(|seen| seen.ahead_ms))?;
         #[allow(clippy::cast_precision_loss, reason = "shown with a tenth of a second")]
-        let words =
-            || format!("its clock is {:.1} s {} those of the others", median.abs() as f64 / 1000.0, side(median));
-        (median.abs() > SKEW_MS).then(|| (FaultKind::ClockSkew, words()))
+        let words = || format!("its clock is {:.1} s {} those of the others", ahead.abs() as f64 / 1000.0, side(ahead));
+        (ahead.abs() > SKEW_MS).then(|| (FaultKind::ClockSkew, words()))
     }
 
     /// Whether most of the guards that are heard have another policy.
@@ -322,7 +319,7 @@ impl Seen {
     }
 }
 
-/// On which side of the others a clock is, by how far the median is ahead of it.
-fn side(median_ahead_ms: i64) -> &'static str {
-    if median_ahead_ms > 0 { "behind" } else { "ahead of" }
+/// On which side of the others a clock is.
+fn side(ahead_ms: i64) -> &'static str {
+    if ahead_ms < 0 { "behind" } else { "ahead of" }
 }

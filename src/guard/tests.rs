@@ -1,5 +1,7 @@
 //! Guards on loopback, with real certificates: who is heard, and who is not.
 
+mod repairing;
+
 use super::ledger::Now;
 use super::state::{Setup, State};
 use super::{Shared, peers};

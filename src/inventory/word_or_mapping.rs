@@ -15,7 +15,7 @@ impl<'de> Deserialize<'de> for Healing {
         impl<'de> Visitor<'de> for WordOrMapping {
             type Value = Healing;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("watch, off or a mapping")
+                f.write_str("on, watch, off or a mapping")
             }
             fn visit_str<E>(self, word: &str) -> Result<Healing, E> {
                 Ok(Healing::Mode(word.to_owned()))

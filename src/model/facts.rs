@@ -332,8 +332,7 @@ impl HostFacts {
     }
 }
 
-/// The unit that runs etcd.
-pub const ETCD_UNIT: &str = "etcd.service";
+pub use super::units::ETCD_UNIT;
 
 impl UnitFact {
     /// Whether it runs or systemd is starting it.

@@ -85,6 +85,15 @@ pub struct Other {
     pub trouble: String,
 }
 
+/// How far a clock is ahead of the median of all, itself included, by how far others are ahead of it, milliseconds. With
+/// fewer than two others nobody can tell which one is wrong.
+pub fn ahead_of_median(others_ms: impl Iterator<Item = i64>) -> Option<i64> {
+    let mut clocks: Vec<i64> = others_ms.chain([0]).collect();
+    clocks.sort_unstable();
+    let (low, high) = (clocks.get((clocks.len() - 1) / 2)?, clocks.get(clocks.len() / 2)?);
+    (clocks.len() >= 3).then(|| -low.midpoint(*high))
+}
+
 impl GuardReport {
     /// The report with lists of limited length and texts of one line; of another host than its own, none. It says of
     /// its own host what a host can confirm, and of others what can be concluded.

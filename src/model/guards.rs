@@ -8,9 +8,10 @@ use super::desired::Desired;
 use super::duration::human_duration;
 use super::facts::{HostFacts, Unreachable};
 use super::fault::{Class, Fault, FaultKind};
-use super::guard_report::{GuardReport, Other};
+use super::guard_report::{GuardReport, Other, ahead_of_median};
 use super::healing::{Mode, Policy};
 use super::heartbeat::Sight;
+use super::listed::listed;
 use super::names::{Digest, HostName};
 use super::repair::Decision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,14 +98,8 @@ impl fmt::Display for FaultView {
             write!(f, ", reported in {} unless it ends", human_duration(ms))?;
         }
         if self.kind.class() == Class::Presumed {
-            match self.by.as_slice() {
-                [] => {}
-                [one] => write!(f, ", by {one}")?,
-                [all @ .., last] => {
-                    let all: Vec<&str> = all.iter().map(HostName::as_str).collect();
-                    write!(f, ", by {} and {last}", all.join(", "))?;
-                }
-            }
+            let by: Vec<&str> = self.by.iter().map(HostName::as_str).collect();
+            write!(f, "{}{}", if by.is_empty() { "" } else { ", by " }, listed(&by))?;
         }
         write!(f, ": {}", self.kind.meaning())?;
         if self.evidence.is_empty() { Ok(()) } else { write!(f, " ({})", self.evidence) }
@@ -151,10 +146,7 @@ impl GuardView {
     /// How far its clock is ahead of the median of all that it hears, milliseconds; none of fewer than three clocks.
     pub fn ahead_ms(&self) -> Option<i64> {
         let heard = self.current()?.others.values().filter(|other| other.sight == Sight::Heard);
-        let mut clocks: Vec<i64> = heard.filter_map(|other| other.ahead_ms).chain([0]).collect();
-        clocks.sort_unstable();
-        let (low, high) = (clocks.get((clocks.len() - 1) / 2)?, clocks.get(clocks.len() / 2)?);
-        (clocks.len() >= 3).then(|| -(low + high) / 2)
+        ahead_of_median(heard.filter_map(|other| other.ahead_ms))
     }
 }
 

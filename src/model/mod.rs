@@ -32,6 +32,7 @@ pub mod healing_mode;
 pub mod heartbeat;
 pub mod labels;
 pub mod leaf;
+pub mod listed;
 pub mod names;
 pub mod node;
 pub mod plan;

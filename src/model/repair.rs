@@ -223,6 +223,22 @@ pub enum Gate {
     },
 }
 
+/// Why a step comes later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delay {
+    /// A person stopped the component.
+    Stopped,
+    /// It has just started.
+    Started,
+    /// The last attempt is not long ago, or there were several.
+    Attempts,
+    /// Other hosts with the same fault come first.
+    Turn,
+    /// The member does not answer, but no other one has a quorum either.
+    NoQuorum,
+}
+
 /// What a guard does about a fault of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "decision")]
@@ -239,6 +255,8 @@ pub enum Decision {
         /// When, by the host's clock, milliseconds since 1970.
         #[serde(deserialize_with = "timestamp::bounded")]
         until_ms: i64,
+        /// Why not now.
+        why: Delay,
     },
     /// Nothing, for a reason that may end.
     HeldBack {
@@ -305,6 +323,14 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
     }
 }
 
+/// The same, done: `restarted etcd.service`.
+pub fn done(step: LocalStep, kind: FaultKind) -> String {
+    let deed = deed(step, kind);
+    let (verb, rest) = deed.split_once(' ').unwrap_or((&deed, ""));
+    let ed = if verb.ends_with('e') { "d" } else { "ed" };
+    format!("{verb}{ed} {rest}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +353,7 @@ mod tests {
         let gates = [Gate::Hold, Gate::Lock { by: "up".to_owned() }, Gate::Quorum { others: 1, needed: 2 }];
         let mut decisions = vec![
             Decision::Act { step },
-            Decision::Wait { step, until_ms: 7 },
+            Decision::Wait { step, until_ms: 7, why: Delay::Turn },
             Decision::GaveUp { step, tries: 3 },
             Decision::Person,
         ];

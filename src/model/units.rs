@@ -1,7 +1,9 @@
 //! The names of the units that more than one folder needs.
 
-use super::facts::ETCD_UNIT;
 use super::names::UnitName;
+
+/// The unit that runs etcd.
+pub const ETCD_UNIT: &str = "etcd.service";
 
 /// A unit by a constant name.
 ///

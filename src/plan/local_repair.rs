@@ -7,13 +7,13 @@
 use crate::model::fault::{Fault, FaultKind};
 use crate::model::healing::{GuardedHost, Mode, Policy};
 use crate::model::names::HostName;
-use crate::model::repair::{Decision, Gate, LocalStep, RepairRecord, Runs};
+use crate::model::repair::{Decision, Delay, Gate, LocalStep, RepairRecord, Runs};
 use std::collections::BTreeMap;
 
 /// Between two attempts, milliseconds: what was started has time to answer, and the guard to see it.
 pub const BETWEEN_MS: i64 = 60_000;
 /// So many attempts for one kind of fault in this time, milliseconds; more wait, also if each of them helped.
-const WINDOW_MS: i64 = 600_000;
+pub const WINDOW_MS: i64 = 600_000;
 /// After this time a component that a person stopped is started again, milliseconds.
 pub const STOPPED_FOR_MS: i64 = 900_000;
 /// A process younger than this may still be starting, milliseconds.
@@ -82,7 +82,7 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         return Decision::Person;
     };
     let held_back = |gate| Decision::HeldBack { step, gate };
-    let wait = |until_ms| Decision::Wait { step, until_ms };
+    let wait = |until_ms, why| Decision::Wait { step, until_ms, why };
     if situation.held {
         return held_back(Gate::Hold);
     }
@@ -99,12 +99,12 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         Some(Runs::Fenced) => return held_back(Gate::Fenced),
         Some(Runs::Stopped(at_ms)) => {
             if let Some(until_ms) = later(until(at_ms, STOPPED_FOR_MS)) {
-                return wait(until_ms);
+                return wait(until_ms, Delay::Stopped);
             }
         }
         Some(Runs::Since(at_ms)) => {
             if let Some(until_ms) = later(until(at_ms, YOUNG_MS)) {
-                return wait(until_ms);
+                return wait(until_ms, Delay::Started);
             }
         }
         Some(Runs::Suspended | Runs::Failed) | None => {}
@@ -115,7 +115,7 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
             Gate::Quorum { others: 0, .. } if now_ms.saturating_sub(fault.since_ms) >= ALONE_MS => {
                 Decision::Act { step }
             }
-            Gate::Quorum { others: 0, .. } => wait(until(fault.since_ms, ALONE_MS)),
+            Gate::Quorum { others: 0, .. } => wait(until(fault.since_ms, ALONE_MS), Delay::NoQuorum),
             gate => held_back(gate),
         };
     }
@@ -132,7 +132,7 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         }
         let place = places().find(|(guard, _)| guard.name == situation.own.name).map_or(0, |(_, place)| place);
         if let Some(until_ms) = later(until(raised_ms, APART_MS * place)) {
-            return wait(until_ms);
+            return wait(until_ms, Delay::Turn);
         }
     }
     Decision::Act { step }
@@ -160,7 +160,7 @@ fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Opt
     let last_ms = latest.clone().next()?.saturating_add(BETWEEN_MS);
     let oldest_ms = latest.nth(step.tries() - 1).map_or(i64::MIN, |begun_ms| begun_ms.saturating_add(WINDOW_MS));
     let until_ms = last_ms.max(oldest_ms);
-    (until_ms > now_ms).then_some(Decision::Wait { step, until_ms })
+    (until_ms > now_ms).then_some(Decision::Wait { step, until_ms, why: Delay::Attempts })
 }
 
 /// Whether the state of etcd, or of the load balancer, prevents the step.
@@ -290,9 +290,9 @@ mod tests {
         for due in [Runs::Suspended, Runs::Failed, Runs::Stopped(NOW - STOPPED_FOR_MS)] {
             assert_eq!(runs(due), RESTART, "{due:?}");
         }
-        let wait = |until_ms| Decision::Wait { step: LocalStep::Restart, until_ms };
-        assert_eq!(runs(Runs::Stopped(NOW - 1000)), wait(NOW - 1000 + STOPPED_FOR_MS), "a person stopped it");
-        assert_eq!(runs(Runs::Since(NOW - 1000)), wait(NOW - 1000 + YOUNG_MS), "it may still be starting");
+        let wait = |until_ms, why| Decision::Wait { step: LocalStep::Restart, until_ms, why };
+        assert_eq!(runs(Runs::Stopped(NOW - 1000)), wait(NOW - 1000 + STOPPED_FOR_MS, Delay::Stopped));
+        assert_eq!(runs(Runs::Since(NOW - 1000)), wait(NOW - 1000 + YOUNG_MS, Delay::Started));
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(serving(&["cp2"], old, long), held_back(Gate::Quorum { others: 1, needed: 2 }));
         assert_eq!(serving(&["cp2"], Runs::Suspended, long), RESTART, "it serves nobody");
         assert_eq!(serving(&["cp1", "cp2"], old, long), held_back(Gate::Quorum { others: 1, needed: 2 }));
-        let wait = Decision::Wait { step: LocalStep::Restart, until_ms: long + ALONE_MS };
+        let wait = Decision::Wait { step: LocalStep::Restart, until_ms: long + ALONE_MS, why: Delay::NoQuorum };
         assert_eq!(serving(&[], old, long), wait, "without any quorum it is not needed for one, but not at once");
         assert_eq!(serving(&[], old, NOW - ALONE_MS), RESTART);
     }
@@ -332,7 +332,8 @@ mod tests {
         // The delay of this kind is 30 s; the third host waits another 10 s.
         let young = Fault { since_ms: NOW - 31_000, host: name("cp3"), ..fault(kind) };
         let third = decided(Mode::On, &young, |world| world.own = 2);
-        assert_eq!(third, Decision::Wait { step: LocalStep::Restart, until_ms: NOW - 31_000 + 30_000 + 2 * APART_MS });
+        let until_ms = NOW - 31_000 + 30_000 + 2 * APART_MS;
+        assert_eq!(third, Decision::Wait { step: LocalStep::Restart, until_ms, why: Delay::Turn });
         let long = Fault { since_ms: NOW - 30_000 - 3 * BETWEEN_MS, ..fault(kind) };
         assert_eq!(decided(Mode::On, &long, |world| world.repairing = busy()), RESTART);
     }
@@ -346,7 +347,7 @@ mod tests {
             let fault = Fault { since_ms, ..fault(kind) };
             decided(Mode::On, &fault, |world| (world.records, world.retry_ms) = (records, retry_ms))
         };
-        let wait = |until_ms| Decision::Wait { step: LocalStep::Restart, until_ms };
+        let wait = |until_ms| Decision::Wait { step: LocalStep::Restart, until_ms, why: Delay::Attempts };
         assert_eq!(of(&[NOW - 10_000], i64::MIN), wait(NOW - 10_000 + BETWEEN_MS));
         assert_eq!(of(&[NOW - 70_000], i64::MIN), RESTART);
         let three = [NOW - 190_000, NOW - 130_000, NOW - 70_000];

@@ -7,6 +7,7 @@
 use crate::model::fault::FaultKind;
 use crate::model::healing::Policy;
 use crate::model::heartbeat::Sight;
+use crate::model::listed::listed;
 use crate::model::names::HostName;
 use std::collections::BTreeMap;
 
@@ -50,9 +51,9 @@ fn of_host(policy: &Policy, own: &HostName, host: &HostName, sights: &Sights) ->
     match mine {
         // Only guards that hear it report what others see of it, so that one cut is reported from both of its sides.
         Sight::Heard if unheard.is_empty() => None,
-        Sight::Heard => found(FaultKind::Partitioned, format!("{} does not hear it, {own} does", list(&unheard))),
+        Sight::Heard => found(FaultKind::Partitioned, format!("{} does not hear it, {own} does", listed(&unheard))),
         Sight::Answers | Sight::Silent if !heard.is_empty() => {
-            found(FaultKind::Partitioned, format!("{} hears it, {own} does not", list(&heard)))
+            found(FaultKind::Partitioned, format!("{} hears it, {own} does not", listed(&heard)))
         }
         Sight::Answers | Sight::Silent if observers.len() < 2 => {
             let why =
@@ -60,22 +61,13 @@ fn of_host(policy: &Policy, own: &HostName, host: &HostName, sights: &Sights) ->
             found(FaultKind::Partitioned, why)
         }
         Sight::Answers | Sight::Silent if !answers.is_empty() => {
-            let why = format!("{} hear no heartbeat of it, but it answers {}", list(&unheard), list(&answers));
+            let why = format!("{} hear no heartbeat of it, but it answers {}", listed(&unheard), listed(&answers));
             found(FaultKind::GuardDown, why)
         }
         Sight::Answers | Sight::Silent => {
-            let why = format!("no heartbeat, and no answer on any port, to {}", list(&unheard));
+            let why = format!("no heartbeat, and no answer on any port, to {}", listed(&unheard));
             found(FaultKind::HostUnreachable, why)
         }
-    }
-}
-
-/// Names in words.
-fn list(names: &[&str]) -> String {
-    match names {
-        [] => "nobody".to_owned(),
-        [one] => (*one).to_owned(),
-        [all @ .., last] => format!("{} and {last}", all.join(", ")),
     }
 }
 
@@ -96,7 +88,7 @@ pub fn of_vip(policy: &Policy, own: &HostName, holders: &BTreeMap<HostName, bool
         [] | [_] => None,
         [.., last] => {
             let names: Vec<&str> = have.iter().map(|host| host.as_str()).collect();
-            found(last, FaultKind::VipDuplicate, format!("{} have it", list(&names)))
+            found(last, FaultKind::VipDuplicate, format!("{} have it", listed(&names)))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::words::columns;
 use crate::model::duration::human_duration;
 use crate::model::guards::{FaultView, GuardView, Guards};
 use crate::model::names::HostName;
-use crate::model::repair::{Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, deed};
+use crate::model::repair::{Decision, Delay, Gate, Hold, LocalStep, Outcome, RepairRecord, deed, done};
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ pub(super) fn next(fault: &FaultView) -> Option<(Paint, String)> {
     let deed = |step: &LocalStep| deed(*step, fault.kind);
     Some(match decision {
         Decision::Act { step } => (Paint::Good, format!("{} now", deed(step))),
-        Decision::Wait { step, until_ms } => {
+        Decision::Wait { step, until_ms, why } => {
             let left = human_duration(until_ms.saturating_sub(*now_ms).max(0));
-            (Paint::Good, format!("{} in {left}", deed(step)))
+            (Paint::Good, format!("{} in {left}: {}", deed(step), later(*why)))
         }
         Decision::HeldBack { gate, step } => (Paint::Warn, format!("it does not {}: {}", deed(step), because(gate))),
         Decision::GaveUp { tries, step } => {
@@ -36,6 +36,17 @@ pub(super) fn next(fault: &FaultView) -> Option<(Paint, String)> {
     })
 }
 
+/// Why a step comes later.
+fn later(why: Delay) -> &'static str {
+    match why {
+        Delay::Stopped => "a person stopped it",
+        Delay::Started => "it has just started",
+        Delay::Attempts => "attempts are at least a minute apart",
+        Delay::Turn => "other hosts with this fault come first",
+        Delay::NoQuorum => "etcd has no quorum without it either",
+    }
+}
+
 /// Why a step is held back.
 fn because(gate: &Gate) -> String {
     match gate {
@@ -46,7 +57,9 @@ fn because(gate: &Gate) -> String {
         Gate::Starting => "it is starting or stopping already".to_owned(),
         Gate::Fenced => "its data is older than a recovery".to_owned(),
         Gate::Quorum { others, needed } => {
-            format!("quorum may need it: {others} other members serve reads, {needed} are needed without it")
+            let serve =
+                if *others == 1 { "1 other member serves".to_owned() } else { format!("{others} others serve") };
+            format!("quorum may need it: {serve} reads, and without it {needed} must")
         }
         Gate::NoQuorum => "etcd has no quorum, so that would not help".to_owned(),
         Gate::NotUsable => "no API server is usable, and without one no host takes the VIP".to_owned(),
@@ -65,15 +78,14 @@ pub(super) fn held(hold: &Hold, now_ms: i64) -> String {
 
 /// A repair with its result, a clause whose subject is the host.
 pub(super) fn repaired(record: &RepairRecord) -> (Paint, String) {
-    let deed = deed(record.step, record.kind);
-    let waited = human_duration(record.after_ms);
+    let (deed, done, kind) = (deed(record.step, record.kind), done(record.step, record.kind), record.kind);
     match &record.outcome {
-        Outcome::Open => (Paint::Warn, format!("{deed}: not finished ({} for {waited})", record.kind)),
-        Outcome::Done => (Paint::Warn, format!("{deed}: done, {} not over yet", record.kind)),
-        Outcome::Failed(why) => (Paint::Bad, format!("{deed}: failed: {why}")),
+        Outcome::Open => (Paint::Warn, format!("began to {deed}, because of {kind}")),
+        Outcome::Done => (Paint::Warn, format!("{done}; {kind} is not over yet")),
+        Outcome::Failed(why) => (Paint::Bad, format!("could not {deed}, because of {kind}: {why}")),
         Outcome::Helped(ms) => {
-            let took = human_duration(record.after_ms.saturating_add(*ms));
-            (Paint::Good, format!("{deed}: {} was over {took} after its beginning", record.kind))
+            let lasted = human_duration(record.after_ms.saturating_add(*ms));
+            (Paint::Good, format!("{done}; {kind} was over after {lasted}"))
         }
     }
 }
@@ -96,7 +108,7 @@ fn age(guard: &GuardView, record: &RepairRecord) -> i64 {
 
 fn line(guard: &GuardView, record: &RepairRecord) -> Flow {
     let (paint, text) = repaired(record);
-    Flow::of(&format!("{} ago,", human_duration(age(guard, record))), Paint::Dim).and(&text, paint)
+    Flow::of(&format!("{} ago:", human_duration(age(guard, record))), Paint::Dim).and(&text, paint)
 }
 
 /// The repairs of all hosts, the newest last: time, host, repair.
@@ -141,8 +153,8 @@ pub(super) fn record_json(record: &RepairRecord) -> Value {
     })
 }
 
-/// What is next for a fault: `decision` (`act`, `wait`, `held-back`, `gave-up`, `person`), `step`, `untilMs` (of
-/// `wait`), `gate` and its numbers (of `held-back`), `tries` (of `gave-up`).
+/// What is next for a fault: `decision` (`act`, `wait`, `held-back`, `gave-up`, `person`), `step`, `untilMs` and `why`
+/// (of `wait`), `gate` and its numbers (of `held-back`), `tries` (of `gave-up`).
 pub(super) fn next_json(fault: &FaultView) -> Value {
     let Some((decision, _)) = &fault.next else { return Value::Null };
     let mut object = serde_json::to_value(decision).unwrap_or_default();

@@ -198,7 +198,6 @@ fn cases() -> Vec<(&'static str, String)> {
         ("proxy-url", with("proxy: {http: \"proxy:3128\"}")),
         ("snapshots-every", with("snapshots: {every: hourly}")),
         ("snapshots-drill", with("snapshots: {drill: monthly}")),
-        ("healing-on", with("healing: on")),
         ("healing-mode", with("healing: {mode: wach}")),
         ("healing-is-a-boolean", with("healing: true")),
         ("healing-unknown-key", with("healing: {mode: watch, after: {hostDead: 10m}}")),

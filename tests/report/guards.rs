@@ -10,7 +10,7 @@ use hactl::model::guards::Guards;
 use hactl::model::healing::{Mode, Policy};
 use hactl::model::heartbeat::Sight;
 use hactl::model::names::Digest;
-use hactl::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome as Ended, RepairRecord};
+use hactl::model::repair::{Decided, Decision, Delay, Gate, Hold, LocalStep, Outcome as Ended, RepairRecord};
 use hactl::observe::{GUARD_CHECKS, HashCheck};
 use hactl::report::{
     Style, explained_json, explained_text, guards_json, guards_text, history_json, history_text, status_json,
@@ -92,6 +92,15 @@ fn checks(desired: &Desired, facts: &Facts) -> Vec<Check> {
     all.into_iter().filter(|check| GUARD_CHECKS.contains(&check.name)).collect()
 }
 
+/// The policy of the inventory, and of all guards, is to repair.
+fn repairing(desired: &mut Desired, facts: &mut Facts) {
+    desired.healing.mode = Mode::On;
+    for host in ["cp1", "cp2", "cp3"] {
+        let said = report(facts, host);
+        (said.mode, said.policy) = (Mode::On, Policy::of(desired).digest());
+    }
+}
+
 /// Guards that repair: what is next for each fault, and what was done.
 fn repairs(facts: &mut Facts) {
     let step = LocalStep::Restart;
@@ -105,7 +114,7 @@ fn repairs(facts: &mut Facts) {
     };
     let kinds = [
         (FaultKind::EtcdFrozen, Decision::HeldBack { step, gate: Gate::Quorum { others: 1, needed: 2 } }),
-        (FaultKind::KubeletFrozen, Decision::Wait { step, until_ms: NOW + 12_000 }),
+        (FaultKind::KubeletFrozen, Decision::Wait { step, until_ms: NOW + 12_000, why: Delay::Attempts }),
         (FaultKind::RuntimeFrozen, Decision::GaveUp { step, tries: 3 }),
     ];
     let said = report(facts, "cp3");
@@ -135,8 +144,11 @@ fn shown(title: &str, desired: &Desired, facts: &Facts) -> String {
 #[test]
 fn pages_about_guards_match_their_golden_file() {
     let mut pages = String::new();
-    let mut say = |title, set: &dyn Fn(&mut Facts)| {
-        let (desired, mut facts) = world();
+    let mut say = |title: &str, set: &dyn Fn(&mut Facts)| {
+        let (mut desired, mut facts) = world();
+        if title.starts_with("guards repair") {
+            repairing(&mut desired, &mut facts);
+        }
         set(&mut facts);
         pages.push_str(&shown(title, &desired, &facts));
     };

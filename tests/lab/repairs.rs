@@ -1,0 +1,191 @@
+//! Guards that repair their own host: what is frozen works again in time under a client that writes, and what a person
+//! has stopped, held or locked is left alone.
+
+use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, faults, is_known, none};
+use super::leaving::move_leadership_to;
+use super::support::{Hactl, Writer, wait_for};
+use super::{Scenario, World, in_one_line};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "guards restart what is frozen, in time, and leave alone what a person stopped, held or locked",
+    cut: true,
+    run: repair,
+}];
+
+/// A frozen component: its host, unit and fault, how its host sees that it serves, and the goal for its repair.
+struct Frozen {
+    host: &'static str,
+    process: &'static str,
+    kind: &'static str,
+    serves: &'static str,
+    goal_s: u64,
+}
+
+const ETCD: Frozen = Frozen {
+    host: "cp1",
+    process: "etcd",
+    kind: "EtcdFrozen",
+    serves: "curl -sf -m 1 -o /dev/null http://127.0.0.1:2384/livez",
+    goal_s: 30,
+};
+const API: Frozen = Frozen {
+    host: "cp1",
+    process: "kube-apiserver",
+    kind: "ApiFrozen",
+    serves: "curl -sk -m 1 -o /dev/null https://$(hostname -I | cut -d' ' -f1):6443/livez",
+    goal_s: 45,
+};
+const KUBELET: Frozen = Frozen {
+    host: "cp2",
+    process: "kubelet",
+    kind: "KubeletFrozen",
+    serves: "curl -sf -m 1 -o /dev/null http://127.0.0.1:10248/healthz",
+    goal_s: 60,
+};
+const CONTAINERD: Frozen = Frozen {
+    host: "cp3",
+    process: "containerd",
+    kind: "RuntimeFrozen",
+    serves: "sudo timeout 1 ctr version >/dev/null 2>&1",
+    goal_s: 60,
+};
+const HAPROXY: Frozen = Frozen {
+    host: "cp2",
+    process: "haproxy",
+    kind: "BalancerFrozen",
+    serves: "curl -s -m 1 -o /dev/null http://127.0.0.1:6480/usable",
+    goal_s: 10,
+};
+const KEEPALIVED: Frozen = Frozen {
+    host: "cp3",
+    process: "keepalived",
+    kind: "KeepalivedFrozen",
+    // It has no port: that it is not suspended is all that can be seen.
+    serves: "true",
+    goal_s: 10,
+};
+
+/// Whether the component runs, is not suspended, and serves.
+fn works(w: &World, frozen: &Frozen) -> bool {
+    let Frozen { process, serves, .. } = frozen;
+    let states = format!("s=$(ps -o stat= -C {process}); [ -n \"$s\" ] && ! echo \"$s\" | grep -q ^T && {serves}");
+    w.on(frozen.host, &format!("{{ {states}; }} && echo works || true")).contains("works")
+}
+
+fn freeze(w: &World, frozen: &Frozen) {
+    let stop = format!("sudo sh -c 'kill -STOP $(pgrep -x {})' && echo stopped", frozen.process);
+    assert_eq!(w.on(frozen.host, &stop).trim(), "stopped");
+    assert!(!works(w, frozen), "{} of {} is frozen", frozen.process, frozen.host);
+}
+
+/// Freezes components of different hosts at the same time, and waits until each works again.
+fn restarted(w: &World, all: &[Frozen]) {
+    let since = Instant::now();
+    all.iter().for_each(|frozen| freeze(w, frozen));
+    let mut left: Vec<&Frozen> = all.iter().collect();
+    let most = all.iter().map(|frozen| frozen.goal_s).max().expect("one");
+    wait_for("each works again", Duration::from_secs(2 * most), || {
+        left.retain(|frozen| {
+            let again = works(w, frozen);
+            if again {
+                let (took, goal) = (since.elapsed(), Duration::from_secs(frozen.goal_s));
+                println!("        {} of {} works again after {took:.1?} (goal {goal:?})", frozen.process, frozen.host);
+                assert!(took < goal + SLACK / 2, "{} took {took:?}", frozen.process);
+            }
+            !again
+        });
+        left.is_empty()
+    });
+}
+
+/// The repairs so far: host, kind and outcome.
+fn history(hactl: &Hactl) -> Vec<[String; 3]> {
+    let ran = hactl.run(&["guard", "history", "-o", "json"]).ok();
+    let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.all()));
+    let field = |repair: &Value, key: &str| repair[key].as_str().expect("a text").to_owned();
+    let repairs = all["repairs"].as_array().expect("repairs").iter();
+    let mut found: Vec<_> = repairs.map(|repair| ["host", "kind", "outcome"].map(|key| field(repair, key))).collect();
+    found.sort();
+    found
+}
+
+/// Waits until the repairs so far are exactly these, and each has helped.
+fn repaired(hactl: &Hactl, expected: &[&Frozen]) {
+    let mut expected: Vec<[String; 3]> =
+        expected.iter().map(|frozen| [frozen.host, frozen.kind, "helped"].map(str::to_owned)).collect();
+    expected.sort();
+    let mut found = Vec::new();
+    wait_for(&format!("the repairs are {expected:?}"), SLACK, || {
+        found = history(hactl);
+        found.iter().all(|[.., outcome]| outcome == "helped")
+    });
+    assert_eq!(found, expected, "no other repair");
+}
+
+fn repair(w: &World) {
+    let hactl = asked(w, "healing: on");
+    hactl.up().ok();
+    hactl.up().ok().says("nothing to do");
+    wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
+    w.healthy(CLEARED);
+    assert_eq!((faults(&hactl), history(&hactl)), (vec![], vec![]), "nothing is broken");
+
+    move_leadership_to(w, ETCD.host);
+    let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-guard");
+    restarted(w, &[ETCD, KUBELET, CONTAINERD]);
+    restarted(w, &[API, HAPROXY, KEEPALIVED]);
+    let (written, longest) = writer.end_within(Duration::from_secs(15));
+    println!("        {written} writes acknowledged, longest pause {longest:.1?}");
+    let all = [&ETCD, &KUBELET, &CONTAINERD, &API, &HAPROXY, &KEEPALIVED];
+    repaired(&hactl, &all);
+    none(&hactl);
+    w.healthy(CLEARED);
+
+    let (held, locked) = left_alone(w, &hactl);
+    repaired(&hactl, &[all.as_slice(), &[&held, &locked]].concat());
+    none(&hactl);
+    hactl.up().ok().says("nothing to do");
+    w.healthy(CLEARED);
+}
+
+/// What the guard of a host says it does next.
+fn next(hactl: &Hactl, host: &str) -> String {
+    in_one_line(&hactl.run(&["guard", "explain", host]).exits(4))
+}
+
+/// A host that a person holds, one that a run has locked, and a unit that a person stopped. Returns what is repaired in
+/// the end.
+fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
+    let (held, locked) = (KUBELET, Frozen { host: "cp3", ..HAPROXY });
+    let hour = ["guard", "pause", "--host", held.host, "--for", "1h", "--reason", "disk swap"];
+    hactl.run(&hour).ok().says("repairs are paused on cp2");
+    let lock = "sudo systemd-run --quiet --unit=a-run flock /run/hactl/lock sleep 600 && echo locked";
+    assert_eq!(w.on(locked.host, lock).trim(), "locked");
+    w.on("cp1", "sudo systemctl stop haproxy");
+    let since = Instant::now();
+    freeze(w, &held);
+    freeze(w, &locked);
+    wait_for("all three faults are reported", Duration::from_secs(30) + SLACK, || {
+        let kinds = [("cp1", "BalancerFrozen"), (held.host, held.kind), (locked.host, locked.kind)];
+        kinds.iter().all(|(host, kind)| is_known(hactl, host, kind))
+    });
+    wait_for("each guard says why it does nothing", SLACK, || {
+        next(hactl, held.host).contains("the host is held")
+            && next(hactl, locked.host).contains("has the lock of the host")
+            && next(hactl, "cp1").contains("restart haproxy.service in 14 min")
+    });
+    let status = in_one_line(&hactl.run(&["status"]).exits(4));
+    assert!(status.contains("is held for another 59 min") && status.contains("\"disk swap\""), "{status}");
+    // As long as a repair would have taken.
+    std::thread::sleep((Duration::from_secs(held.goal_s)).saturating_sub(since.elapsed()));
+    assert!(!works(w, &held) && !works(w, &locked), "both are still frozen");
+    assert_eq!(w.on("cp1", "pgrep -x haproxy || true").trim(), "", "a person stopped it");
+
+    hactl.run(&["guard", "resume"]).ok();
+    w.on(locked.host, "sudo systemctl stop a-run");
+    wait_for("both work again", SLACK, || works(w, &held) && works(w, &locked));
+    w.on("cp1", "sudo systemctl start haproxy");
+    (held, locked)
+}
