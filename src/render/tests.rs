@@ -415,7 +415,7 @@ fn an_api_server_keeps_to_its_own_member_and_a_kubelet_to_its_own_api_server_and
     for backend in ["members", "api-servers"] {
         let order = |name: &str| {
             let lines = servers(&desired, name, backend).into_iter();
-            lines.map(|l| (l.split(' ').nth(1).unwrap().to_owned(), l.ends_with("backup"))).collect::<Vec<_>>()
+            lines.map(|l| (l.split(' ').nth(1).unwrap().to_owned(), l.contains(" backup"))).collect::<Vec<_>>()
         };
         assert_eq!(order("cp1"), expect(["cp1", "cp2", "cp3"]));
         assert_eq!(order("cp2"), expect(["cp2", "cp3", "cp1"]));
@@ -456,10 +456,20 @@ fn a_kubelet_returns_to_its_own_api_server_and_what_leads_uses_no_other() {
         }
         let lines = servers(&desired, host.name.as_str(), "api-servers");
         assert_eq!(lines.len(), desired.with(Role::ControlPlane).count());
-        assert_eq!(lines[0], format!("server {} {own} on-marked-up shutdown-backup-sessions", host.name));
-        // It would be newer than any other.
+        assert!(
+            lines[0].starts_with(&format!("server {} {own} check check-ssl verify required ", host.name)),
+            "{name}"
+        );
+        // The kubelet would be newer than an earlier one.
+        let reserve = servers(&desired, host.name.as_str(), "reserve");
+        for (line, checked) in lines[1..].iter().zip(&reserve) {
+            let server = checked.split(' ').nth(1).unwrap();
+            assert_eq!(*line, format!("{checked} backup track reserve/{server}"), "{name}");
+        }
+        assert_eq!(reserve.len(), lines.len() - 1, "{name}");
         let config = &files["/etc/hactl/etcd-balancer.cfg"].content;
-        assert!(config.contains("expect rstring \\\"minor\\\":\\ \\\"(36|37|38|39)\\\"\n"), "{name}");
+        let minors = if desired.versions.kubernetes.starts_with("1.36.") { "36|37|38|39" } else { "34|35|36|37" };
+        assert!(config.contains(&format!("expect rstring \\\"minor\\\":\\ \\\"({minors})\\\"\n")), "{name}");
         assert_eq!(servers(&desired, host.name.as_str(), "own-api-server"), [format!("server {} {own}", host.name)]);
         assert!(ports(&desired, host).contains(&6481), "a new host is refused if another process listens there");
     }
