@@ -239,8 +239,8 @@ fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Condition>) {
     run(d, name, FileSet::Kubelet, requires);
 }
 
-/// The kubelet's files, once the balancer through which it reaches the API on a control-plane host runs with its current
-/// files: it listens for the kubelet, and knows which API servers are too old for it.
+/// The kubelet's files, once the balancer through which it reaches the API on a control-plane host runs with its own
+/// current files: it listens for the kubelet, and knows which API servers are too old for it.
 pub(super) fn write_kubelet(d: &mut Draft, host: &HostName, mut requires: Vec<Condition>) {
     requires.extend(d.running(host, FileSet::EtcdBalancer));
     write(d, host, FileSet::Kubelet, requires);
