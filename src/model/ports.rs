@@ -16,6 +16,8 @@ pub const VXLAN: u16 = 8472;
 pub const KUBELET: u16 = 10250;
 /// The port on loopback where a load balancer answers whether it has a ready API server.
 pub const USABLE: u16 = 6480;
+/// The port on loopback where a control-plane host's kubelet reaches an API server: its own, or another one in reserve.
+pub const KUBELETS_API: u16 = 6481;
 /// etcd's port for clients, and the one for peers.
 pub const ETCD_CLIENTS: u16 = 2379;
 /// See [`ETCD_CLIENTS`].

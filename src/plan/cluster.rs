@@ -181,7 +181,7 @@ pub(super) fn nodes(d: &mut Draft) {
     for host in d.changing().into_iter().filter(crate::model::desired::Host::is_node) {
         let mut requires = d.api();
         requires.extend(d.running(&host.name, FileSet::Kubelet));
-        // A kubelet on a control-plane host uses only the local API server.
+        // It prefers the API server of its host, and may have no other.
         requires.extend(Some(Condition::Serving(host.name.clone())).filter(|serving| d.plans(serving)));
         requires.extend(addons.iter().cloned());
         if d.desired.network.cni == Cni::Flannel

@@ -119,7 +119,7 @@ pub(super) fn runtime(d: &mut Draft, host: &Host) {
     run(d, name, FileSet::Runtime, requires);
 }
 
-/// The etcd balancer on loopback, and the load balancer of the API with its VIP.
+/// The balancer on loopback in front of etcd and API servers, and the load balancer of the API with its VIP.
 pub(super) fn balancers(d: &mut Draft, host: &Host) {
     let name = &host.name;
     for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::VrrpFilter, FileSet::Keepalived] {
@@ -233,10 +233,17 @@ fn comes_after(d: &Draft, host: &HostName) -> bool {
 
 fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Condition>) {
     let name = &host.name;
-    write(d, name, FileSet::Kubelet, before.clone());
+    write_kubelet(d, name, before.clone());
     let mut requires = kubelet_needs(d, host);
     requires.extend(before);
     run(d, name, FileSet::Kubelet, requires);
+}
+
+/// The kubelet's files, once the balancer through which it reaches the API on a control-plane host runs with its own
+/// current files: it listens for the kubelet, and knows which API servers are too old for it.
+pub(super) fn write_kubelet(d: &mut Draft, host: &HostName, mut requires: Vec<Condition>) {
+    requires.extend(d.running(host, FileSet::EtcdBalancer));
+    write(d, host, FileSet::Kubelet, requires);
 }
 
 /// The conditions that a kubelet requires besides its own files.
@@ -257,6 +264,7 @@ pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
             _ => {}
         }
     }
+    requires.extend(d.running(name, FileSet::EtcdBalancer));
     if !host.is(Role::ControlPlane) {
         // It has no local API server to start, and a kubelet that finds no API server backs off longer after each
         // refusal.

@@ -212,7 +212,7 @@ fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
 /// The new files of one kubelet, and its start with them.
 fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) {
     let name = &host.name;
-    configure::write(d, name, FileSet::Kubelet, requires.clone());
+    configure::write_kubelet(d, name, requires.clone());
     let active = d.is_active(name, &kubelet_unit());
     let ready = d.desired.network.cni != Cni::None || d.holds(&Condition::NodeReady(name.clone()));
     let action = Action::UpgradeKubelet {

@@ -106,7 +106,7 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
         }
     }
     if host.is(Role::ControlPlane) {
-        ports.extend([2381, desired.api_port].into_iter().chain(ELECTED_PORTS));
+        ports.extend([2381, ports::KUBELETS_API, desired.api_port].into_iter().chain(ELECTED_PORTS));
     }
     if desired.balances(host) {
         ports.extend([desired.endpoint.port, ports::USABLE]);

@@ -105,8 +105,8 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
 /// Certificates that the unit of a set reads only when it starts or reloads.
 pub(super) fn reads(set: FileSet) -> Vec<CertId> {
     match set {
-        // haproxy checks etcd's members with it.
-        FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient],
+        // haproxy checks etcd's members with the one, and API servers with the other.
+        FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient, CertId::Observer],
         // systemd passes it to the unit at the start.
         FileSet::Approver => vec![CertId::Approver],
         FileSet::Guard => vec![CertId::Guard],

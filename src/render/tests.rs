@@ -409,25 +409,70 @@ fn everything_a_static_pod_is_said_to_read_is_written_on_the_host() {
 }
 
 #[test]
-fn an_api_server_keeps_to_its_own_member_and_each_has_another_first_in_reserve() {
+fn an_api_server_keeps_to_its_own_member_and_a_kubelet_to_its_own_api_server_and_each_has_another_first_in_reserve() {
     let desired = desired();
-    let order = |name: &str| {
-        let files = all(&desired, name);
-        let lines =
-            files["/etc/hactl/etcd-balancer.cfg"].content.lines().map(str::trim).filter(|l| l.starts_with("server "));
-        lines.map(|l| (l.split(' ').nth(1).unwrap().to_owned(), l.ends_with("backup"))).collect::<Vec<_>>()
-    };
     let expect = |names: [&str; 3]| names.iter().enumerate().map(|(i, n)| ((*n).to_owned(), i > 0)).collect::<Vec<_>>();
-    assert_eq!(order("cp1"), expect(["cp1", "cp2", "cp3"]));
-    assert_eq!(order("cp2"), expect(["cp2", "cp3", "cp1"]));
-    assert_eq!(order("cp3"), expect(["cp3", "cp1", "cp2"]));
+    for backend in ["members", "api-servers"] {
+        let order = |name: &str| {
+            let lines = servers(&desired, name, backend).into_iter();
+            lines.map(|l| (l.split(' ').nth(1).unwrap().to_owned(), l.contains(" backup"))).collect::<Vec<_>>()
+        };
+        assert_eq!(order("cp1"), expect(["cp1", "cp2", "cp3"]));
+        assert_eq!(order("cp2"), expect(["cp2", "cp3", "cp1"]));
+        assert_eq!(order("cp3"), expect(["cp3", "cp1", "cp2"]));
+    }
+}
+
+/// The servers of a backend in the balancer of a control-plane host.
+fn servers(desired: &Desired, name: &str, backend: &str) -> Vec<String> {
+    let text = all(desired, name)["/etc/hactl/etcd-balancer.cfg"].content.clone();
+    let after = text.split_once(&format!("\nbackend {backend}\n")).unwrap().1;
+    let section = after.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+    section.map(str::trim).filter(|line| line.starts_with("server ")).map(ToOwned::to_owned).collect()
 }
 
 #[test]
-fn a_member_of_the_same_zone_is_preferred_over_a_nearer_one_of_another() {
+fn a_server_of_the_same_zone_is_preferred_over_a_nearer_one_of_another() {
     let (_, desired) = shapes().remove(1);
-    let text = all(&desired, "cp1")["/etc/hactl/etcd-balancer.cfg"].content.clone();
-    assert!(text.find("server cp3").unwrap() < text.find("server cp2").unwrap(), "{text}");
+    for backend in ["members", "api-servers"] {
+        let lines = servers(&desired, "cp1", backend);
+        assert!(lines[1].starts_with("server cp3 ") && lines[2].starts_with("server cp2 "), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_kubelet_returns_to_its_own_api_server_and_what_leads_uses_no_other() {
+    for (name, desired) in shapes() {
+        let host = desired.with(Role::ControlPlane).next().unwrap();
+        let files = all(&desired, host.name.as_str());
+        let server = |path: &str| {
+            let config: Value = serde_saphyr::from_str(&files[path].content).unwrap();
+            config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(server("/etc/kubernetes/kubelet.conf"), "https://127.0.0.1:6481", "{name}");
+        let own = format!("{}:{}", super::views::in_url(host.address), desired.api_port);
+        for of in ["controller-manager", "scheduler"] {
+            assert_eq!(server(&format!("/etc/kubernetes/{of}.conf")), format!("https://{own}"), "{name}");
+        }
+        let lines = servers(&desired, host.name.as_str(), "api-servers");
+        assert_eq!(lines.len(), desired.with(Role::ControlPlane).count());
+        assert!(
+            lines[0].starts_with(&format!("server {} {own} check check-ssl verify required ", host.name)),
+            "{name}"
+        );
+        // The kubelet would be newer than an earlier one.
+        let reserve = servers(&desired, host.name.as_str(), "reserve");
+        for (line, checked) in lines[1..].iter().zip(&reserve) {
+            let server = checked.split(' ').nth(1).unwrap();
+            assert_eq!(*line, format!("{checked} backup track reserve/{server}"), "{name}");
+        }
+        assert_eq!(reserve.len(), lines.len() - 1, "{name}");
+        let config = &files["/etc/hactl/etcd-balancer.cfg"].content;
+        let minors = if desired.versions.kubernetes.starts_with("1.36.") { "36|37|38|39" } else { "34|35|36|37" };
+        assert!(config.contains(&format!("expect rstring \\\"minor\\\":\\ \\\"({minors})\\\"\n")), "{name}");
+        assert_eq!(servers(&desired, host.name.as_str(), "own-api-server"), [format!("server {} {own}", host.name)]);
+        assert!(ports(&desired, host).contains(&6481), "a new host is refused if another process listens there");
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn the_api_may_use_the_port_of_the_endpoint_because_they_bind_different_addresse
 
 #[test]
 fn every_port_of_a_component_is_refused_as_api_port() {
-    for port in [22, 2379, 2380, 2381, 2384, 10248, 10249, 10250, 10256, 10257, 10259, 10270, 10271, 10272] {
+    for port in [22, 2379, 2380, 2381, 2384, 6481, 10248, 10249, 10250, 10256, 10257, 10259, 10270, 10271, 10272] {
         assert!(refused(&with(&format!("apiPort: {port}")))[0].contains(&port.to_string()), "{port}");
     }
 }

@@ -60,7 +60,7 @@ const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 /// Until another host leads: a Lease of 15 s has to expire, twice if the host of the old holder acquires it again.
-const LEADS: Duration = Duration::from_secs(60);
+pub const LEADS: Duration = Duration::from_secs(60);
 /// How long a killed process may take to disappear.
 const DYING: Duration = Duration::from_millis(300);
 /// Announcements this close together belong to one move of the VIP, seconds: keepalived's `advert_int`.
@@ -123,7 +123,7 @@ fn runs(w: &World, host: &str, name: &str) {
 }
 
 /// The holder of a leader election Lease, which is HOST_UUID, and how often it has changed.
-fn lease(api: &Api, name: &str) -> Option<(String, u64)> {
+pub fn lease(api: &Api, name: &str) -> Option<(String, u64)> {
     let lease = api.get(&format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{name}")).ok()?;
     let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
     Some((holder.to_owned(), lease["spec"]["leaseTransitions"].as_u64().unwrap_or(0)))

@@ -33,6 +33,7 @@ mod hardened;
 mod hostile;
 mod interrupted;
 mod kubelet_serving;
+mod kubelets;
 mod leaving;
 mod lies;
 mod moved;
@@ -212,6 +213,7 @@ fn main() {
             cluster::SCENARIOS,
             secrets::SCENARIOS,
             failures::SCENARIOS,
+            kubelets::SCENARIOS,
             trials::SCENARIOS,
             bad_input::SCENARIOS,
             shutdown::SCENARIOS,

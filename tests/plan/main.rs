@@ -7,6 +7,7 @@ mod exits;
 mod fencing;
 mod identity;
 mod kills;
+mod kubelets;
 mod laws;
 mod leaving;
 mod lies;

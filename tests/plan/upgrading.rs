@@ -355,8 +355,11 @@ fn the_law_of_versions_fires_for_a_kubelet_that_is_newer_than_its_api_server() {
     for index in at(&plan, |a| matches!(a, Action::Deliver { host, .. } if *host == cp(1))) {
         assert_eq!(world.force(&plan.steps[index].action), Ok(()));
     }
-    let files = plan.steps[provides(&plan, &Condition::Configured(cp(1), FileSet::Kubelet))].action.clone();
-    assert_eq!(world.force(&files), Ok(()));
+    let balances = Condition::Running(cp(1), make::unit(make::BALANCES));
+    let configured = |set| Condition::Configured(cp(1), set);
+    for condition in [configured(FileSet::EtcdBalancer), balances, configured(FileSet::Kubelet)] {
+        assert_eq!(world.force(&plan.steps[provides(&plan, &condition)].action), Ok(()), "{condition}");
+    }
     let upgrade = plan.steps[provides(&plan, &kubelet(&cp(1)))].action.clone();
     assert!(matches!(world.force(&upgrade), Err(Broken::Skewed { .. })));
     let mut world = of(Shape::Stacked(3), OLD);

@@ -142,6 +142,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             let found = host.units.get_mut(unit).filter(|u| u.running);
             let Some(found) = found else { return failed(format!("{unit} does not run on {h}")) };
             found.reloaded_ms = now;
+            world.balancer_reads(h, unit);
         }
         Effect::Bundled(h) => {
             need(world.host(h).runs("etcd.service") && world.living().is_some(), || {
@@ -365,7 +366,8 @@ fn write(world: &mut World, host: &HostName, set: FileSet, path: &str) -> Result
     }
     let changed_ms = world.tick();
     let fact = FileFact { digest: file.digest, mode: file.mode, owner: file.owner, changed_ms };
-    let program = if path == make::KUBELET { "kubelet" } else { super::world::program_of(path) };
+    let program =
+        if [make::KUBELET, make::ETCD_BALANCER].contains(&path) { "kubelet" } else { super::world::program_of(path) };
     let version = world.desired.versions.kubernetes.clone();
     let named = target.parts.iter().find(|part| part.name == program).map(|part| (version, part.digest));
     let found = world.host_mut(host);
@@ -416,7 +418,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             let named = found.names.get(make::KUBELET).is_some_and(|(_, digest)| found.blobs.contains(digest));
             named && found.runs("containerd.service") && found.leaves.contains_key(&CertId::Kubelet)
         }
-        "haproxy.service" | "hactl-etcd-balancer.service" => program("/usr/sbin/haproxy"),
+        "haproxy.service" | make::BALANCES => program("/usr/sbin/haproxy"),
         "hactl-vrrp-filter.service" => program("/usr/sbin/nft"),
         "keepalived.service" => {
             let shielded = found.runs("haproxy.service") && found.runs("hactl-vrrp-filter.service");

@@ -31,6 +31,8 @@ pub enum Broken {
     ManifestBeforeMarker { host: HostName, unmarked: HostName },
     /// Our effects took two API servers down at the same time.
     TwoDisturbed { hosts: Vec<HostName> },
+    /// A kubelet got files before the balancer through which it reaches the API ran with its own.
+    Unbalanced { host: HostName },
     /// A balancer knew others but not one that runs: both would take the address of the endpoint.
     TwoHolders { host: HostName, other: HostName },
     /// Our effect stopped the last serving API server although more than one host could serve.
@@ -105,11 +107,11 @@ fn skewed(world: &World) -> Option<String> {
     }
     for (name, host) in up().filter(|(_, host)| host.runs("kubelet.service")) {
         let Some(found) = host.ran.get("kubelet").and_then(|text| minor(text)) else { continue };
-        // On a control-plane host a kubelet asks only the local API server, and none while that is not there.
-        let own = servers.iter().find(|(other, _)| other == name);
+        // On a control-plane host a kubelet asks its own API server, and those that its balancer has in reserve.
         let apart = world.desired.host(name).is_none_or(|host| !host.is(Role::ControlPlane));
-        let Some(asked) = own.or(Some(oldest).filter(|_| apart)) else { continue };
-        if found > asked.1 || asked.1.after(found) > Some(3) {
+        let may_ask = |(other, runs): &&(HostName, Minor)| apart || other == name || host.has_in_reserve(*runs);
+        let skewed = |asked: &&(HostName, Minor)| found > asked.1 || asked.1.after(found) > Some(3);
+        if let Some(asked) = servers.iter().filter(may_ask).find(skewed) {
             return Some(format!("the kubelet of {name} ({found}) and the API server of {} ({})", asked.0, asked.1));
         }
     }
@@ -173,6 +175,13 @@ pub fn judge(before: &Scene, world: &World, effect: &Effect) -> Result<(), Broke
         if let Some(unmarked) = unmarked.filter(|h| world.host(h).disk.is_some() && world.host(h).answers()) {
             return Err(Broken::ManifestBeforeMarker { host: host.clone(), unmarked });
         }
+    }
+    if let Effect::File(host, FileSet::Kubelet, _) = effect
+        && world.with(Role::ControlPlane).contains(host)
+        && (world.stale_files(host, FileSet::EtcdBalancer) > 0
+            || !world.holds(&Condition::Running(host.clone(), super::make::unit(super::make::BALANCES))))
+    {
+        return Err(Broken::Unbalanced { host: host.clone() });
     }
     if let Effect::File(host, FileSet::Keepalived, _) = effect {
         let balancers = world.with(hactl::model::desired::Role::LoadBalancer);

@@ -230,7 +230,8 @@ const STATE: &str = "/var/lib/hactl/state.age";
 const RUNTIME: [&str; 2] = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
 /// Files of a control plane besides manifests.
 const CONTROL_CONFIG: &str = "/etc/kubernetes/audit.yaml";
-const ETCD_BALANCER: &str = "/etc/hactl/etcd-balancer.cfg";
+/// The balancer's file: the members, the API servers, and the minor version of the kubelet, which uses none that is older.
+pub const ETCD_BALANCER: &str = "/etc/hactl/etcd-balancer.cfg";
 const APPROVER: &str = "/etc/systemd/system/hactl-approver.service";
 
 /// The drop-in that asks the other members before etcd starts.
@@ -291,7 +292,10 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     }
     if host.is(Role::ControlPlane) {
         target.leaves.push(leaf(CertId::ApiserverEtcdClient, host, release.leaves));
-        let mut balancer = set(Some("hactl-etcd-balancer.service"), true, &[ETCD_BALANCER], &everyone);
+        let servers: Vec<&str> = desired.with(Role::ControlPlane).map(|h| h.name.as_str()).collect();
+        let minor = version.rsplit_once('.').map_or("", |(minor, _)| minor);
+        let all = format!("{everyone} {} {minor}", servers.join(","));
+        let mut balancer = set(Some(BALANCES), true, &[ETCD_BALANCER], &all);
         balancer.reads = vec![CertId::ApiserverEtcdClient];
         sets.push((FileSet::EtcdBalancer, balancer));
         sets.push((FileSet::ControlPlaneConfig, set(None, false, &[CONTROL_CONFIG], &plain(release.manifests))));
@@ -381,6 +385,9 @@ fn on_demand(release: u8, unit: &str, files: &[&str]) -> SetTarget {
         ..set(wanted.then_some(unit), false, if wanted { files } else { &[] }, &format!("r{release}"))
     }
 }
+
+/// The unit of the balancer on loopback.
+pub const BALANCES: &str = "hactl-etcd-balancer.service";
 
 /// The unit that asks for it every day.
 pub const RENEWS: &str = "hactl-renew.timer";

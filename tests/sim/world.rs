@@ -6,6 +6,7 @@ use hactl::model::desired::{Desired, EndpointKind, Host, Role};
 use hactl::model::facts::{ClusterId, FileFact, LeafFact};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::target::{CertId, FileSet, FileTarget, HostTarget, Target};
+use hactl::model::version::{Minor, Version};
 use hactl::plan::Intent;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +69,8 @@ pub struct SimHost {
     pub names: BTreeMap<String, (String, Digest)>,
     /// The version that each program of Kubernetes was when it started last.
     pub ran: BTreeMap<String, String>,
+    /// The version of kubelets for which the balancer has read its file.
+    pub balances_for: Option<String>,
     /// The timestamp of the newest snapshot.
     pub bundled_ms: Option<i64>,
     /// Previous files, kept until the new ones have passed their trial, by set and path; `None`: there was no file.
@@ -111,6 +114,11 @@ impl SimHost {
     pub fn has(&self, file: &FileTarget) -> bool {
         let same = |found: &FileFact| (found.digest, found.mode, &found.owner) == (file.digest, file.mode, &file.owner);
         self.files.get(&file.path).is_some_and(same)
+    }
+    /// Whether the balancer passes the kubelet to an API server of this version on another host.
+    pub fn has_in_reserve(&self, version: Minor) -> bool {
+        let least = self.balances_for.as_deref().filter(|_| self.runs(make::BALANCES));
+        least.and_then(Version::parse).is_some_and(|least| version >= least.minor)
     }
     /// Removes the data, the token and the bootstrapped marker.
     pub fn without_data(&mut self) -> Option<Disk> {
@@ -346,6 +354,15 @@ impl World {
         }
         let found = self.host_mut(name).units.entry(unit.clone()).or_default();
         *found = SimUnit { running: true, ready: !etcd, failed: false, started_ms: now, ..found.clone() };
+        self.balancer_reads(name, unit);
+    }
+
+    /// A balancer that starts or reloads reads its file.
+    pub fn balancer_reads(&mut self, name: &HostName, unit: &UnitName) {
+        let host = self.host_mut(name);
+        if unit.as_str() == make::BALANCES {
+            host.balances_for = host.names.get(make::ETCD_BALANCER).map(|(version, _)| version.clone());
+        }
     }
 
     pub fn unit_stopped(&mut self, name: &HostName, unit: &UnitName, failed: bool) {
@@ -390,7 +407,7 @@ impl World {
             (Some(file), Some(since)) => *since >= file.changed_ms,
             _ => false,
         };
-        host.on && current && host.runs("hactl-etcd-balancer.service") && self.living().is_some()
+        host.on && current && host.runs(make::BALANCES) && self.living().is_some()
     }
 
     /// Whether the endpoint answers: through the address on a balancer or the balancer of a reachable host, with a
@@ -411,7 +428,18 @@ impl World {
     pub fn node_ready(&self, name: &HostName) -> bool {
         let host = self.host(name);
         let network = self.target.addons.iter().filter(|a| a.needed_for_ready).all(|a| self.applied(&a.name));
-        host.runs("kubelet.service") && host.runs("containerd.service") && network && self.any_api()
+        host.runs("kubelet.service") && host.runs("containerd.service") && network && self.kubelet_reaches_api(name)
+    }
+
+    /// Whether a kubelet reaches an API server that serves: on a control-plane host its own, or one in reserve.
+    fn kubelet_reaches_api(&self, name: &HostName) -> bool {
+        let planes = self.with(Role::ControlPlane);
+        let reaches = |other: &&HostName| {
+            let version = self.host(other).version_of(MANIFESTS[0]).and_then(Version::parse);
+            let reserve = version.is_some_and(|version| self.host(name).has_in_reserve(version.minor));
+            *other == name || reserve || !planes.contains(name)
+        };
+        planes.iter().filter(reaches).any(|other| self.api_serves(other))
     }
 
     pub fn any_api(&self) -> bool {

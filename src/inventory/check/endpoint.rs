@@ -9,19 +9,21 @@ use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
 use crate::model::healing::{HEARTBEAT_PORT, METRICS_PORT, PEER_PORT};
 use crate::model::names::ClusterName;
+use crate::model::ports::KUBELETS_API;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The API's default port.
 pub const PORT: u16 = 6443;
 
 /// Ports that are in use on every host, with their users.
-const TAKEN: [(u16, &str); 16] = [
+const TAKEN: [(u16, &str); 17] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),
     (2381, "the loopback balancer in front of etcd"),
     (2384, "etcd's metrics"),
     (6480, "haproxy's health check, which keepalived uses"),
+    (KUBELETS_API, "the loopback balancer in front of API servers, for the kubelet"),
     (8287, "flannel's health check"),
     (10248, "the kubelet's health check"),
     (10249, "kube-proxy's metrics"),

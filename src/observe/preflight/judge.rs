@@ -1,10 +1,10 @@
 //! The verdicts. In: observations. Out: findings. Pure.
 
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
-use crate::model::facts::{Facts, HostFacts};
+use crate::model::facts::{Facts, HostFacts, PortFact};
 use crate::model::firewall::Firewall;
 use crate::model::names::HostName;
-use crate::model::ports::purpose;
+use crate::model::ports::{KUBELETS_API, purpose};
 use crate::model::survey::{Finding, Survey, Tried, Way};
 use crate::model::target::{FileSet, Target};
 use std::collections::BTreeMap;
@@ -96,11 +96,12 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
         let what = format!("has no address {}; it has {}", host.address, has.join(", "));
         list.push(stops("own-address", name, what, "put one of these into the inventory"));
     }
-    if facts.cluster_id.is_none() {
-        for port in &facts.ports {
-            let what = format!("port {} is in use by {}", port.port, port.by);
-            list.push(stops("ports-free", name, what, "stop that process, or use another host"));
-        }
+    let new = facts.cluster_id.is_none();
+    // Clusters that an earlier hactl made do not have this listener yet.
+    let taken = |port: &&PortFact| new || (port.port == KUBELETS_API && !port.by.starts_with("haproxy "));
+    for port in facts.ports.iter().filter(taken) {
+        let what = format!("port {} is in use by {}", port.port, port.by);
+        list.push(stops("ports-free", name, what, "stop that process, or use another host"));
     }
     for mount in crate::render::mounts(seen.desired, host) {
         if !facts.files.contains_key(&mount) && !facts.programs.contains(&mount) {

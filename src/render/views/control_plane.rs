@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use super::{CIPHERS, Setting, kubelet, runtime};
+use super::{CIPHERS, Setting, in_url, runtime};
 use crate::model::desired::{Desired, Role, Security};
 use crate::model::digester::Digester;
 use crate::model::names::Digest;
@@ -48,10 +48,15 @@ pub(crate) struct Kubeconfig {
 
 pub(crate) fn kubeconfig(input: &Input<'_>, who: &str) -> Kubeconfig {
     Kubeconfig {
-        server: kubelet::server(input.desired, input.host),
+        server: own_api_server(input),
         certificate: format!("/etc/kubernetes/pki/{who}.crt"),
         key: format!("/etc/kubernetes/pki/{who}.key"),
     }
+}
+
+/// The URL of the API server of this host. Components with a leader use no other: if it fails, another host leads.
+fn own_api_server(input: &Input<'_>) -> String {
+    format!("https://{}:{}", in_url(input.host.address), input.desired.api_port)
 }
 
 /// For the static pods.
@@ -176,7 +181,7 @@ pub(crate) struct ApproverUnit {
 }
 
 pub(crate) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
-    let server = kubelet::server(input.desired, input.host);
+    let server = own_api_server(input);
     let has_credentials = input.has_credentials();
     ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster(), has_credentials }
 }

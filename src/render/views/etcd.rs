@@ -1,11 +1,14 @@
-//! etcd's unit and settings, and the balancer in front of it.
+//! etcd's unit and settings, and the balancer of a control-plane host, in front of etcd and of API servers.
 
 use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
-use crate::model::desired::{Desired, Host, Role};
+use crate::model::desired::{Desired, Host, Role, SERVES};
+use crate::model::ports::KUBELETS_API;
 use crate::model::recovery::STAYS_DOWN;
+use crate::model::version::KUBELET_MAY_LAG;
 use crate::protocol::{ETCD_BALANCER_SOCKET, EtcdAsk};
+use crate::render::input::minor;
 use crate::render::{Input, RenderError};
 
 /// For `etcd/etcd.service`.
@@ -84,41 +87,59 @@ fn data_dir(input: &Input<'_>) -> String {
 #[derive(Debug, Serialize)]
 pub(crate) struct Balancer {
     socket: &'static str,
-    trusts: String,
-    members: Vec<Member>,
+    etcd_trusts: String,
+    members: Vec<Server>,
+    api_trusts: String,
+    api_servers: Vec<Server>,
+    api_port: u16,
+    kubelets_api: u16,
+    serves: &'static str,
+    minors: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Member {
+struct Server {
     name: String,
     address: String,
 }
 
 pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
-    let members = nearest_first(input)
-        .into_iter()
-        .map(|host| Member { name: host.name.to_string(), address: in_url(host.address) })
-        .collect();
-    Balancer { socket: ETCD_BALANCER_SOCKET, trusts: input.trust.etcd(), members }
+    let servers = |role| {
+        let hosts = nearest_first(input, role).into_iter();
+        hosts.map(|host| Server { name: host.name.to_string(), address: in_url(host.address) }).collect()
+    };
+    let kubelet = minor(&input.desired.versions.kubernetes);
+    let minors: Vec<String> = (kubelet..=kubelet + KUBELET_MAY_LAG).map(|minor| minor.to_string()).collect();
+    Balancer {
+        socket: ETCD_BALANCER_SOCKET,
+        etcd_trusts: input.trust.etcd(),
+        members: servers(Role::Etcd),
+        api_trusts: input.trust.servers(),
+        api_servers: servers(Role::ControlPlane),
+        api_port: input.desired.api_port,
+        kubelets_api: KUBELETS_API,
+        serves: SERVES,
+        minors: minors.join("|"),
+    }
 }
 
-/// The members in the order of preference of this host: its own, then those of its zone, then the others. Within each
-/// group they follow the order of the inventory, starting after this host, so that the API servers of a failed member
-/// do not all use the same other member.
-fn nearest_first<'a>(input: &Input<'a>) -> Vec<&'a Host> {
+/// The members or the API servers in the order of preference of this host: its own, then those of its zone, then the
+/// others. Within each group they follow the order of the inventory, starting after this host, so that the clients of a
+/// failed one do not all use the same other one.
+fn nearest_first<'a>(input: &Input<'a>, role: Role) -> Vec<&'a Host> {
     let here = input.desired.hosts.iter().position(|h| h.name == input.host.name).unwrap_or(0);
     let count = input.desired.hosts.len();
-    let mut members: Vec<(bool, bool, usize, &Host)> = input
+    let mut servers: Vec<(bool, bool, usize, &Host)> = input
         .desired
         .hosts
         .iter()
         .enumerate()
-        .filter(|(_, host)| host.is(Role::Etcd))
+        .filter(|(_, host)| host.is(role))
         .map(|(at, host)| {
             let near = host.zone.is_some() && host.zone == input.host.zone;
             (host.name != input.host.name, !near, (at + count - here) % count, host)
         })
         .collect();
-    members.sort_by_key(|(other, far, distance, _)| (*other, *far, *distance));
-    members.into_iter().map(|(.., host)| host).collect()
+    servers.sort_by_key(|(other, far, distance, _)| (*other, *far, *distance));
+    servers.into_iter().map(|(.., host)| host).collect()
 }

@@ -3,8 +3,9 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-use super::{CIPHERS, flags, in_url};
+use super::{CIPHERS, flags};
 use crate::model::desired::{Desired, Host, Role};
+use crate::model::ports::KUBELETS_API;
 use crate::render::input::minor;
 use crate::render::{Input, RenderError};
 
@@ -133,17 +134,11 @@ pub(crate) struct Kubeconfig {
 }
 
 pub(crate) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
-    Kubeconfig { server: server(input.desired, input.host) }
-}
-
-/// The URL of the API for a host: the local API server on a control-plane host, so that it depends on no other host;
-/// otherwise the endpoint.
-pub(crate) fn server(desired: &Desired, host: &Host) -> String {
-    if host.is(Role::ControlPlane) {
-        format!("https://{}:{}", in_url(host.address), desired.api_port)
-    } else {
-        desired.endpoint.url()
-    }
+    // On a control-plane host the balancer passes it to the API server of the host, and to others in reserve: so it
+    // depends on no other host, and its Node stays if only that API server fails.
+    let balancer = || format!("https://127.0.0.1:{KUBELETS_API}");
+    let server = if input.host.is(Role::ControlPlane) { balancer() } else { input.desired.endpoint.url() };
+    Kubeconfig { server }
 }
 
 #[cfg(test)]

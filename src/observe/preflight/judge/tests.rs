@@ -89,6 +89,10 @@ impl Case {
 }
 
 #[track_caller]
+fn of_lab() -> ClusterId {
+    ClusterId { cluster: "lab".parse().unwrap(), ca: Digest::of(b"ca"), stages: 0, host: None, machine: None }
+}
+
 fn says(finding: &Finding, check: &str, stops: bool, text: &str) {
     assert_eq!((finding.check, finding.stops), (check, stops), "{finding}");
     assert!(finding.to_string().contains(text), "{finding}");
@@ -190,6 +194,18 @@ fn a_path_that_drops_large_packets_is_distinguished_from_a_closed_port() {
 }
 
 #[test]
+fn on_a_host_of_the_cluster_only_the_port_that_earlier_versions_did_not_use_must_be_free() {
+    let mut case = case();
+    let fact = case.fact("cp2");
+    fact.cluster_id = Some(of_lab());
+    let port = |port, by: &str| PortFact { port, by: by.to_owned() };
+    fact.ports = vec![port(2379, "etcd (pid 7)"), port(6481, "haproxy (pid 8)")];
+    assert_eq!(case.judge(), []);
+    case.fact("cp2").ports[1] = port(6481, "haproxy-exporter (pid 8)");
+    says(&case.only(), "ports-free", true, "port 6481 is in use by haproxy-exporter (pid 8)");
+}
+
+#[test]
 fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
     let mut case = case();
     case.survey("cp2").clock_synchronised = Some(false);
@@ -222,13 +238,7 @@ fn where_images_are_always_asked_for_a_node_that_reaches_no_registry_stops_the_r
     case.away = BTreeMap::from([(named("cp1"), why)]);
     says(&case.only(), "registries", true, "registry.k8s.io cannot be reached (registry.k8s.io:443: no address)");
     for fact in case.facts.hosts.values_mut().filter_map(|fact| fact.as_mut().ok()) {
-        fact.cluster_id = Some(ClusterId {
-            cluster: "lab".parse().unwrap(),
-            ca: Digest::of(b"ca"),
-            stages: 0,
-            host: None,
-            machine: None,
-        });
+        fact.cluster_id = Some(of_lab());
     }
     let found = case.judge();
     let of_it: Vec<&Finding> = found.iter().filter(|finding| finding.check == "registries").collect();
