@@ -27,7 +27,9 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         let mut requires = vec![Condition::ClusterIdWritten(name.clone()), Condition::Prepared(name.clone())];
         let ready = requires.iter().all(|need| draft.holds(need));
         requires.extend(last.clone());
-        let due = certify(&mut draft, name, requires);
+        let certified = certify(&draft, name, requires);
+        let due = !certified.is_empty();
+        draft.join(certified);
         if !ready {
             // It is reported as waiting for `up`; the other hosts do not wait for it.
             continue;
@@ -40,7 +42,7 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         for (set, unit) in readers {
             // A stopped unit reads them when `up` starts it.
             if draft.is_active(name, &unit) {
-                run_as_it_is(&mut draft, name, set, vec![]);
+                draft.join(run_as_it_is(&draft, name, set, vec![]));
                 last = Some(Condition::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);
             }
         }

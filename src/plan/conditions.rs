@@ -1,15 +1,15 @@
 //! Whether a condition holds, evaluated from facts alone.
 
-use super::intent::Intent;
+use super::observed::Observed;
 use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
 use crate::model::desired::Cidr;
-use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
+use crate::model::facts::{Etcd, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
-use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
+use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget};
 use crate::model::units::{etcd_unit, kubelet_unit};
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
@@ -34,14 +34,6 @@ fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     let in_folders = facts.files.keys().filter(|path| inside(path) && !set.own.contains(path));
     let own = set.own.iter().filter(|path| facts.files.contains_key(*path));
     in_folders.chain(own).filter(|path| !wanted(path)).cloned().collect()
-}
-
-/// Everything that conditions are evaluated from.
-#[derive(Clone, Copy)]
-pub(super) struct Observed<'a> {
-    pub target: &'a Target,
-    pub facts: &'a Facts,
-    pub intent: &'a Intent,
 }
 
 impl<'a> Observed<'a> {

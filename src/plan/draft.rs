@@ -1,22 +1,22 @@
-//! A plan being written: `ensure` skips a step whose condition holds, `finish` connects what steps require to what
-//! others provide.
+//! The plan so far: subjects read it, `join` adds what one of them plans, and `finish` connects what steps require to
+//! what others provide.
 
-use super::conditions::Observed;
 use super::intent::Intent;
+use super::observed::Observed;
 use super::rollout::Rollout;
-use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{Etcd, Facts, HostFacts, Members, disbelief};
+use super::steps::{Noted, Steps};
+use crate::model::desired::{Desired, Host};
+use crate::model::facts::{Etcd, Facts, Members, disbelief};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
 use crate::model::refusal::Refusal;
-use crate::model::target::{FileSet, HostTarget, Target};
+use crate::model::target::{FileSet, Target};
 use crate::model::units::etcd_unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-/// A plan being written.
+/// The plan so far.
 pub(super) struct Draft<'a> {
-    pub desired: &'a Desired,
     observed: Observed<'a>,
     steps: Vec<Step>,
     forecast: Vec<Option<Members>>,
@@ -64,81 +64,64 @@ impl<'a> Draft<'a> {
             Etcd::HasQuorum(members) => Some(members.clone()),
             _ => None,
         };
-        let observed = Observed { target, facts, intent };
-        let mut draft = Self {
-            desired,
+        let observed = Observed { desired, target, facts, intent };
+        Ok(Self {
             observed,
             steps: Vec::new(),
             forecast: Vec::new(),
             members,
-            warnings: Vec::new(),
+            warnings: warnings(observed),
             horizon: None,
             turn: None,
             rollout: Rollout::of(desired, observed),
             intake: (None, Vec::new()),
-        };
-        if let Some(limit) = &intent.limit {
-            let left: Vec<&str> =
-                desired.hosts.iter().map(|h| &h.name).filter(|h| !limit.contains(*h)).map(HostName::as_str).collect();
-            if !left.is_empty() {
-                draft.warn(format!(
-                    "--limit: nothing is planned for {}, nor for objects of the whole cluster",
-                    left.join(", ")
-                ));
-            }
-        }
-        for (host, doubt) in facts.doubts() {
-            draft.warn(disbelief(host, doubt));
-        }
-        for (host, answer) in &facts.hosts {
-            if let Err(unreachable) = answer {
-                draft.warn(format!("{host} is left out ({}): nothing is planned for it", unreachable.why));
-            }
-        }
-        Ok(draft)
+        })
     }
 
-    /// Hosts that answered, in the inventory's order.
-    pub fn reachable(&self) -> Vec<Host> {
-        self.desired.hosts.iter().filter(|h| self.facts.host(&h.name).is_some()).cloned().collect()
+    /// Adds what a subject plans.
+    pub fn join(&mut self, new: Steps) {
+        if let Some(host) = new.receiver {
+            self.intake = (Some(host.clone()), self.delivery_turn(&host));
+        }
+        for Noted { mut step, forecast, turn } in new.steps {
+            if let Some((writes, healed)) = turn
+                && let Some(last) = self.turn.replace(healed)
+            {
+                for written in self.steps.iter_mut().filter(|earlier| writes.contains(&earlier.provides)) {
+                    written.requires.push(last.clone());
+                }
+                if !step.requires.contains(&last) {
+                    step.requires.push(last);
+                }
+            }
+            if let Some(host) = step.action.host() {
+                step.rollback.retain(|set| self.on_trial(host, *set) || self.keeps(host, *set));
+            }
+            self.forecast.push(forecast.or_else(|| self.members.clone()));
+            self.steps.push(step);
+        }
+        self.members = new.members.or(self.members.take());
+        self.warnings.extend(new.warnings);
+        self.horizon = self.horizon.take().or(new.horizon);
     }
-    /// Whether a host may be changed in this run.
-    pub fn may_change(&self, host: &HostName) -> bool {
-        self.intent.limit.as_ref().is_none_or(|limit| limit.contains(host))
+
+    /// Adds what these subjects plan for each of the hosts.
+    pub fn join_each(&mut self, hosts: &[Host], subjects: &[fn(&Draft<'_>, &Host) -> Steps]) {
+        for host in hosts {
+            for subject in subjects {
+                self.join(subject(self, host));
+            }
+        }
     }
-    /// Whether only some hosts may be changed.
-    pub fn limited(&self) -> bool {
-        self.intent.limit.is_some()
+
+    /// Adds a single step, and returns the condition that it provides.
+    pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Condition {
+        let mut step = Steps::default();
+        let done = step.must(action, why, requires);
+        self.join(step);
+        done
     }
-    /// Hosts that answered and may be changed.
-    pub fn changing(&self) -> Vec<Host> {
-        self.reachable().into_iter().filter(|h| self.may_change(&h.name)).collect()
-    }
-    /// Hosts that answered and have a role.
-    pub fn reachable_with(&self, role: Role) -> Vec<Host> {
-        self.reachable().into_iter().filter(|h| h.is(role)).collect()
-    }
-    pub fn host_target(&self, host: &HostName) -> &'a HostTarget {
-        static NOTHING: std::sync::LazyLock<HostTarget> = std::sync::LazyLock::new(HostTarget::default);
-        self.target.hosts.get(host).unwrap_or(&NOTHING)
-    }
-    /// The conditions that these parts are on a host, as far as it should have them.
-    pub fn delivered(&self, host: &HostName, names: &[&str]) -> Vec<Condition> {
-        let parts = self.host_target(host).parts.iter().filter(|part| names.contains(&part.name.as_str()));
-        parts.map(|part| Condition::Delivered(host.clone(), part.digest)).collect()
-    }
-    /// The condition that the unit of a set runs, if the host should have that set and it has a unit.
-    pub fn running(&self, host: &HostName, set: FileSet) -> Option<Condition> {
-        let unit = self.host_target(host).sets.get(&set)?.unit.clone()?;
-        Some(Condition::Running(host.clone(), unit))
-    }
-    pub fn host_facts(&self, host: &HostName) -> Option<&'a HostFacts> {
-        self.facts.host(host)
-    }
-    /// Whether the API server of this host is ready now.
-    pub fn serves_now(&self, host: &HostName) -> bool {
-        self.host_facts(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
-    }
+
     /// API servers that are not ready now and that a step planned so far waits for.
     pub fn rising(&self) -> Vec<Condition> {
         let serving = self.steps.iter().map(|s| &s.provides);
@@ -146,64 +129,10 @@ impl<'a> Draft<'a> {
             |mark: &&Condition| matches!(mark, Condition::Serving(h) | Condition::ApiServer(h) if !self.serves_now(h));
         serving.filter(rises).cloned().collect()
     }
-    pub fn forecast(&mut self, members: Members) {
-        self.members = Some(members);
-    }
-    pub fn warn(&mut self, text: String) {
-        self.warnings.push(text);
-    }
-    pub fn stop_at(&mut self, why: String) {
-        self.horizon.get_or_insert(why);
-    }
 
     /// Whether the plan ends here: the steps that follow depend on the result of these.
     pub fn ends_here(&self) -> bool {
         self.horizon.is_some()
-    }
-
-    /// Adds a step unless the condition that its action provides holds already; returns whether it was added.
-    pub fn ensure(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> bool {
-        let due = !self.holds(&action.provides());
-        if due {
-            self.must(action, why, requires);
-        }
-        due
-    }
-
-    /// Adds a step unconditionally, and returns the condition that it provides.
-    pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Condition {
-        self.guarded(action, why, requires, Precondition::None)
-    }
-
-    /// The same, with what is checked live just before it runs.
-    pub fn guarded(
-        &mut self,
-        action: Action,
-        why: impl Into<String>,
-        requires: Vec<Condition>,
-        precondition: Precondition,
-    ) -> Condition {
-        let provides = action.provides();
-        let (why, rollback, done) = (why.into(), Vec::new(), provides.clone());
-        self.steps.push(Step { action, why, requires, provides, precondition, rollback });
-        self.forecast.push(self.members.clone());
-        done
-    }
-
-    /// The last step provides this condition instead: it does only a part of what its action can do.
-    pub fn providing(&mut self, condition: &Condition) {
-        if let Some(step) = self.steps.last_mut() {
-            step.provides.clone_from(condition);
-        }
-    }
-
-    /// The last step rolls back to the previous files of these sets if it fails, as far as any are kept at that time.
-    pub fn or_back_to(&mut self, host: &HostName, sets: &[FileSet]) {
-        let kept = |set: &&FileSet| self.on_trial(host, **set) || self.keeps(host, **set);
-        let rollback: Vec<FileSet> = sets.iter().filter(kept).copied().collect();
-        if let Some(step) = self.steps.last_mut() {
-            step.rollback = rollback;
-        }
     }
 
     /// Whether a step planned so far keeps the previous files of a set.
@@ -222,13 +151,6 @@ impl<'a> Draft<'a> {
             .collect();
         let kept = self.host_facts(host).map(|f| &f.on_trial);
         kept.into_iter().flatten().filter(|set| !decided.contains(set)).copied().collect()
-    }
-
-    /// Makes a step that was planned before wait for this condition as well.
-    fn defer(&mut self, provides: &Condition, need: &Condition) {
-        for step in self.steps.iter_mut().filter(|step| &step.provides == provides) {
-            step.requires.push(need.clone());
-        }
     }
 
     /// All conditions that the steps planned so far provide and that hold once all of them are done: a member that is
@@ -261,36 +183,16 @@ impl<'a> Draft<'a> {
 
     /// The conditions that deliveries to a host wait for in an upgrade: those of the previous host. Importing images
     /// takes CPU and disk I/O from the components that serve there; if all hosts did it at once, clients would notice.
-    /// Without an upgrade, or if the parts wait for something else, there are none.
-    pub fn delivery_turn(&mut self, host: &HostName, free: bool) -> Vec<Condition> {
-        if !free || (self.rollout.api.is_empty() && self.rollout.kubelets.is_empty()) {
-            return Vec::new();
-        }
-        if self.intake.0.as_ref() != Some(host) {
-            let provides = |step: &Step| match &step.action {
-                Action::Deliver { host: at, .. } | Action::Import { host: at, .. } => {
-                    (self.intake.0.as_ref() == Some(at)).then(|| step.provides.clone())
-                }
-                _ => None,
-            };
-            let given: Vec<Condition> = self.steps.iter().filter_map(provides).collect();
-            if !given.is_empty() {
-                self.intake.1 = given;
+    pub fn delivery_turn(&self, host: &HostName) -> Vec<Condition> {
+        let (previous, turn) = &self.intake;
+        let provides = |step: &Step| match &step.action {
+            Action::Deliver { host: at, .. } | Action::Import { host: at, .. } => {
+                (at != host && previous.as_ref() == Some(at)).then(|| step.provides.clone())
             }
-            self.intake.0 = Some(host.clone());
-        }
-        self.intake.1.clone()
-    }
-
-    /// Takes a turn in the chain of disturbances: the step must wait until the previous disturbance is over. So must
-    /// the steps that write its files: if the previous one fails, no other host has the files that made it fail.
-    pub fn take_turn(&mut self, requires: &mut Vec<Condition>, writes: &[Condition], healed: Condition) {
-        if let Some(last) = self.turn.replace(healed) {
-            for written in writes {
-                self.defer(written, &last);
-            }
-            requires.push(last);
-        }
+            _ => None,
+        };
+        let given: Vec<Condition> = self.steps.iter().filter_map(provides).collect();
+        if given.is_empty() { turn.clone() } else { given }
     }
 
     /// What steps that use the API require. They wait until the last disturbance is over: the only API server may be
@@ -366,6 +268,18 @@ impl<'a> Draft<'a> {
         }
         plan
     }
+}
+
+/// What is left out of a plan from the start.
+fn warnings(o: Observed<'_>) -> Vec<String> {
+    let may_not = o.desired.hosts.iter().map(|h| &h.name).filter(|h| !o.may_change(h));
+    let left: Vec<&str> = may_not.map(HostName::as_str).collect();
+    let limited = (!left.is_empty())
+        .then(|| format!("--limit: nothing is planned for {}, nor for objects of the whole cluster", left.join(", ")));
+    let doubts = o.facts.doubts().map(|(host, doubt)| disbelief(host, doubt));
+    let silent = o.facts.hosts.iter().filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
+    let silent = silent.map(|(host, why)| format!("{host} is left out ({}): nothing is planned for it", why.why));
+    limited.into_iter().chain(doubts).chain(silent).collect()
 }
 
 /// No step may change a member or the member list if the list forecast for that step has no quorum: such a plan is
