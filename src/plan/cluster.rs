@@ -11,18 +11,15 @@ use std::collections::BTreeMap;
 
 /// Waits for an API server and for the endpoint.
 pub(super) fn endpoint(d: &Draft) -> Steps {
-    let mut steps = Steps::default();
-    let mut requires = Vec::new();
-    for host in d.reachable_with(Role::ControlPlane) {
-        requires.push(Condition::Configured(host.name, FileSet::ControlPlane));
-    }
-    steps.ensure(d, Action::AwaitApi, "no API server is ready", requires.clone());
+    let planes = d.reachable_with(Role::ControlPlane).into_iter();
+    let mut requires: Vec<_> = planes.map(|host| Condition::Configured(host.name, FileSet::ControlPlane)).collect();
+    let mut steps = d.ensure(Action::AwaitApi, "no API server is ready", requires.clone());
     for host in d.reachable() {
         let sets = [FileSet::LoadBalancer, FileSet::Keepalived];
         requires.extend(sets.into_iter().filter_map(|set| d.running(&host.name, set)));
     }
     let why = format!("{} is not ready", d.desired.endpoint.url());
-    steps.ensure(d, Action::AwaitEndpoint, why, requires);
+    steps.add(d.ensure(Action::AwaitEndpoint, why, requires));
     steps
 }
 
@@ -88,7 +85,7 @@ pub(super) fn objects(d: &Draft) -> Steps {
             }
         }
         let action = Action::Apply { addon: addon.name.clone(), objects };
-        steps.ensure(d, action, why, requires);
+        steps.add(d.ensure(action, why, requires));
     }
     steps
 }
@@ -108,8 +105,7 @@ fn reasons(drift: &[(String, String)], addon: &str) -> String {
 
 /// Deletes objects that hactl applied and that are no longer wanted, after everything else is applied.
 pub(super) fn prune(d: &Draft) -> Steps {
-    let mut steps = Steps::default();
-    for (addon, stale) in &d.facts.stale {
+    let pruned = d.facts.stale.iter().map(|(addon, stale)| {
         let (keep, delete): (Vec<_>, Vec<_>) = stale.iter().partition(|s| s.kept.is_some());
         let keys = |list: &[&Stale]| list.iter().map(|s| s.key.clone()).collect::<Vec<_>>();
         let mut why: Vec<String> = Vec::new();
@@ -121,9 +117,9 @@ pub(super) fn prune(d: &Draft) -> Steps {
         let mut requires = d.api();
         requires.extend(d.target.addons.iter().map(|a| Condition::Applied(a.name.clone())));
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
-        steps.ensure(d, action, why.join("; "), requires);
-    }
-    steps
+        d.ensure(action, why.join("; "), requires)
+    });
+    pruned.collect()
 }
 
 /// Nodes of hosts that are no longer in the inventory. A Node whose kubelet does not report is deleted when it is
@@ -133,7 +129,7 @@ pub(super) fn unknown_nodes(d: &Draft) -> Steps {
     let mut steps = Steps::default();
     if d.limited() {
         if !d.intent.prune.is_empty() {
-            steps.warn("with --limit no Node is deleted: run `hactl up --prune` without it".to_owned());
+            steps.warnings.push("with --limit no Node is deleted: run `hactl up --prune` without it".to_owned());
         }
         return steps;
     }
@@ -152,7 +148,7 @@ pub(super) fn unknown_nodes(d: &Draft) -> Steps {
         let abandoned = d.intent.abandons && node.ours && d.desired.host(&name).is_none();
         let why = match (asked, abandoned) {
             // Its host answers: it is removed, or stays without its Node, in its turn.
-            _ if super::remove_hosts::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
+            _ if super::remove_hosts::lives(d, &name).is_some() || d.facts.host(&name).is_some() => continue,
             (true, _) if super::remove_hosts::kubelet_is_off(d, &name) => "its host was removed",
             (true, _) if node.unreachable => "it was named with --prune, and its kubelet does not report",
             // Powered off for less than a minute, most likely: the step waits for that.
@@ -160,7 +156,7 @@ pub(super) fn unknown_nodes(d: &Draft) -> Steps {
                 "it was named with --prune, and its host does not answer"
             }
             (true, _) => {
-                steps.warn(format!(
+                steps.warnings.push(format!(
                     "the kubelet of {name} still reports, so its Node stays: power the host off, then run `hactl up \
                      --prune {name}`"
                 ));
@@ -175,7 +171,7 @@ pub(super) fn unknown_nodes(d: &Draft) -> Steps {
             (false, _) => NodeEnd::Abandoned,
         };
         let action = Action::DeleteNode { node: name.clone(), end };
-        steps.ensure(d, action, why.to_owned(), requires.clone());
+        steps.add(d.ensure(action, why.to_owned(), requires.clone()));
     }
     steps
 }
@@ -202,10 +198,10 @@ pub(super) fn nodes(d: &Draft) -> Steps {
                 pod_cidr_mismatch.interface, pod_cidr_mismatch.address
             );
             let action = Action::RecreatePodNetwork { host: host.name.clone() };
-            steps.ensure(d, action, why, requires.clone());
+            steps.add(d.ensure(action, why, requires.clone()));
         }
         let action = Action::AwaitNode { host: host.name.clone() };
-        steps.ensure(d, action, "its Node is not Ready", requires);
+        steps.add(d.ensure(action, "its Node is not Ready", requires));
     }
     steps
 }

@@ -1,7 +1,7 @@
 //! Files, certificates and units of a host.
 
+use super::conditions::Observed;
 use super::draft::Draft;
-use super::observed::Observed;
 use super::rollout::reason;
 use super::steps::Steps;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
@@ -21,17 +21,11 @@ fn wants(o: &Observed, host: &HostName, set: FileSet) -> bool {
 /// Writes a set if any of its files differ. Files in use are kept until the new ones have passed their trial.
 pub(super) fn write(o: &Observed, host: &HostName, set: FileSet, requires: Vec<Condition>) -> Steps {
     let keep = o.in_use(host, set) || o.on_trial(host, set);
-    write_and(o, host, set, requires, keep)
+    replace(o, host, set, requires, keep)
 }
 
 /// The same, and the caller decides whether the previous files are kept.
-pub(super) fn write_and(
-    o: &Observed,
-    host: &HostName,
-    set: FileSet,
-    mut requires: Vec<Condition>,
-    keep: bool,
-) -> Steps {
+pub(super) fn replace(o: &Observed, host: &HostName, set: FileSet, mut requires: Vec<Condition>, keep: bool) -> Steps {
     let paths = o.differing(host, set);
     requires.push(Condition::Prepared(host.clone()));
     if set != FileSet::State {
@@ -51,37 +45,23 @@ pub(super) fn write_and(
         [one, rest @ ..] => format!("{one} and {} more are missing, differ or are no longer wanted", rest.len()),
     };
     let action = Action::Configure { host: host.clone(), set, paths, keep };
-    let mut steps = Steps::default();
-    steps.ensure(o, action, why, requires);
-    steps
+    o.ensure(action, why, requires)
 }
 
 /// Writes a set, and makes its unit run with it. The files and the unit may each require conditions.
 fn apply(d: &Draft, host: &HostName, set: FileSet, files: Vec<Condition>, runs: Vec<Condition>) -> Steps {
-    let mut steps = write(d, host, set, files);
-    steps.add(run(d, host, set, runs));
-    steps
+    let requires = [runs, vec![Condition::Configured(host.clone(), set)]].concat();
+    Steps::from_iter([write(d, host, set, files), run(d, host, set, requires)])
 }
 
-/// Makes the unit of a set run with its files as wanted. `requires` are added to the files themselves.
-fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) -> Steps {
-    let configured = Condition::Configured(host.clone(), set);
-    let rewritten = !d.holds(&configured);
-    requires.push(configured);
-    run_with(d, host, set, requires, rewritten)
-}
-
-/// The same, with the files that are there now.
-pub(super) fn run_as_it_is(d: &Draft, host: &HostName, set: FileSet, requires: Vec<Condition>) -> Steps {
-    run_with(d, host, set, requires, false)
-}
-
-fn run_with(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>, rewritten: bool) -> Steps {
+/// Makes the unit of a set run: with its files as wanted if it requires them, else with those that are there now.
+pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) -> Steps {
     let mut steps = Steps::default();
     let target = d.host_target(host);
     let Some(wanted) = target.sets.get(&set) else { return steps };
     let Some(unit) = wanted.unit.clone() else { return steps };
     let configured = Condition::Configured(host.clone(), set);
+    let rewritten = requires.contains(&configured) && !d.holds(&configured);
     let certified = Condition::Certified(host.clone());
     let own = |id: &CertId| set == FileSet::Kubelet && *id == CertId::Kubelet;
     let due = d.due(host);
@@ -102,35 +82,29 @@ fn run_with(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Conditio
         HowToRun::Start => "it does not run",
         HowToRun::Restart | HowToRun::Reload => "it runs with older files",
     };
-    let running = Condition::Running(host.clone(), unit.clone());
-    steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
-    steps.or_back_to(&[set]);
+    let noted = steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
+    noted.step.rollback = vec![set];
     // A unit at which an earlier run was interrupted is still on trial: the others wait for it, too.
-    if (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves() {
-        steps.in_turn(&[configured], running);
-    }
+    let disturbs = (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves();
+    noted.turn = disturbs.then(|| (vec![configured], noted.provides()));
     steps
 }
 
 /// Host settings, CAs and leaf certificates.
 pub(super) fn trust(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
-    let mut steps = write(d, name, FileSet::Os, vec![]);
-    steps.add(write(d, name, FileSet::Trust, vec![]));
     let mut requires = vec![Condition::Prepared(name.clone())];
     requires.extend(super::prepare::received(d, name));
-    steps.add(certify(d, name, requires));
-    steps
+    let files = [FileSet::Os, FileSet::Trust].map(|set| write(d, name, set, vec![]));
+    files.into_iter().chain([certify(d, name, requires)]).collect()
 }
 
 /// Issues the certificates of a host that are due.
 pub(super) fn certify(o: &Observed, host: &HostName, requires: Vec<Condition>) -> Steps {
-    let mut steps = Steps::default();
     let due = o.due(host);
     let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
     let leaves = due.into_iter().map(|(id, _)| id).collect();
-    steps.ensure(o, Action::Certify { host: host.clone(), leaves }, why, requires);
-    steps
+    o.ensure(Action::Certify { host: host.clone(), leaves }, why, requires)
 }
 
 /// containerd.
@@ -139,10 +113,9 @@ pub(super) fn runtime(d: &Draft, host: &Host) -> Steps {
     if !wants(d, name, FileSet::Runtime) {
         return Steps::default();
     }
-    let mut steps = write(d, name, FileSet::Registries, vec![]);
     let requires = d.delivered(name, &["containerd", "containerd-shim-runc-v2", "runc", "ctr"]);
-    steps.add(apply(d, name, FileSet::Runtime, vec![], requires));
-    steps
+    let registries = write(d, name, FileSet::Registries, vec![]);
+    Steps::from_iter([registries, apply(d, name, FileSet::Runtime, vec![], requires)])
 }
 
 /// The etcd balancer on loopback, and the load balancer of the API with its VIP.
@@ -315,10 +288,9 @@ pub(super) fn control_plane(d: &Draft, host: &Host) -> Steps {
     if !host.is(Role::ControlPlane) {
         return Steps::default();
     }
-    let mut steps = static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
+    let pods = static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
     let requires = vec![Condition::Certified(name.clone()), Condition::Applied("rbac".to_owned())];
-    steps.add(apply(d, name, FileSet::Approver, vec![], requires));
-    steps
+    Steps::from_iter([pods, apply(d, name, FileSet::Approver, vec![], requires)])
 }
 
 /// The API server alone, before any of its clients gets another version.
@@ -364,11 +336,11 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     if must_wait {
         let text =
             format!("the manifests on {name} have to change; the change waits until another API server is ready");
-        steps.warn(text);
+        steps.warnings.push(text);
     } else if pods != Pods::Rest {
         // Files that are read only at a start are rolled back together with the manifest that causes the start.
         let keep = on_trial[1] || (!paths.is_empty() && serves_now);
-        steps.add(write_and(d, name, FileSet::ControlPlaneConfig, vec![], keep));
+        steps.add(replace(d, name, FileSet::ControlPlaneConfig, vec![], keep));
     }
     let mut requires = vec![
         Condition::Quorum,
@@ -413,22 +385,19 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
         } else {
             Precondition::None
         };
-        let differ = format!(
-            "{} {} missing or differ{}",
-            paths.len(),
-            if paths.len() == 1 { "manifest is" } else { "manifests are" },
-            if paths.len() == 1 { "s" } else { "" }
-        );
-        let why = d.host_facts(name).and_then(|facts| reason(d.desired, facts, &paths)).unwrap_or(differ);
+        let differ = match paths.len() {
+            1 => "1 manifest is missing or differs".to_owned(),
+            many => format!("{many} manifests are missing or differ"),
+        };
+        let why = d.facts.host(name).and_then(|facts| reason(d.desired, facts, &paths)).unwrap_or(differ);
         let (set, keep) = (FileSet::ControlPlane, serves_now || on_trial[0]);
-        steps.guarded(Action::Configure { host: name.clone(), set, paths, keep }, why, requires, precondition);
-        steps.providing(&configured);
-        if serves || tried {
-            let config = Condition::Configured(name.clone(), FileSet::ControlPlaneConfig);
-            // The other pods do not read it, and the API server has had its turn.
-            let writes = if serves && pods != Pods::Rest { vec![config] } else { vec![] };
-            steps.in_turn(&writes, serving.clone());
-        }
+        let action = Action::Configure { host: name.clone(), set, paths, keep };
+        let noted = steps.must(action, why, requires).guarded(precondition);
+        noted.step.provides = configured.clone();
+        // The other pods do not read it, and the API server has had its turn.
+        let config = Condition::Configured(name.clone(), FileSet::ControlPlaneConfig);
+        let writes = Some(config).filter(|_| serves && pods != Pods::Rest).into_iter().collect();
+        noted.turn = Some((writes, serving.clone())).filter(|_| serves || tried);
     }
     let kubelet = Condition::Running(name.clone(), kubelet_unit());
     // If the API server or the Node is new, the kubelet was refused so often that it backs off.
@@ -439,33 +408,31 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
     let action = Action::AwaitServing { host: name.clone(), restart_kubelet };
-    if changes {
-        steps.must(action, "its manifests are new", await_needs);
-    } else {
-        let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
-        let why = trouble.map_or("not all static pods run with their current manifests".to_owned(), |t| {
-            format!("it is not ready: {t}")
-        });
-        let ready = d.holds(&serving);
-        // It has passed its trial: the next files must roll back to these, not to the previous ones.
-        let passed = pods == Pods::ApiServer && tried && ready;
-        let why = if passed { "an interrupted run left it on trial, and it is ready".to_owned() } else { why };
-        if ready && !passed {
-            return steps;
-        }
-        steps.must(action, why, await_needs);
-        if tried && !ready {
-            steps.in_turn(&[], serving.clone());
-        }
+    let ready = d.holds(&serving);
+    // It has passed its trial: the next files must roll back to these, not to the previous ones.
+    let passed = pods == Pods::ApiServer && tried && ready;
+    if !changes && ready && !passed {
+        return steps;
     }
-    steps.providing(&serving);
-    steps.or_back_to(&TRIED_TOGETHER);
+    let trouble = d.facts.host(name).and_then(|f| f.api.as_ref()?.own_trouble.as_ref());
+    let why = match trouble {
+        _ if changes => "its manifests are new".to_owned(),
+        _ if passed => "an interrupted run left it on trial, and it is ready".to_owned(),
+        Some(trouble) => format!("it is not ready: {trouble}"),
+        None => "not all static pods run with their current manifests".to_owned(),
+    };
+    let noted = steps.must(action, why, await_needs);
+    noted.step.provides = serving.clone();
+    noted.step.rollback = TRIED_TOGETHER.to_vec();
+    noted.turn = (!changes && tried && !ready).then(|| (vec![], serving));
     steps
 }
 
 /// The unit that records the positions of members. It queries only the local member, and waits for it.
 pub(super) fn positions(d: &Draft, host: &Host) -> Steps {
-    run(d, &host.name, FileSet::Fence, vec![Condition::Certified(host.name.clone())])
+    let name = &host.name;
+    let requires = vec![Condition::Certified(name.clone()), Condition::Configured(name.clone(), FileSet::Fence)];
+    run(d, name, FileSet::Fence, requires)
 }
 
 /// The timer that renews the host's certificates unattended, or its removal.
@@ -512,7 +479,7 @@ fn on_demand(
     }
     let action = Action::StopUnit { host: name.clone(), unit: unit(name_of_unit) };
     files.push(action.provides());
-    steps.ensure(d, action, "the inventory no longer asks for it", vec![]);
+    steps.add(d.ensure(action, "the inventory no longer asks for it", vec![]));
     steps.add(write(d, name, set, files));
     steps
 }
@@ -522,7 +489,7 @@ pub(super) fn snapshots(d: &Draft, host: &Host) -> Steps {
     let mut steps = Steps::default();
     let name = &host.name;
     let paths = d.differing(name, FileSet::State);
-    let there = d.host_facts(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
+    let there = d.facts.host(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
     // The encrypted state includes the inventory, so every edit would be a step. The stored state can still be
     // decrypted: it is replaced together with something else. Other keys and other recipients always change something
     // else as well.

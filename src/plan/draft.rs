@@ -1,12 +1,12 @@
 //! The plan so far: subjects read it, `join` adds what one of them plans, and `finish` connects what steps require to
 //! what others provide.
 
+use super::conditions::Observed;
 use super::intent::Intent;
-use super::observed::Observed;
 use super::rollout::Rollout;
 use super::steps::{Noted, Steps};
 use crate::model::desired::{Desired, Host};
-use crate::model::facts::{Etcd, Facts, Members, disbelief};
+use crate::model::facts::{ClusterId, Etcd, Facts, Members, disbelief};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
 use crate::model::refusal::Refusal;
@@ -20,9 +20,11 @@ pub(super) struct Draft<'a> {
     observed: Observed<'a>,
     steps: Vec<Step>,
     forecast: Vec<Option<Members>>,
-    members: Option<Members>,
-    warnings: Vec<String>,
-    horizon: Option<String>,
+    /// The member list once the steps planned so far are done; `None` while there is no cluster.
+    pub members: Option<Members>,
+    pub warnings: Vec<String>,
+    /// Why the plan ends here: the steps that follow depend on the result of these.
+    pub horizon: Option<String>,
     /// The last condition in the chain of disturbances: one host at a time.
     pub turn: Option<Condition>,
     /// The components that are to be upgraded.
@@ -48,16 +50,9 @@ impl<'a> Draft<'a> {
     ) -> Result<Self, Refusal> {
         for (host, answer) in &facts.hosts {
             let Some(cluster_id) = answer.as_ref().ok().and_then(|f| f.cluster_id.as_ref()) else { continue };
-            if cluster_id.same_cluster(&intent.cluster_id) && cluster_id.stages > intent.cluster_id.stages {
+            of_this_cluster(host, cluster_id, intent)?;
+            if cluster_id.stages > intent.cluster_id.stages {
                 return Err(Refusal::StateBehind { host: host.clone() });
-            }
-            if !cluster_id.same_cluster(&intent.cluster_id) {
-                return Err(Refusal::OtherCluster {
-                    host: host.clone(),
-                    theirs: cluster_id.cluster.clone(),
-                    ours: intent.cluster_id.cluster.clone(),
-                    same_name: cluster_id.cluster == intent.cluster_id.cluster,
-                });
             }
         }
         let members = match &facts.etcd {
@@ -116,9 +111,9 @@ impl<'a> Draft<'a> {
 
     /// Adds a single step, and returns the condition that it provides.
     pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Condition {
-        let mut step = Steps::default();
-        let done = step.must(action, why, requires);
-        self.join(step);
+        let mut steps = Steps::default();
+        let done = steps.must(action, why, requires).provides();
+        self.join(steps);
         done
     }
 
@@ -130,11 +125,6 @@ impl<'a> Draft<'a> {
         serving.filter(rises).cloned().collect()
     }
 
-    /// Whether the plan ends here: the steps that follow depend on the result of these.
-    pub fn ends_here(&self) -> bool {
-        self.horizon.is_some()
-    }
-
     /// Whether a step planned so far keeps the previous files of a set.
     fn keeps(&self, host: &HostName, set: FileSet) -> bool {
         let is = |action: &Action| matches!(action, Action::Configure { host: h, set: s, keep: true, .. } if h == host && *s == set);
@@ -143,14 +133,10 @@ impl<'a> Draft<'a> {
 
     /// Sets that are on trial on a host and that no step planned so far accepts or rolls back.
     pub fn undecided(&self, host: &HostName) -> Vec<FileSet> {
-        let decided: BTreeSet<FileSet> = self
-            .steps
-            .iter()
-            .filter(|step| step.action.host() == Some(host))
-            .flat_map(|step| step.rollback.iter().copied())
-            .collect();
-        let kept = self.host_facts(host).map(|f| &f.on_trial);
-        kept.into_iter().flatten().filter(|set| !decided.contains(set)).copied().collect()
+        let own = self.steps.iter().filter(|step| step.action.host() == Some(host));
+        let decided: BTreeSet<&FileSet> = own.flat_map(|step| &step.rollback).collect();
+        let kept = self.facts.host(host).into_iter().flat_map(|facts| &facts.on_trial);
+        kept.filter(|set| !decided.contains(set)).copied().collect()
     }
 
     /// All conditions that the steps planned so far provide and that hold once all of them are done: a member that is
@@ -164,11 +150,6 @@ impl<'a> Draft<'a> {
         };
         let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.provides));
         given.map(|(_, step)| step.provides.clone()).collect()
-    }
-
-    /// The member list once the steps planned so far are done; `None` while there is no cluster.
-    pub fn members(&self) -> Option<&Members> {
-        self.members.as_ref()
     }
 
     /// Whether any step is planned so far.
@@ -205,69 +186,57 @@ impl<'a> Draft<'a> {
     /// provided is left out of the plan, with all steps that wait for it: the requirement may come to hold later, such
     /// as when a process has started.
     pub fn finish(self) -> Plan {
-        let observed = self.observed;
-        let mut giver: BTreeMap<&Condition, usize> = BTreeMap::new();
+        let count = self.steps.len();
+        let giver: BTreeMap<&Condition, usize> = self.steps.iter().map(|step| &step.provides).zip(0..).collect();
+        let (mut after, mut unmet) = (Vec::with_capacity(count), Vec::new());
         for (index, step) in self.steps.iter().enumerate() {
-            giver.insert(&step.provides, index);
-        }
-        let mut after = Vec::with_capacity(self.steps.len());
-        let mut unmet = Vec::new();
-        for (index, step) in self.steps.iter().enumerate() {
-            let mut waits: Vec<usize> = Vec::new();
+            let mut waits = BTreeSet::new();
             for need in &step.requires {
                 match giver.get(need) {
-                    Some(&other) if other != index => waits.push(other),
-                    Some(_) => {}
-                    None if observed.holds(need) => {}
-                    None => unmet.push((index, need.clone())),
+                    Some(other) => waits.extend(Some(*other).filter(|other| *other != index)),
+                    None if self.holds(need) => {}
+                    None => unmet.push((index, need)),
                 }
             }
-            waits.sort_unstable();
-            waits.dedup();
             after.push(waits);
         }
-        let mut blocked = vec![false; self.steps.len()];
-        for (index, _) in &unmet {
-            blocked[*index] = true;
+        let mut blocked: Vec<bool> = (0..count).map(|index| unmet.iter().any(|(of, _)| *of == index)).collect();
+        let waits_for_blocked = |blocked: &[bool], index: usize| after[index].iter().any(|wait| blocked[*wait]);
+        while let Some(next) = (0..count).find(|&index| !blocked[index] && waits_for_blocked(&blocked, index)) {
+            blocked[next] = true;
         }
-        loop {
-            let before = blocked.iter().filter(|b| **b).count();
-            for index in 0..blocked.len() {
-                blocked[index] = blocked[index] || after[index].iter().any(|&w| blocked[w]);
-            }
-            if blocked.iter().filter(|b| **b).count() == before {
-                break;
-            }
-        }
-        let mut warnings = self.warnings;
-        let why = |(index, need): &(usize, Condition)| {
-            let step = &self.steps[*index];
-            match step.action.host() {
-                Some(host) => format!("\"{}\" on {host} has to wait: it requires {need}", step.action),
-                None => format!("\"{}\" has to wait: it requires {need}", step.action),
-            }
+        let why = |(index, need): &(usize, &Condition)| {
+            let action = &self.steps[*index].action;
+            let on = action.host().map_or_else(String::new, |host| format!(" on {host}"));
+            format!("\"{action}\"{on} has to wait: it requires {need}")
         };
         let blocked_why: Vec<String> = unmet.iter().map(why).collect();
-        warnings.extend(blocked_why.iter().cloned());
         let order = order(&after, &blocked);
-        let stuck = blocked.iter().filter(|b| !**b).count() - order.len();
-        if stuck > 0 {
-            warnings.push(format!("{stuck} steps wait for one another and are left out; this is a bug in hactl"));
+        let stuck = blocked.iter().filter(|blocked| !**blocked).count() - order.len();
+        let bug = format!("{stuck} steps wait for one another and are left out; this is a bug in hactl");
+        let place: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
+        let places = |index: &usize| after[*index].iter().map(|wait| place[wait]).collect::<BTreeSet<usize>>();
+        Plan {
+            steps: order.iter().map(|index| self.steps[*index].clone()).collect(),
+            after: order.iter().map(|index| places(index).into_iter().collect()).collect(),
+            forecast: order.iter().map(|index| self.forecast[*index].clone()).collect(),
+            horizon: self.horizon,
+            warnings: [self.warnings, blocked_why.clone(), Some(bug).filter(|_| stuck > 0).into_iter().collect()]
+                .concat(),
+            blocked: blocked_why,
         }
-        let mut plan = Plan { horizon: self.horizon, warnings, blocked: blocked_why, ..Plan::default() };
-        let mut index_of = vec![usize::MAX; self.steps.len()];
-        let mut steps: Vec<Option<Step>> = self.steps.into_iter().map(Some).collect();
-        for index in order {
-            let Some(step) = steps[index].take() else { continue };
-            index_of[index] = plan.steps.len();
-            plan.steps.push(step);
-            plan.forecast.push(self.forecast[index].clone());
-            let mut waits: Vec<usize> = after[index].iter().map(|&w| index_of[w]).collect();
-            waits.sort_unstable();
-            plan.after.push(waits);
-        }
-        plan
     }
+}
+
+/// Refuses a host of another cluster.
+pub(super) fn of_this_cluster(host: &HostName, theirs: &ClusterId, intent: &Intent) -> Result<(), Refusal> {
+    let ours = &intent.cluster_id;
+    if theirs.same_cluster(ours) {
+        return Ok(());
+    }
+    let same_name = theirs.cluster == ours.cluster;
+    let (theirs, ours) = (theirs.cluster.clone(), ours.cluster.clone());
+    Err(Refusal::OtherCluster { host: host.clone(), theirs, ours, same_name })
 }
 
 /// What is left out of a plan from the start.
@@ -300,24 +269,12 @@ pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
 
 /// The steps that can run, each after all steps it waits for, otherwise in the order they were planned. Steps that wait
 /// for one another in a cycle can never run and are left out.
-fn order(after: &[Vec<usize>], blocked: &[bool]) -> Vec<usize> {
-    let mut open: Vec<usize> = after.iter().map(Vec::len).collect();
-    let mut followers = vec![Vec::new(); after.len()];
-    for (index, waits) in after.iter().enumerate() {
-        for &wait in waits {
-            followers[wait].push(index);
-        }
-    }
-    let mut ready: BTreeSet<usize> = (0..after.len()).filter(|&i| open[i] == 0 && !blocked[i]).collect();
-    let mut order = Vec::with_capacity(after.len());
-    while let Some(next) = ready.pop_first() {
+fn order(after: &[BTreeSet<usize>], blocked: &[bool]) -> Vec<usize> {
+    let (mut done, mut order) = (blocked.to_vec(), Vec::with_capacity(after.len()));
+    let ready = |done: &[bool], index: usize| after[index].iter().all(|wait| done[*wait]);
+    while let Some(next) = (0..after.len()).find(|&index| !done[index] && ready(&done, index)) {
+        done[next] = true;
         order.push(next);
-        for &follower in &followers[next] {
-            open[follower] -= 1;
-            if open[follower] == 0 && !blocked[follower] {
-                ready.insert(follower);
-            }
-        }
     }
     order
 }

@@ -1,9 +1,9 @@
 //! etcd without a quorum: bootstrap a cluster, start stopped members, or refuse to guess. A cluster with a quorum is in
 //! `reconcile_members`.
 
+use super::conditions::Observed;
 use super::configure::write;
 use super::draft::Draft;
-use super::observed::Observed;
 use super::reconcile_members::reconcile_members;
 use super::steps::Steps;
 use crate::model::desired::{Host, Role};
@@ -36,7 +36,7 @@ pub(super) fn files(d: &Draft, host: &Host) -> Steps {
     if !host.is(Role::Etcd) {
         return Steps::default();
     }
-    [FileSet::Etcd, FileSet::Fence].into_iter().map(|set| write(d, &host.name, set, vec![])).collect()
+    Steps::from_iter([FileSet::Etcd, FileSet::Fence].map(|set| write(d, &host.name, set, vec![])))
 }
 
 /// Plans etcd as the inventory asks for it, as far as the facts allow.
@@ -91,7 +91,7 @@ fn born_before(o: &Observed) -> Option<String> {
     }
     let manifests = |h: &&Host| {
         let files = o.host_target(&h.name).sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice());
-        let found = o.host_facts(&h.name);
+        let found = o.facts.host(&h.name);
         files.unwrap_or_default().iter().any(|f| found.is_some_and(|facts| facts.files.contains_key(&f.path)))
     };
     let host = o.desired.with(Role::ControlPlane).find(manifests)?;
@@ -120,7 +120,7 @@ fn other_founders(o: &Observed) -> Refusal {
 }
 
 pub(super) fn etcd_fact<'a>(o: &Observed<'a>, host: &HostName) -> Option<&'a EtcdFact> {
-    o.host_facts(host).and_then(|f| f.etcd.as_ref())
+    o.facts.host(host).and_then(|f| f.etcd.as_ref())
 }
 
 /// What each etcd host has, for a refusal where empty disks are lost data.
@@ -157,22 +157,20 @@ fn found(d: &Draft, hosts: &[Host], token: &str) -> Result<Steps, Refusal> {
         let state = InitialClusterState::New { token: token.to_owned(), initial_members: initial_members.clone() };
         let requires = ready_to_start(d, &host.name);
         let action = Action::StartMember { host: host.name.clone(), state };
-        steps.ensure(d, action, "no cluster was bootstrapped here", requires);
+        steps.add(d.ensure(action, "no cluster was bootstrapped here", requires));
         started.push(Condition::Started(host.name.clone()));
     }
     let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
-    steps.forecast(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
+    steps.members = Some(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
     steps.must(Action::ProveQuorum, "API servers need a quorum", started);
-    for host in hosts {
-        seal(d, &mut steps, &host.name, Condition::Quorum);
-    }
+    steps.add(hosts.iter().map(|host| seal(d, &host.name, Condition::Quorum)).collect());
     Ok(steps)
 }
 
 /// Writes the bootstrapped marker of a member.
-pub(super) fn seal(o: &Observed, steps: &mut Steps, host: &HostName, after: Condition) {
+pub(super) fn seal(o: &Observed, host: &HostName, after: Condition) -> Steps {
     let action = Action::Seal { host: host.clone() };
-    steps.ensure(o, action, "a later start must not bootstrap a second cluster", vec![after]);
+    o.ensure(action, "a later start must not bootstrap a second cluster", vec![after])
 }
 
 /// Whether the data on a host is older than a completed recovery in the journal, or of an abandoned recovery. While no
@@ -201,13 +199,13 @@ fn start_stopped(d: &Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<Ste
     let mut holders = 0;
     // A host without any trace of etcd may be new in the inventory: it does not count as a member that lost its data.
     let bare = |h: &&Host| {
-        d.host_facts(&h.name).is_some_and(|f| !f.ran_etcd())
+        d.facts.host(&h.name).is_some_and(|f| !f.ran_etcd())
             && etcd_fact(d, &h.name).is_some_and(|e| !e.data && e.bootstrapped.is_none())
     };
     // The newest data lists the voters; if it cannot be read, the inventory is used.
     let lists = |facts: &&HostFacts| facts.etcd.as_ref().is_some_and(|e| e.disk.as_ref().is_some_and(DiskFact::lists));
     let unfit = |host: &Host| positions::unfit(d.desired, d.facts, host);
-    let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.host_facts(&h.name));
+    let of_now = hosts.iter().filter(|h| !of_the_past(d, &h.name)).filter_map(|h| d.facts.host(&h.name));
     let newest = newest(of_now.filter(lists));
     // Members reach one another only at these peer URLs: a changed one needs a recovery.
     let known: Option<BTreeSet<PeerUrl>> =
@@ -228,7 +226,7 @@ fn start_stopped(d: &Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<Ste
         births.extend(fact.bootstrapped.as_ref());
         clusters.extend(fact.disk.as_ref().map(|disk| &disk.cluster));
         let certified = Condition::Certified(host.name.clone());
-        let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+        let unit = d.facts.host(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         if !unit.is_some_and(UnitFact::runs_or_starts) {
             if !d.may_change(&host.name) {
                 continue;
@@ -259,9 +257,9 @@ fn start_stopped(d: &Draft, hosts: &[Host], evidence: &[Evidence]) -> Result<Ste
     for host in still {
         let requires = ready_to_start(d, &host);
         let action = Action::StartMember { host, state: InitialClusterState::Restart };
-        hopes.push(steps.must(action, "it has data and does not run", requires));
+        hopes.push(steps.must(action, "it has data and does not run", requires).provides());
     }
     steps.must(Action::ProveQuorum, "etcd has no quorum yet", hopes);
-    steps.stop_at("the other steps are planned once etcd has a quorum".to_owned());
+    steps.horizon = Some("the other steps are planned once etcd has a quorum".to_owned());
     Ok(steps)
 }

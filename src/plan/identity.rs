@@ -5,7 +5,7 @@
 //! both names. An identity without a host name was written by an earlier version: then an address that belonged to
 //! another host is the evidence.
 
-use super::observed::Observed;
+use super::conditions::Observed;
 use crate::model::desired::Host;
 use crate::model::facts::HostFacts;
 use crate::model::names::HostName;
@@ -14,7 +14,7 @@ use crate::model::refusal::{Misnamed, Refusal};
 /// Refuses a host that is another one, or another machine, unless a person reassigned it.
 pub(super) fn judge(o: &Observed) -> Result<(), Refusal> {
     let asked = o.desired.hosts.iter().filter(|host| !o.intent.reassign.contains(&host.name));
-    let misnamed = |host: &Host| other(o, host, o.host_facts(&host.name)?);
+    let misnamed = |host: &Host| other(o, host, o.facts.host(&host.name)?);
     let hosts: Vec<Misnamed> = asked.filter_map(misnamed).collect();
     if hosts.is_empty() { Ok(()) } else { Err(Refusal::OtherHost { hosts }) }
 }

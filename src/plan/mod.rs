@@ -13,7 +13,6 @@ mod etcd;
 mod identity;
 mod intent;
 mod move_member;
-mod observed;
 mod prepare;
 mod ranges;
 mod reconcile_members;

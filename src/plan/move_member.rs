@@ -64,21 +64,21 @@ pub(super) fn move_member(
         }
         let (to, requires) = (host.peer_url(), ready_to_start(d, &host.name));
         change(chain, &from, Change::Move(to.clone()), format!("its data is on {} now", host.name), requires)?;
-        let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+        let unit = d.facts.host(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         let mut requires = ready_to_start(d, &host.name);
         requires.push(Condition::Listed(to.clone()));
         let started = if unit.is_some_and(UnitFact::runs_or_starts) {
             requires.extend(balancers_first(d));
             let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
-            chain.steps.must(action, "it still uses its previous peer URL", requires)
+            chain.steps.must(action, "it still uses its previous peer URL", requires).provides()
         } else {
             let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-            chain.steps.must(action, "its peer URL is current, and it does not run", requires)
+            chain.steps.must(action, "its peer URL is current, and it does not run", requires).provides()
         };
         if let Some(member) = chain.list.0.get_mut(&to) {
             member.healthy = true;
         }
-        chain.steps.forecast(chain.list.clone());
+        chain.steps.members = Some(chain.list.clone());
         chain.woken.push(started.clone());
         chain.last = Some(started);
         followed.insert(host.name.clone());

@@ -1,7 +1,7 @@
 //! Identity, preparation and parts of a host: everything that depends only on the host itself.
 
+use super::conditions::Observed;
 use super::draft::Draft;
-use super::observed::Observed;
 use super::steps::Steps;
 use crate::model::control_plane::{API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::Host;
@@ -14,48 +14,37 @@ use std::collections::BTreeSet;
 /// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
 /// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
 pub(super) fn cluster_id(d: &Draft, host: &Host) -> Steps {
-    let mut steps = Steps::default();
     let name = host.name.clone();
     let (mut why, mut requires) = ("the host belongs to no cluster yet", Vec::new());
-    let found = d.host_facts(&name).and_then(|facts| facts.cluster_id.as_ref());
-    if found.is_some_and(|cluster_id| {
-        cluster_id.same_cluster(&d.intent.cluster_id) && cluster_id.stages == d.intent.cluster_id.stages
-    }) {
+    let found = d.facts.host(&name).and_then(|facts| facts.cluster_id.as_ref());
+    if d.is_ours(&name) && found.is_some_and(|cluster_id| cluster_id.stages == d.intent.cluster_id.stages) {
         why = "its identity does not name the host and the machine yet";
-    } else if has_cluster_id(d, &name) {
+    } else if d.is_ours(&name) {
         why = "it does not know this stage of the rotation yet";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
     }
-    steps.ensure(d, Action::WriteClusterId { host: name }, why, requires);
-    steps
+    d.ensure(Action::WriteClusterId { host: name }, why, requires)
 }
 
 /// The condition for files of a later stage of a rotation on a host of this cluster: the host knows that stage. A new
 /// host gets its identity before it is prepared.
 pub(super) fn received(o: &Observed, host: &HostName) -> Option<Condition> {
-    has_cluster_id(o, host).then(|| Condition::ClusterIdWritten(host.clone()))
-}
-
-/// Whether the host belongs to this cluster already.
-fn has_cluster_id(o: &Observed, host: &HostName) -> bool {
-    let found = o.host_facts(host).and_then(|facts| facts.cluster_id.as_ref());
-    found.is_some_and(|cluster_id| cluster_id.same_cluster(&o.intent.cluster_id))
+    o.is_ours(host).then(|| Condition::ClusterIdWritten(host.clone()))
 }
 
 /// Users, directories, kernel settings, packages.
 pub(super) fn prepare(d: &Draft, host: &Host) -> Steps {
-    let mut steps = Steps::default();
     let name = host.name.clone();
     let gaps = d.gaps(&name);
-    let stamped = if has_cluster_id(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
+    let stamped = if d.is_ours(&name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
     let action = Action::Prepare { host: name.clone(), gaps };
-    steps.ensure(d, action, "the kubelet and etcd need it", stamped.clone());
+    let mut steps = d.ensure(action, "the kubelet and etcd need it", stamped.clone());
     let wanted = &d.host_target(&name).packages;
-    let lacks = |program: &String| d.host_facts(&name).is_some_and(|f| !f.programs.contains(program));
+    let lacks = |program: &String| d.facts.host(&name).is_some_and(|f| !f.programs.contains(program));
     let missing: BTreeSet<&String> = wanted.iter().filter(|(p, _)| lacks(p)).map(|(_, package)| package).collect();
     let packages = missing.into_iter().cloned().collect();
-    steps.ensure(d, Action::InstallPackages { host: name, packages }, "they are not installed", stamped);
+    steps.add(d.ensure(Action::InstallPackages { host: name, packages }, "they are not installed", stamped));
     steps
 }
 
@@ -86,13 +75,11 @@ pub(super) fn deliver_rest(d: &Draft, host: &Host) -> Steps {
     let rising = |mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
     let manifests = rising(Condition::Configured(host.name.clone(), FileSet::ControlPlane));
     let rest = |part: &str| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns";
-    let mut steps = deliver(d, host, rest, manifests);
     // No pod uses cluster DNS before there are Nodes for pods.
     let serving = rising(Condition::Serving(host.name.clone()));
-    steps.add(deliver(d, host, |part| part == "coredns", serving));
-    let endpoint = rising(Condition::Endpoint);
-    steps.add(deliver(d, host, |part| LAST.contains(&part), endpoint));
-    steps
+    let dns = deliver(d, host, |part| part == "coredns", serving);
+    let tools = deliver(d, host, |part| LAST.contains(&part), rising(Condition::Endpoint));
+    Steps::from_iter([deliver(d, host, rest, manifests), dns, tools])
 }
 
 /// Only the tools that a recovery needs.
@@ -112,12 +99,12 @@ fn deliver(d: &Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<C
         let why = format!("{} {} is missing or damaged", part.name, part.version);
         let requires =
             std::iter::once(Condition::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
-        steps.ensure(d, action, why, requires);
+        steps.add(d.ensure(action, why, requires));
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
             let delivered = Condition::Delivered(name.clone(), part.digest);
             let requires = vec![delivered, Condition::Running(name.clone(), containerd_unit())];
-            steps.ensure(d, action, "containerd does not have it", requires);
+            steps.add(d.ensure(action, "containerd does not have it", requires));
         }
     }
     steps

@@ -4,10 +4,10 @@
 //! Every change of the member list follows the previous one and has the list it assumes as its precondition: quorum
 //! after each change needs a total order. Restarts follow the last change.
 
+use super::conditions::Observed;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::move_member::{Moved, move_member, moved};
-use super::observed::Observed;
 use super::steps::Steps;
 use super::versions;
 use crate::model::desired::{Host, Role};
@@ -20,6 +20,7 @@ use crate::model::target::FileSet;
 use crate::model::units::{etcd_balancer_unit, etcd_unit};
 
 /// The steps of this subject, the member list as it will be after them, and the last change of it.
+#[derive(Default)]
 pub(super) struct Chain {
     pub steps: Steps,
     pub list: Members,
@@ -29,9 +30,6 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    fn of(list: Members) -> Self {
-        Self { steps: Steps::default(), list, last: None, woken: Vec::new() }
-    }
     /// Whether the list tolerates the loss of one more member, without counting members that are yet to start.
     fn spares_one(&self) -> bool {
         self.list.healthy().saturating_sub(self.woken.len()) > self.list.quorum()
@@ -58,7 +56,7 @@ enum Stand {
 /// etcd has a quorum: lost members are removed first, then learners are added, one at a time.
 pub(super) fn reconcile_members(d: &Draft, hosts: &[Host], members: &Members) -> Result<Steps, Refusal> {
     one_cluster(d, hosts, members)?;
-    let mut chain = Chain::of(members.clone());
+    let mut chain = Chain { list: members.clone(), ..Chain::default() };
     if !d.intent.bootstrapped {
         let why = "the journal does not record yet that this cluster was bootstrapped";
         chain.steps.must(Action::ProveQuorum, why, vec![]);
@@ -73,14 +71,14 @@ pub(super) fn reconcile_members(d: &Draft, hosts: &[Host], members: &Members) ->
         match stand {
             Stand::Unknown => {
                 let text = format!("{} reports nothing about etcd: nothing is planned for its member", host.name);
-                chain.steps.warn(text);
+                chain.steps.warnings.push(text);
             }
             // A voter that still serves is replaced in its turn below, once the others are healthy again.
             // Left as it is, but counted: quorum is calculated over all members, including those outside --limit.
             _ if !d.may_change(&host.name) => {}
             Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
                 let why = dead_because(d, host);
-                remove(&mut chain, &peer, why)?;
+                change(&mut chain, &peer, Change::Remove, why, vec![])?;
             }
             Stand::Still => start_again(d, &mut chain, host),
             Stand::Dead | Stand::Runs | Stand::Expected | Stand::Absent => {}
@@ -99,7 +97,7 @@ pub(super) fn reconcile_members(d: &Draft, hosts: &[Host], members: &Members) ->
         let sealed = d.holds(&Condition::Sealed(host.name.clone()));
         if !sealed && matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
             let started = awake(d, &mut chain, host);
-            seal(d, &mut chain.steps, &host.name, started);
+            chain.steps.add(seal(d, &host.name, started));
         }
     }
     restarts(d, &mut chain, &stands);
@@ -164,7 +162,7 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
         return Stand::Dead;
     }
     let unstarted = member.learner && member.name.is_empty();
-    let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+    let unit = d.facts.host(&host.name).and_then(|f| f.units.get(&etcd_unit()));
     let process = unit.is_some_and(|u| u.started_ms > 0 && u.runs_or_starts());
     let ours = d.facts.living_cluster();
     // The bootstrapped marker may be missing, or the log unreadable; either one is enough.
@@ -226,16 +224,28 @@ fn prune(d: &Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal>
         if let Some(host) = super::remove_roles::carries(d, peer) {
             // A serving member goes last here, too; a host outside --limit keeps its member.
             if d.may_change(&host) && (!member.healthy || member.learner) {
-                remove(chain, peer, format!("{host} no longer has the role etcd, and its member does not serve"))?;
+                change(
+                    chain,
+                    peer,
+                    Change::Remove,
+                    format!("{host} no longer has the role etcd, and its member does not serve"),
+                    vec![],
+                )?;
             }
             continue;
         }
         if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
-            remove(chain, peer, "it was named with --prune".to_owned())?;
+            change(chain, peer, Change::Remove, "it was named with --prune".to_owned(), vec![])?;
         } else if member.learner && member.name.is_empty() {
-            remove(chain, peer, "it never started, has no vote, and is not in the inventory".to_owned())?;
+            change(
+                chain,
+                peer,
+                Change::Remove,
+                "it never started, has no vote, and is not in the inventory".to_owned(),
+                vec![],
+            )?;
         } else {
-            chain.steps.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd member {} at {peer} is not in the inventory; it stays until `hactl up --prune {}`",
                 member.name, member.name
             ));
@@ -250,7 +260,7 @@ fn start_again(d: &Draft, chain: &mut Chain, host: &Host) {
         member.healthy = true;
         chain.woken.push(started);
     }
-    chain.steps.forecast(chain.list.clone());
+    chain.steps.members = Some(chain.list.clone());
     from_its_data(d, &mut chain.steps, host, "it is a member and is stopped");
 }
 
@@ -286,7 +296,7 @@ fn finish_learners(
             if others_wait {
                 let text =
                     format!("no host can become a member while {} is a learner that was not promoted", host.name);
-                chain.steps.warn(text);
+                chain.steps.warnings.push(text);
                 free = false;
             }
             continue;
@@ -305,7 +315,7 @@ fn finish_learners(
                     // A learner has no vote to lose; only a voter has to be named with --prune.
                     let what = if wanted { "does not answer" } else { "is not in the inventory" };
                     let why = format!("this learner {what}, and another host is to become a member");
-                    remove(chain, &peer, why)?;
+                    change(chain, &peer, Change::Remove, why, vec![])?;
                 }
             }
         }
@@ -333,7 +343,7 @@ fn join(d: &Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
         let action = Action::ArchiveData { host: host.name.clone() };
         let why =
             unfit(d, host).map_or("its data belongs to no current member".to_owned(), |unfit| unfit.on(&host.name));
-        requires.push(chain.steps.guarded(action, why, first, precondition));
+        requires.push(chain.steps.must(action, why, first).guarded(precondition).provides());
     }
     change(chain, &peer, Change::Learn, format!("{} is to become a member", host.name), requires)?;
     start_learner(d, chain, host)
@@ -347,9 +357,9 @@ fn start_learner(d: &Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusa
     let members = initial_cluster(d, &chain.list);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Existing { members } };
     let precondition = Precondition::Members { list: chain.list.shape() };
-    let started = chain.steps.guarded(action, "new members join as learners", requires, precondition);
+    let started = chain.steps.must(action, "new members join as learners", requires).guarded(precondition).provides();
     change(chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
-    seal(d, &mut chain.steps, &host.name, Condition::Voter(peer));
+    chain.steps.add(seal(d, &host.name, Condition::Voter(peer)));
     Ok(())
 }
 
@@ -381,9 +391,9 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         let active = d.is_active(&host.name, &etcd_unit());
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Condition::Certified(host.name.clone()));
-        let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
+        let believed = d.facts.host(&host.name).is_some_and(|facts| facts.doubts.is_empty());
         if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
-            chain.steps.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd on {} is slow: it answers its own health check, but nothing else within seconds; it is left as \
                  it is",
                 host.name
@@ -421,7 +431,7 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         // Restarting a member that does not answer costs no quorum, unless too few others are known to answer.
         let spare = chain.list.spare();
         if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
-            chain.steps.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd on {} has to be restarted ({why}); the restart waits until another member is healthy",
                 host.name
             ));
@@ -439,10 +449,10 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         }
         let name = host.name.clone();
         let (action, by) = if loose {
-            (Action::Defragment { host: name }, None)
+            (Action::Defragment { host: name }, vec![])
         } else {
             let by = Condition::Configured(name.clone(), FileSet::Etcd);
-            (Action::RunUnit { host: name, unit: etcd_unit(), how: HowToRun::Restart }, Some(by))
+            (Action::RunUnit { host: name, unit: etcd_unit(), how: HowToRun::Restart }, vec![by])
         };
         // Leadership is not handed over before its turn, either.
         let healed = action.provides();
@@ -450,11 +460,9 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         if leads {
             hand_over(d, chain, host, &mut requires);
         }
-        chain.steps.guarded(action, why, requires, precondition);
-        chain.steps.in_turn(by.as_slice(), healed);
-        if !loose {
-            chain.steps.or_back_to(&[FileSet::Etcd]);
-        }
+        let noted = chain.steps.must(action, why, requires).guarded(precondition);
+        noted.step.rollback = if loose { vec![] } else { vec![FileSet::Etcd] };
+        noted.turn = Some((by, healed));
     }
 }
 
@@ -484,9 +492,9 @@ fn hand_over(o: &Observed, chain: &mut Chain, host: &Host, requires: &mut Vec<Co
 /// first.
 pub(super) fn remove_member(d: &Draft, host: &Host, mut requires: Vec<Condition>) -> Result<Steps, Refusal> {
     let peer = host.peer_url();
-    let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)) else { return Ok(Steps::default()) };
-    let mut chain = Chain::of(list.clone());
-    let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
+    let Some(list) = d.members.as_ref().filter(|list| list.0.contains_key(&peer)) else { return Ok(Steps::default()) };
+    let mut chain = Chain { list: list.clone(), ..Chain::default() };
+    let facts = d.facts.leaver(&host.name).or_else(|| d.facts.host(&host.name));
     let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
     if view.is_some_and(EtcdView::leads) {
         hand_over(d, &mut chain, host, &mut requires);
@@ -505,10 +513,6 @@ pub(super) enum Change {
     Move(PeerUrl),
     Learn,
     Promote,
-}
-
-fn remove(chain: &mut Chain, peer: &PeerUrl, why: String) -> Result<(), Refusal> {
-    change(chain, peer, Change::Remove, why, vec![])
 }
 
 /// One change of the member list, after the previous one: quorum after each change needs a total order.
@@ -535,8 +539,8 @@ pub(super) fn change(
         Change::Promote => (list.with_voter(peer), Action::Promote { peer: peer.clone() }),
     };
     next.quorate(&action)?;
-    chain.steps.forecast(next.clone());
-    chain.last = Some(chain.steps.guarded(action, why, requires, precondition));
+    chain.steps.members = Some(next.clone());
+    chain.last = Some(chain.steps.must(action, why, requires).guarded(precondition).provides());
     chain.list = next;
     Ok(())
 }

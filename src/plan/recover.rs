@@ -4,10 +4,10 @@
 //! cluster. The newest source is selected by raft's rule for elections, the (term, index) of the last entry, never by
 //! the revision.
 
+use super::conditions::Observed;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
 use super::intent::Intent;
-use super::observed::Observed;
 use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
 use super::steps::Steps;
 use super::up::up;
@@ -414,7 +414,7 @@ fn first_kubelet(o: &Observed, members: &[Host], restores: &[Condition]) -> Step
     let mut steps = Steps::default();
     let unit = kubelet_unit();
     let runs =
-        |host: &HostName| o.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts);
+        |host: &HostName| o.facts.host(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts);
     let Some(host) = o.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name)) else { return steps };
     // Nothing runs on a halted host while data is restored anywhere. If all data is in place already, the remaining
     // steps start members, and the kubelet starts after the local member.
@@ -478,7 +478,7 @@ pub fn recover(
         d.join(prepare::deliver_tools(&d, host, &TOOLS));
         d.join(configure::trust(&d, host));
         // Its data is replaced as well, so there is nothing to roll back to.
-        d.join(configure::write_and(&d, &host.name, FileSet::Etcd, vec![], false));
+        d.join(configure::replace(&d, &host.name, FileSet::Etcd, vec![], false));
         d.join(configure::write(&d, &host.name, FileSet::Fence, vec![]));
         let done = etcd_fact(&d, &host.name)
             .is_some_and(|e| e.data && e.bootstrapped.is_none() && e.token.as_ref() == Some(&recovery.id));
@@ -510,8 +510,6 @@ pub fn recover(
         let why = "a later start must not bootstrap a second cluster";
         d.must(action, why, vec![Condition::Quorum]);
     }
-    let mut end = Steps::default();
-    end.stop_at("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
-    d.join(end);
+    d.horizon = Some("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
     Ok(d.finish())
 }

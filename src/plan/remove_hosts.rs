@@ -5,8 +5,8 @@
 //! is removed only from the cluster: its member first of all (`reconcile_members`), its Node once its kubelet no longer
 //! reports (`cluster`).
 
-use super::draft::Draft;
-use super::observed::Observed;
+use super::conditions::Observed;
+use super::draft::{Draft, of_this_cluster};
 use super::reconcile_members::remove_member;
 use super::remove_roles::{give_up_address, moves};
 use super::steps::Steps;
@@ -45,18 +45,10 @@ pub(super) fn judge(o: &Observed) -> Result<Steps, Refusal> {
     let mut steps = Steps::default();
     for (host, facts) in &o.facts.leaving {
         match facts {
-            Ok(facts) => match &facts.cluster_id {
-                Some(theirs) if !theirs.same_cluster(&o.intent.cluster_id) => {
-                    return Err(Refusal::OtherCluster {
-                        host: host.clone(),
-                        theirs: theirs.cluster.clone(),
-                        ours: o.intent.cluster_id.cluster.clone(),
-                        same_name: theirs.cluster == o.intent.cluster_id.cluster,
-                    });
-                }
-                _ => {}
-            },
-            Err(unreachable) => steps.warn(format!(
+            Ok(facts) => {
+                facts.cluster_id.iter().try_for_each(|theirs| of_this_cluster(host, theirs, o.intent))?;
+            }
+            Err(unreachable) => steps.warnings.push(format!(
                 "{host} did not answer ({}), so nothing is removed from it: keep it off, or run the same command \
                  again when it answers",
                 unreachable.why
@@ -76,7 +68,7 @@ pub(super) fn judge(o: &Observed) -> Result<Steps, Refusal> {
     // No refusal: the same command must succeed again after they were removed.
     for name in &o.intent.prune {
         if let Some(why) = stays(o, name) {
-            steps.warn(format!("--prune {name}: {why}"));
+            steps.warnings.push(format!("--prune {name}: {why}"));
         }
     }
     Ok(steps)
@@ -90,7 +82,7 @@ pub(super) fn left_behind(o: &Observed) -> Result<Steps, Refusal> {
         if orphan.is(Role::LoadBalancer) && moves(o) && !o.intent.abandons {
             return Err(Refusal::LeftBehind { host: orphan.name.clone() });
         }
-        steps.warn(format!(
+        steps.warnings.push(format!(
             "{} is no longer in the inventory, but still part of the cluster: it stays until `hactl up --prune {}`",
             orphan.name, orphan.name
         ));
@@ -121,15 +113,10 @@ fn stays(o: &Observed, name: &HostName) -> Option<String> {
 /// keepalived stops on a host before the remaining ones drop it as a peer: two that do not know each other would both
 /// take the VIP.
 pub(super) fn addresses(o: &Observed) -> Steps {
-    let mut steps = Steps::default();
-    let keepalived = unit("keepalived.service");
-    for host in o.desired.leaving.iter().map(|h| &h.name).filter(|_| moves(o)) {
-        if lives(o, host).and_then(|f| f.units.get(&keepalived)).is_some_and(UnitFact::runs_or_starts) {
-            let why = "the host is to be removed, and the endpoint's VIP has to move first";
-            give_up_address(o, &mut steps, host, why);
-        }
-    }
-    steps
+    let runs = |facts: &HostFacts| facts.units.get(&unit("keepalived.service")).is_some_and(UnitFact::runs_or_starts);
+    let hosts = o.desired.leaving.iter().filter(|h| moves(o) && lives(o, &h.name).is_some_and(runs));
+    let why = "the host is to be removed, and the endpoint's VIP has to move first";
+    hosts.map(|h| give_up_address(o, &h.name, why)).collect()
 }
 
 /// The hosts that are to be removed and answer.
@@ -138,11 +125,9 @@ pub(super) fn leaving(o: &Observed) -> Vec<Host> {
 }
 
 /// Says that no host is removed, because the run is limited to some hosts.
-pub(super) fn left(o: &Observed) -> Steps {
-    if leaving(o).is_empty() {
-        return Steps::default();
-    }
-    Steps::warning("with --limit no host is removed: run `hactl up --prune` without it".to_owned())
+pub(super) fn left(o: &Observed) -> Option<String> {
+    let text = "with --limit no host is removed: run `hactl up --prune` without it";
+    (!leaving(o).is_empty()).then(|| text.to_owned())
 }
 
 /// One host, once all steps planned so far are done.
@@ -163,7 +148,7 @@ pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
     let action = Action::Wipe { host: name.clone(), delete: false };
-    let wiped = steps.guarded(action, "the host is removed from the cluster", requires, precondition);
+    let wiped = steps.must(action, "the host is removed from the cluster", requires).guarded(precondition).provides();
     if d.registered(&name) {
         let action = Action::DeleteNode { node: name, end: NodeEnd::Stopped };
         steps.must(action, "its host was removed", vec![wiped, Condition::Api]);

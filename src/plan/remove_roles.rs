@@ -5,8 +5,8 @@
 //! observed files count, not a record of earlier roles: the same command completes an interrupted run. Out: steps for
 //! one host after the other, within quorum.
 
+use super::conditions::Observed;
 use super::draft::Draft;
-use super::observed::Observed;
 use super::reconcile_members::remove_member;
 use super::remove_hosts::DRAIN_S;
 use super::steps::Steps;
@@ -37,7 +37,7 @@ fn has_node(o: &Observed, host: &Host) -> bool {
 }
 
 fn is_member(d: &Draft, host: &Host) -> bool {
-    !host.is(Role::Etcd) && d.members().is_some_and(|list| list.0.contains_key(&host.peer_url()))
+    !host.is(Role::Etcd) && d.members.as_ref().is_some_and(|list| list.0.contains_key(&host.peer_url()))
 }
 
 /// Hosts that answered and have something left of a role that they no longer have.
@@ -67,30 +67,26 @@ pub(super) fn moves(o: &Observed) -> bool {
 
 /// Whether a unit of a host runs, or would start at the next boot.
 fn is_on(o: &Observed, host: &HostName, unit: &UnitName) -> bool {
-    let found = o.host_facts(host).and_then(|facts| facts.units.get(unit));
+    let found = o.facts.host(host).and_then(|facts| facts.units.get(unit));
     let boots = !BY_TIMERS.contains(&unit.as_str());
     found.is_some_and(|found| found.runs_or_starts() || (found.enabled && boots))
 }
 
 /// keepalived stops on a host before the remaining ones drop it as a peer, and only if one of them can take the VIP.
 pub(super) fn addresses(d: &Draft) -> Steps {
-    let mut steps = Steps::default();
-    if d.limited() || !moves(d) {
-        return steps;
-    }
-    for host in former(d) {
-        if d.has_left(&host.name, FileSet::FormerBalancer) && is_on(d, &host.name, &unit("keepalived.service")) {
-            give_up_address(d, &mut steps, &host.name, WHY);
-        }
-    }
-    steps
+    let keepalived = unit("keepalived.service");
+    let has_it = |h: &Host| d.has_left(&h.name, FileSet::FormerBalancer) && is_on(d, &h.name, &keepalived);
+    let hosts = former(d).into_iter().filter(|h| !d.limited() && moves(d) && has_it(h));
+    hosts.map(|h| give_up_address(d, &h.name, WHY)).collect()
 }
 
 /// Stops keepalived on a host, once the remaining load balancers can take the VIP.
-pub(super) fn give_up_address(o: &Observed, steps: &mut Steps, host: &HostName, why: &str) {
+pub(super) fn give_up_address(o: &Observed, host: &HostName, why: &str) -> Steps {
     let others = o.reachable_with(Role::LoadBalancer).into_iter();
     let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
+    let mut steps = Steps::default();
     steps.must(Action::StopUnit { host: host.clone(), unit: unit("keepalived.service") }, why, requires);
+    steps
 }
 
 /// The conditions that must hold before the remaining load balancers drop a former one as a peer. An unreachable former
@@ -98,7 +94,7 @@ pub(super) fn give_up_address(o: &Observed, steps: &mut Steps, host: &HostName, 
 pub(super) fn still_balance(o: &Observed) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
     let others = o.desired.hosts.iter().filter(|h| moves(o) && !h.is(Role::LoadBalancer));
-    let may_have_it = |h: &&Host| match o.host_facts(&h.name) {
+    let may_have_it = |h: &&Host| match o.facts.host(&h.name) {
         Some(_) => o.has_left(&h.name, FileSet::FormerBalancer) && is_on(o, &h.name, &keepalived),
         None => o.intent.balanced.contains(&h.name),
     };
@@ -106,16 +102,11 @@ pub(super) fn still_balance(o: &Observed) -> Vec<Condition> {
 }
 
 /// What is left of former roles in a run in which nothing is removed, because it is limited to some hosts.
-pub(super) fn left(d: &Draft) -> Steps {
+pub(super) fn left(d: &Draft) -> Option<String> {
     let names: Vec<String> = former(d).into_iter().map(|h| h.name.to_string()).collect();
-    if names.is_empty() {
-        return Steps::default();
-    }
-    Steps::warning(format!(
-        "{} ha{} something left of roles that the inventory no longer gives: run without --limit to remove it",
-        names.join(", "),
-        if names.len() == 1 { "s" } else { "ve" }
-    ))
+    let ha = if names.len() == 1 { "has" } else { "have" };
+    let what = "something left of roles that the inventory no longer gives: run without --limit to remove it";
+    (!names.is_empty()).then(|| format!("{} {ha} {what}", names.join(", ")))
 }
 
 /// Steps one after the other, and what all of them wait for: the next one waits for the previous ones, too.
@@ -133,8 +124,8 @@ impl Removal {
     fn stop(&mut self, d: &Draft, host: &HostName, names: &[&'static str]) {
         for name in names {
             let action = Action::StopUnit { host: host.clone(), unit: unit(name) };
-            let planned = [d.plans(&action.provides()), self.steps.plans(&action.provides())].contains(&true);
-            if is_on(d, host, &unit(name)) && !planned {
+            let stopped = action.provides();
+            if is_on(d, host, &unit(name)) && !d.plans(&stopped) && !self.steps.plans(&stopped) {
                 self.then(action, Precondition::None);
             }
         }
@@ -158,7 +149,7 @@ pub(super) fn remove_roles(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
         let before = [all.requires.clone(), vec![Condition::Api]].concat();
         let action = Action::Drain { host: host.name.clone(), within_s: DRAIN_S };
         let why = "the host is no longer a node in the inventory, and its pods have to move first";
-        all.requires.push(all.steps.must(action, why, before));
+        all.requires.push(all.steps.must(action, why, before).provides());
     }
     control_plane(d, host, &mut all);
     member(d, host, &mut all)?;
@@ -215,18 +206,17 @@ fn member(d: &Draft, host: &Host, all: &mut Removal) -> Result<(), Refusal> {
     let removed = remove_member(d, host, all.requires.clone())?;
     all.requires.extend(removed.last());
     all.steps.add(removed);
-    let Some(list) = all.steps.members.as_ref().or(d.members()).map(Members::shape).filter(|_| left) else {
+    let Some(list) = all.steps.members.as_ref().or(d.members.as_ref()).map(Members::shape).filter(|_| left) else {
         return Ok(());
     };
-    let of_members = ["hactl-positions.service", "hactl-snapshot.timer", "hactl-snapshot.service"];
-    all.stop(d, name, &of_members);
+    all.stop(d, name, &["hactl-positions.service", "hactl-snapshot.timer", "hactl-snapshot.service"]);
     all.stop(d, name, &[drill::TIMER, drill::SERVICE]);
     if !host.is(Role::ControlPlane) {
         all.stop(d, name, &[TIMER, SERVICE]);
     }
     guard(d, host, all);
     all.stop(d, name, &[ETCD_UNIT]);
-    if d.host_facts(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
+    if d.facts.host(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
         let (action, precondition) = (Action::ArchiveData { host: name.clone() }, Precondition::Members { list });
         all.steps.then(&mut all.requires, action, "its data no longer belongs to a member", precondition);
     }

@@ -3,7 +3,7 @@
 //! In: the versions that API servers, manifests and Nodes report. Out: a [`Rollout`], from which `upgrade` and
 //! `configure` take the order of changes.
 
-use super::observed::Observed;
+use super::conditions::Observed;
 use crate::model::control_plane::{API_SERVER, ELECTED};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};

@@ -3,21 +3,32 @@
 //! A subject creates [`Steps`], fills them and returns them; `Draft::join` alone adds them to the plan. What depends on
 //! the steps of other subjects is only noted here and decided there.
 
-use super::observed::Observed;
+use super::conditions::Observed;
 use crate::model::facts::Members;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, Precondition, Step};
-use crate::model::target::FileSet;
 
 /// A step, and what is decided when it is joined to the plan.
 pub(super) struct Noted {
-    /// Its `rollback` names the sets that it would roll back if their previous files are kept.
+    /// Its `rollback` names the sets that roll back to their previous files if it fails, as far as any are kept.
     pub step: Step,
     /// The member list that its subject forecasts for it; `None`: the subject has not changed the list so far.
     pub forecast: Option<Members>,
-    /// Its place in the chain of disturbances, if it is one: the conditions of the files that it starts to use, and the
-    /// condition that the disturbance is over.
+    /// The files that it starts to use, and the condition that it is over, if it is a disturbance: it waits until the
+    /// previous one is over. So do the steps that write these files: if the previous one fails, no other host has the
+    /// files that made it fail.
     pub turn: Option<(Vec<Condition>, Condition)>,
+}
+
+impl Noted {
+    /// Its precondition is checked live just before it runs.
+    pub fn guarded(&mut self, precondition: Precondition) -> &mut Self {
+        self.step.precondition = precondition;
+        self
+    }
+    pub fn provides(&self) -> Condition {
+        self.step.provides.clone()
+    }
 }
 
 /// What one subject plans.
@@ -34,93 +45,34 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Only a warning.
-    pub fn warning(text: String) -> Self {
-        Self { warnings: vec![text], ..Self::default() }
-    }
-    pub fn warn(&mut self, text: String) {
-        self.warnings.push(text);
-    }
-    pub fn forecast(&mut self, members: Members) {
-        self.members = Some(members);
-    }
-    pub fn stop_at(&mut self, why: String) {
-        self.horizon.get_or_insert(why);
-    }
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
     /// Whether one of these steps provides this condition.
     pub fn plans(&self, mark: &Condition) -> bool {
         self.steps.iter().any(|noted| &noted.step.provides == mark)
     }
     /// The condition that the last step provides.
     pub fn last(&self) -> Option<Condition> {
-        self.steps.last().map(|noted| noted.step.provides.clone())
+        self.steps.last().map(Noted::provides)
     }
 
-    /// Adds a step unless the condition that its action provides holds already.
-    pub fn ensure(&mut self, o: &Observed, action: Action, why: impl Into<String>, requires: Vec<Condition>) {
-        if !o.holds(&action.provides()) {
-            self.must(action, why, requires);
-        }
-    }
-
-    /// Adds a step unconditionally, and returns the condition that it provides.
-    pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Condition {
-        self.guarded(action, why, requires, Precondition::None)
-    }
-
-    /// The same, with what is checked live just before it runs.
-    pub fn guarded(
-        &mut self,
-        action: Action,
-        why: impl Into<String>,
-        requires: Vec<Condition>,
-        precondition: Precondition,
-    ) -> Condition {
-        let provides = action.provides();
-        let (why, rollback, done) = (why.into(), Vec::new(), provides.clone());
-        let step = Step { action, why, requires, provides, precondition, rollback };
-        self.steps.push(Noted { step, forecast: self.members.clone(), turn: None });
-        done
+    /// Adds a step unconditionally.
+    pub fn must(&mut self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> &mut Noted {
+        let (why, provides, precondition) = (why.into(), action.provides(), Precondition::None);
+        let step = Step { action, why, requires, provides, precondition, rollback: Vec::new() };
+        self.steps.push_mut(Noted { step, forecast: self.members.clone(), turn: None })
     }
 
     /// A step that waits for everything that the previous ones waited for, and for those.
     pub fn then(&mut self, requires: &mut Vec<Condition>, action: Action, why: &str, precondition: Precondition) {
-        let done = self.guarded(action, why, requires.clone(), precondition);
+        let done = self.must(action, why, requires.clone()).guarded(precondition).provides();
         requires.push(done);
-    }
-
-    /// The last step provides this condition instead: it does only a part of what its action can do.
-    pub fn providing(&mut self, condition: &Condition) {
-        if let Some(Noted { step, .. }) = self.steps.last_mut() {
-            step.provides.clone_from(condition);
-        }
-    }
-
-    /// The last step rolls back to the previous files of these sets if it fails, as far as any are kept at that time.
-    pub fn or_back_to(&mut self, sets: &[FileSet]) {
-        if let Some(Noted { step, .. }) = self.steps.last_mut() {
-            step.rollback = sets.to_vec();
-        }
-    }
-
-    /// The last step is a disturbance: it waits until the previous one is over, which `healed` says of this one. So do
-    /// the steps that write its files: if the previous one fails, no other host has the files that made it fail.
-    pub fn in_turn(&mut self, writes: &[Condition], healed: Condition) {
-        if let Some(noted) = self.steps.last_mut() {
-            noted.turn = Some((writes.to_vec(), healed));
-        }
     }
 
     /// Adds what another part of the same subject plans.
     pub fn add(&mut self, next: Self) {
-        let forecast = |mut noted: Noted| {
+        self.steps.extend(next.steps.into_iter().map(|mut noted| {
             noted.forecast = noted.forecast.or_else(|| self.members.clone());
             noted
-        };
-        self.steps.extend(next.steps.into_iter().map(forecast).collect::<Vec<_>>());
+        }));
         self.members = next.members.or(self.members.take());
         self.warnings.extend(next.warnings);
         self.horizon = self.horizon.take().or(next.horizon);
@@ -128,11 +80,21 @@ impl Steps {
     }
 }
 
+impl Observed<'_> {
+    /// A step, unless the condition that its action provides holds already.
+    pub fn ensure(&self, action: Action, why: impl Into<String>, requires: Vec<Condition>) -> Steps {
+        let mut steps = Steps::default();
+        if !self.holds(&action.provides()) {
+            steps.must(action, why, requires);
+        }
+        steps
+    }
+}
+
 impl FromIterator<Steps> for Steps {
     fn from_iter<I: IntoIterator<Item = Self>>(parts: I) -> Self {
-        parts.into_iter().fold(Self::default(), |mut all, next| {
-            all.add(next);
-            all
-        })
+        let mut all = Self::default();
+        parts.into_iter().for_each(|part| all.add(part));
+        all
     }
 }

@@ -1,8 +1,13 @@
 //! The plan of `hactl up`: joins the steps of all subjects in the order in which they may be taken.
 
+use super::configure::{
+    accept, api_server, balancer_after, balancers, control_plane, drills, guard, kubelet, kubelet_after, positions,
+    renewal, runtime, snapshots, trust,
+};
 use super::draft::{Draft, quorate};
 use super::intent::Intent;
-use super::{cluster, configure, etcd, identity, prepare, ranges, remove_hosts, remove_roles, upgrade, versions};
+use super::prepare::{cluster_id, deliver_first, deliver_rest, prepare};
+use super::{cluster, etcd, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::plan::Plan;
@@ -31,55 +36,34 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     plan.join(remove_hosts::addresses(&plan));
     plan.join(remove_roles::addresses(&plan));
     let hosts = plan.changing();
-    plan.join_each(
-        &hosts,
-        &[
-            prepare::cluster_id,
-            prepare::prepare,
-            prepare::deliver_first,
-            configure::trust,
-            configure::runtime,
-            configure::balancers,
-        ],
-    );
+    plan.join_each(&hosts, &[cluster_id, prepare, deliver_first, trust, runtime, balancers]);
     plan.join_each(&hosts, &[etcd::files]);
     plan.join(etcd::members(&plan)?);
     plan.join(remove_hosts::left_behind(&plan)?);
-    if !plan.ends_here() {
+    if plan.horizon.is_none() {
         plan.join(upgrade::start_stopped(&plan));
     }
-    if plan.ends_here() {
+    if plan.horizon.is_some() {
         return Ok(plan.finish());
     }
-    plan.join_each(&hosts, &[configure::kubelet]);
+    plan.join_each(&hosts, &[kubelet]);
     plan.join(upgrade::save(&plan));
     // API servers that do not serve yet come first: they may have to serve while the others restart.
     let mut order = hosts.clone();
     order.sort_by_key(|host| plan.serves_now(&host.name));
-    plan.join_each(&order, &[configure::api_server]);
-    plan.join_each(&order, &[configure::control_plane]);
-    plan.join_each(&hosts, &[configure::balancer_after]);
-    plan.join_each(&hosts, &[configure::kubelet_after]);
+    plan.join_each(&order, &[api_server]);
+    plan.join_each(&order, &[control_plane]);
+    plan.join_each(&hosts, &[balancer_after]);
+    plan.join_each(&hosts, &[kubelet_after]);
     plan.join(upgrade::roll_kubelets(&plan));
     plan.join(cluster::endpoint(&plan));
-    plan.join_each(
-        &hosts,
-        &[
-            prepare::deliver_rest,
-            configure::renewal,
-            configure::positions,
-            configure::snapshots,
-            configure::drills,
-            configure::guard,
-            configure::accept,
-        ],
-    );
+    plan.join_each(&hosts, &[deliver_rest, renewal, positions, snapshots, drills, guard, accept]);
     for subject in [cluster::objects, cluster::prune, cluster::unknown_nodes, cluster::nodes, upgrade::open] {
         plan.join(subject(&plan));
     }
     if plan.limited() {
-        plan.join(remove_roles::left(&plan));
-        plan.join(remove_hosts::left(&plan));
+        let left = [remove_roles::left(&plan), remove_hosts::left(&plan)];
+        plan.warnings.extend(left.into_iter().flatten());
         return Ok(plan.finish());
     }
     for host in remove_roles::former(&plan) {

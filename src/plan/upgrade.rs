@@ -59,7 +59,6 @@ fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
 
 /// A snapshot before the first API server, and before the first etcd member, changes its version.
 pub(super) fn save(d: &Draft) -> Steps {
-    let mut steps = Steps::default();
     let mut members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     let etcd = members.find_map(|host| versions::member_changes(d, &host));
     let changes = if !d.rollout.api.is_empty() && !d.rollout.begun {
@@ -67,16 +66,16 @@ pub(super) fn save(d: &Draft) -> Steps {
     } else if let Some((runs, wanted)) = etcd {
         format!("etcd changes from {runs} to {wanted}")
     } else {
-        return steps;
+        return Steps::default();
     };
     let follows = |host: &Host| {
-        let view = d.host_facts(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
+        let view = d.facts.host(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
         Some((view.leads(), host.name.clone()))
     };
     let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     // A snapshot of a follower does not delay the leader.
     let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else {
-        return steps;
+        return Steps::default();
     };
     let mut requires = vec![
         Condition::Quorum,
@@ -86,8 +85,7 @@ pub(super) fn save(d: &Draft) -> Steps {
     ];
     requires.extend(d.delivered(&host, &["etcd", "etcdutl"]));
     let why = format!("{changes}, and there is no snapshot of the last few minutes");
-    steps.ensure(d, Action::SaveBundle { host }, why, requires);
-    steps
+    d.ensure(Action::SaveBundle { host }, why, requires)
 }
 
 /// A stopped kubelet cannot run a new manifest: it is started first, with its current files, and the plan ends there.
@@ -99,13 +97,13 @@ pub(super) fn start_stopped(d: &Draft) -> Steps {
         let waits = d.rollout.kubelets.contains_key(name) && !d.is_active(name, &kubelet_unit());
         if waits && d.has_kubelet(name) && d.differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST) {
             let requires = vec![Condition::Running(name.clone(), containerd_unit())];
-            steps.add(configure::run_as_it_is(d, name, FileSet::Kubelet, requires));
+            steps.add(configure::run(d, name, FileSet::Kubelet, requires));
             woken.push(name.as_str());
         }
     }
     if !woken.is_empty() {
         let names = woken.join(", ");
-        steps.stop_at(format!("the kubelet of {names} has to run before its API server can be upgraded"));
+        steps.horizon = Some(format!("the kubelet of {names} has to run before its API server can be upgraded"));
     }
     steps
 }
@@ -118,16 +116,15 @@ pub(super) fn roll_kubelets(d: &Draft) -> Steps {
     let (mut planes, workers): (Vec<Host>, Vec<Host>) =
         d.changing().into_iter().filter(|h| waiting.contains_key(&h.name)).partition(|h| h.is(Role::ControlPlane));
     // Hosts whose API server is not ready come first: it may have to serve for the others.
-    let serves = |host: &Host| d.host_facts(&host.name).and_then(|found| said(found)).is_some();
+    let serves = |host: &Host| d.facts.host(&host.name).and_then(|found| said(found)).is_some();
     planes.sort_by_key(serves);
     let mut turn = d.turn.clone();
     for host in &planes {
         let mut requires = served(d, host, waiting[&host.name]);
         let configured = Condition::Configured(host.name.clone(), FileSet::Kubelet);
         let running = Condition::Running(host.name.clone(), kubelet_unit());
-        requires.extend(turn.replace(running.clone()));
+        requires.extend(turn.replace(running));
         steps.add(roll(d, host, waiting[&host.name], requires, configured));
-        steps.in_turn(&[], running);
     }
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let settings = d.desired.upgrade;
@@ -145,13 +142,13 @@ pub(super) fn roll_kubelets(d: &Draft) -> Steps {
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
                 let why = "its kubelet gets another minor version, which may restart its pods";
-                requires = vec![steps.must(action, why, requires)];
+                requires = vec![steps.must(action, why, requires).provides()];
             }
             let configured = Condition::Configured(name.clone(), FileSet::Kubelet);
             steps.add(roll(d, host, runs, requires, configured));
             if drained {
                 let action = Action::Uncordon { host: name.clone() };
-                healed.push(steps.must(action, "it was drained for the upgrade", vec![running]));
+                healed.push(steps.must(action, "it was drained for the upgrade", vec![running]).provides());
             } else {
                 healed.push(running);
             }
@@ -181,7 +178,7 @@ fn batches(d: &Draft, steps: &mut Steps, workers: Vec<Host>) -> Vec<Vec<Host>> {
         batches.extend(here.chunks(free).map(<[Host]>::to_vec));
     } else if !here.is_empty() {
         let (names, be) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
-        steps.warn(format!(
+        steps.warnings.push(format!(
             "{} of the workers keep their current kubelets: {names} {be} not Ready, and \
              `upgrade.workers.maxUnavailable` is {most}. Bring {names} back, or remove it, and run the same command \
              again",
@@ -237,24 +234,22 @@ fn roll(d: &Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>,
     // Another kubelet may restart the API server.
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
-    steps.guarded(action, why, requires, precondition);
-    steps.or_back_to(&[FileSet::Kubelet]);
+    let noted = steps.must(action, why, requires).guarded(precondition);
+    noted.step.rollback = vec![FileSet::Kubelet];
+    noted.turn = host.is(Role::ControlPlane).then(|| (vec![], noted.provides()));
     steps
 }
 
 /// Uncordons Nodes that hactl drained and that this plan does not need drained.
 pub(super) fn open(d: &Draft) -> Steps {
-    let mut steps = Steps::default();
     let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
-    for name in hosts {
-        if d.plans(&Condition::Schedulable(name.clone())) {
-            continue;
-        }
+    let closed = hosts.into_iter().filter(|name| !d.plans(&Condition::Schedulable(name.clone())));
+    let open = |name: HostName| {
         let mut requires = d.api();
         requires.extend(Some(Condition::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
         requires.extend(Some(Condition::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
         let why = "hactl drained it, and the reason for that is gone";
-        steps.ensure(d, Action::Uncordon { host: name }, why, requires);
-    }
-    steps
+        d.ensure(Action::Uncordon { host: name }, why, requires)
+    };
+    closed.map(open).collect()
 }
