@@ -4,7 +4,7 @@
 //! them. Everything else is left to `up`: a person who renews after a suspected leak must not have to install a new
 //! version as well.
 
-use super::configure::{certify, run_as_it_is};
+use super::configure::{certify, run};
 use super::draft::Draft;
 use super::intent::Intent;
 use crate::model::desired::Desired;
@@ -27,20 +27,20 @@ pub fn certs(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent)
         let mut requires = vec![Condition::ClusterIdWritten(name.clone()), Condition::Prepared(name.clone())];
         let ready = requires.iter().all(|need| draft.holds(need));
         requires.extend(last.clone());
-        let due = certify(&mut draft, name, requires);
+        let renewed = certify(&draft, name, requires);
+        let certified = renewed.last();
+        draft.join(renewed);
         if !ready {
             // It is reported as waiting for `up`; the other hosts do not wait for it.
             continue;
         }
-        if due {
-            last = Some(Condition::Certified(name.clone()));
-        }
+        last = certified.or(last);
         let sets = draft.host_target(name).sets.iter().filter(|(_, set)| !set.reads.is_empty());
         let readers: Vec<(FileSet, UnitName)> = sets.filter_map(|(set, of)| Some((*set, of.unit.clone()?))).collect();
         for (set, unit) in readers {
             // A stopped unit reads them when `up` starts it.
             if draft.is_active(name, &unit) {
-                run_as_it_is(&mut draft, name, set, vec![]);
+                draft.join(run(&draft, name, set, vec![]));
                 last = Some(Condition::Running(name.clone(), unit)).filter(|running| draft.plans(running)).or(last);
             }
         }

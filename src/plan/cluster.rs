@@ -1,6 +1,7 @@
 //! Steps for the cluster rather than for a host: the endpoint, the objects, the Nodes.
 
 use super::draft::Draft;
+use super::steps::Steps;
 use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
 use crate::model::names::HostName;
@@ -9,22 +10,22 @@ use crate::model::target::{FileSet, MANIFESTS, Place};
 use std::collections::BTreeMap;
 
 /// Waits for an API server and for the endpoint.
-pub(super) fn endpoint(d: &mut Draft) {
-    let mut requires = Vec::new();
-    for host in d.reachable_with(Role::ControlPlane) {
-        requires.push(Condition::Configured(host.name, FileSet::ControlPlane));
-    }
-    d.ensure(Action::AwaitApi, "no API server is ready", requires.clone());
+pub(super) fn endpoint(d: &Draft) -> Steps {
+    let planes = d.reachable_with(Role::ControlPlane).into_iter();
+    let mut requires: Vec<_> = planes.map(|host| Condition::Configured(host.name, FileSet::ControlPlane)).collect();
+    let mut steps = d.ensure(Action::AwaitApi, "no API server is ready", requires.clone());
     for host in d.reachable() {
         let sets = [FileSet::LoadBalancer, FileSet::Keepalived];
         requires.extend(sets.into_iter().filter_map(|set| d.running(&host.name, set)));
     }
     let why = format!("{} is not ready", d.desired.endpoint.url());
-    d.ensure(Action::AwaitEndpoint, why, requires);
+    steps.add(d.ensure(Action::AwaitEndpoint, why, requires));
+    steps
 }
 
 /// The objects that hactl owns. RBAC first: observation and the CSR approver depend on it.
-pub(super) fn objects(d: &mut Draft) {
+pub(super) fn objects(d: &Draft) -> Steps {
+    let mut steps = Steps::default();
     // By component: an add-on requires the image of its name, so that its pods find it on every Node.
     let mut images: Vec<(String, Condition)> = Vec::new();
     for host in d.reachable().into_iter().filter(crate::model::desired::Host::is_node) {
@@ -84,8 +85,9 @@ pub(super) fn objects(d: &mut Draft) {
             }
         }
         let action = Action::Apply { addon: addon.name.clone(), objects };
-        d.ensure(action, why, requires);
+        steps.add(d.ensure(action, why, requires));
     }
+    steps
 }
 
 /// So many of the user's objects are listed one by one.
@@ -102,8 +104,8 @@ fn reasons(drift: &[(String, String)], addon: &str) -> String {
 }
 
 /// Deletes objects that hactl applied and that are no longer wanted, after everything else is applied.
-pub(super) fn prune(d: &mut Draft) {
-    for (addon, stale) in &d.facts.stale {
+pub(super) fn prune(d: &Draft) -> Steps {
+    let pruned = d.facts.stale.iter().map(|(addon, stale)| {
         let (keep, delete): (Vec<_>, Vec<_>) = stale.iter().partition(|s| s.kept.is_some());
         let keys = |list: &[&Stale]| list.iter().map(|s| s.key.clone()).collect::<Vec<_>>();
         let mut why: Vec<String> = Vec::new();
@@ -115,19 +117,21 @@ pub(super) fn prune(d: &mut Draft) {
         let mut requires = d.api();
         requires.extend(d.target.addons.iter().map(|a| Condition::Applied(a.name.clone())));
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
-        d.ensure(action, why.join("; "), requires);
-    }
+        d.ensure(action, why.join("; "), requires)
+    });
+    pruned.collect()
 }
 
 /// Nodes of hosts that are no longer in the inventory. A Node whose kubelet does not report is deleted when it is
 /// named. After a recovery from a snapshot, hactl's own Nodes are deleted: their hosts are lost, or the recovery would
 /// not have been requested.
-pub(super) fn unknown_nodes(d: &mut Draft) {
+pub(super) fn unknown_nodes(d: &Draft) -> Steps {
+    let mut steps = Steps::default();
     if d.limited() {
         if !d.intent.prune.is_empty() {
-            d.warn("with --limit no Node is deleted: run `hactl up --prune` without it".to_owned());
+            steps.warnings.push("with --limit no Node is deleted: run `hactl up --prune` without it".to_owned());
         }
-        return;
+        return steps;
     }
     let mut seen = BTreeMap::new();
     for node in d.facts.hosts.values().filter_map(|f| f.as_ref().ok()?.api.as_ref()).flat_map(|api| &api.nodes) {
@@ -144,7 +148,7 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
         let abandoned = d.intent.abandons && node.ours && d.desired.host(&name).is_none();
         let why = match (asked, abandoned) {
             // Its host answers: it is removed, or stays without its Node, in its turn.
-            _ if super::remove_hosts::lives(d, &name).is_some() || d.host_facts(&name).is_some() => continue,
+            _ if super::remove_hosts::lives(d, &name).is_some() || d.facts.host(&name).is_some() => continue,
             (true, _) if super::remove_hosts::kubelet_is_off(d, &name) => "its host was removed",
             (true, _) if node.unreachable => "it was named with --prune, and its kubelet does not report",
             // Powered off for less than a minute, most likely: the step waits for that.
@@ -152,7 +156,7 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
                 "it was named with --prune, and its host does not answer"
             }
             (true, _) => {
-                d.warn(format!(
+                steps.warnings.push(format!(
                     "the kubelet of {name} still reports, so its Node stays: power the host off, then run `hactl up \
                      --prune {name}`"
                 ));
@@ -167,14 +171,16 @@ pub(super) fn unknown_nodes(d: &mut Draft) {
             (false, _) => NodeEnd::Abandoned,
         };
         let action = Action::DeleteNode { node: name.clone(), end };
-        d.ensure(action, why.to_owned(), requires.clone());
+        steps.add(d.ensure(action, why.to_owned(), requires.clone()));
     }
+    steps
 }
 
 /// Waits for every Node to be Ready, unless the inventory asks for no CNI.
-pub(super) fn nodes(d: &mut Draft) {
+pub(super) fn nodes(d: &Draft) -> Steps {
+    let mut steps = Steps::default();
     if d.desired.network.cni == Cni::None {
-        return;
+        return steps;
     }
     let addons: Vec<Condition> =
         d.target.addons.iter().filter(|a| a.needed_for_ready).map(|a| Condition::Applied(a.name.clone())).collect();
@@ -192,9 +198,10 @@ pub(super) fn nodes(d: &mut Draft) {
                 pod_cidr_mismatch.interface, pod_cidr_mismatch.address
             );
             let action = Action::RecreatePodNetwork { host: host.name.clone() };
-            d.ensure(action, why, requires.clone());
+            steps.add(d.ensure(action, why, requires.clone()));
         }
         let action = Action::AwaitNode { host: host.name.clone() };
-        d.ensure(action, "its Node is not Ready", requires);
+        steps.add(d.ensure(action, "its Node is not Ready", requires));
     }
+    steps
 }

@@ -1,15 +1,15 @@
-//! Whether a condition holds, evaluated from facts alone.
+//! What a plan is made from, and whether a condition holds, evaluated from that alone.
 
 use super::intent::Intent;
 use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
-use crate::model::desired::Cidr;
+use crate::model::desired::{Cidr, Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
-use crate::model::target::{CertId, FileSet, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
+use crate::model::target::{CertId, FileSet, FileTarget, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
 use crate::model::units::{etcd_unit, kubelet_unit};
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
@@ -36,15 +36,55 @@ fn strays(facts: &HostFacts, set: &SetTarget) -> Vec<String> {
     in_folders.chain(own).filter(|path| !wanted(path)).cloned().collect()
 }
 
-/// Everything that conditions are evaluated from.
+/// Everything that a plan is made from.
 #[derive(Clone, Copy)]
 pub(super) struct Observed<'a> {
+    pub desired: &'a Desired,
     pub target: &'a Target,
     pub facts: &'a Facts,
     pub intent: &'a Intent,
 }
 
 impl<'a> Observed<'a> {
+    /// Hosts that answered, in the inventory's order.
+    pub fn reachable(&self) -> Vec<Host> {
+        self.desired.hosts.iter().filter(|h| self.facts.host(&h.name).is_some()).cloned().collect()
+    }
+    /// Whether a host may be changed in this run.
+    pub fn may_change(&self, host: &HostName) -> bool {
+        self.intent.limit.as_ref().is_none_or(|limit| limit.contains(host))
+    }
+    /// Whether only some hosts may be changed.
+    pub fn limited(&self) -> bool {
+        self.intent.limit.is_some()
+    }
+    /// Hosts that answered and may be changed.
+    pub fn changing(&self) -> Vec<Host> {
+        self.reachable().into_iter().filter(|h| self.may_change(&h.name)).collect()
+    }
+    /// Hosts that answered and have a role.
+    pub fn reachable_with(&self, role: Role) -> Vec<Host> {
+        self.reachable().into_iter().filter(|h| h.is(role)).collect()
+    }
+    pub fn host_target(&self, host: &HostName) -> &'a HostTarget {
+        static NOTHING: std::sync::LazyLock<HostTarget> = std::sync::LazyLock::new(HostTarget::default);
+        self.target.hosts.get(host).unwrap_or(&NOTHING)
+    }
+    /// The conditions that these parts are on a host, as far as it should have them.
+    pub fn delivered(&self, host: &HostName, names: &[&str]) -> Vec<Condition> {
+        let parts = self.host_target(host).parts.iter().filter(|part| names.contains(&part.name.as_str()));
+        parts.map(|part| Condition::Delivered(host.clone(), part.digest)).collect()
+    }
+    /// The condition that the unit of a set runs, if the host should have that set and it has a unit.
+    pub fn running(&self, host: &HostName, set: FileSet) -> Option<Condition> {
+        let unit = self.host_target(host).sets.get(&set)?.unit.clone()?;
+        Some(Condition::Running(host.clone(), unit))
+    }
+    /// Whether the API server of this host is ready now.
+    pub fn serves_now(&self, host: &HostName) -> bool {
+        self.facts.host(host).and_then(|f| f.api.as_ref()).is_some_and(|a| a.own_trouble.is_none())
+    }
+
     fn pair(&self, host: &HostName) -> Option<(&'a HostFacts, &'a HostTarget)> {
         Some((self.facts.host(host)?, self.target.hosts.get(host)?))
     }
@@ -96,22 +136,23 @@ impl<'a> Observed<'a> {
     pub fn differing(&self, host: &HostName, set: FileSet) -> Vec<String> {
         let Some((facts, target)) = self.pair(host) else { return Vec::new() };
         let Some(wanted) = target.sets.get(&set) else { return Vec::new() };
-        let differs = |file: &&crate::model::target::FileTarget| {
-            facts
-                .files
-                .get(&file.path)
-                .is_none_or(|found| found.digest != file.digest || found.mode != file.mode || found.owner != file.owner)
-        };
+        let found =
+            |file: &FileTarget| facts.files.get(&file.path).map(|found| (&found.digest, &found.mode, &found.owner));
+        let differs = |file: &&FileTarget| found(file) != Some((&file.digest, &file.mode, &file.owner));
         let mut paths: Vec<String> = wanted.files.iter().filter(differs).map(|f| f.path.clone()).collect();
         paths.extend(strays(facts, wanted));
         paths
     }
 
+    /// Whether the host belongs to this cluster already.
+    pub fn is_ours(&self, host: &HostName) -> bool {
+        let found = self.facts.host(host).and_then(|facts| facts.cluster_id.as_ref());
+        found.is_some_and(|cluster_id| cluster_id.same_cluster(&self.intent.cluster_id))
+    }
+
     /// Whether a host of this cluster still has files of a role that it no longer has.
     pub fn has_left(&self, host: &HostName, former: FileSet) -> bool {
-        let cluster_id = self.facts.host(host).and_then(|facts| facts.cluster_id.as_ref());
-        cluster_id.is_some_and(|cluster_id| cluster_id.same_cluster(&self.intent.cluster_id))
-            && !self.differing(host, former).is_empty()
+        self.is_ours(host) && !self.differing(host, former).is_empty()
     }
 
     /// Whether the static pods of a host that no longer has a control plane have stopped, and none would be started
@@ -245,12 +286,10 @@ impl<'a> Observed<'a> {
             Condition::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),
             Condition::Accepted(h) => self.facts.host(h).is_some_and(|f| f.on_trial.is_empty()),
             Condition::Certified(h) => self.facts.host(h).is_some() && self.due(h).is_empty(),
-            Condition::Running(h, unit) => self
-                .target
-                .hosts
-                .get(h)
-                .and_then(|t| t.sets.values().find(|s| s.unit.as_ref() == Some(unit)))
-                .is_some_and(|set| self.runs(h, set)),
+            Condition::Running(h, unit) => {
+                let mut sets = self.host_target(h).sets.values();
+                sets.find(|set| set.unit.as_ref() == Some(unit)).is_some_and(|set| self.runs(h, set))
+            }
             Condition::Stopped(h, unit) => {
                 let found = self.someone(h).and_then(|f| f.units.get(unit));
                 self.someone(h).is_some() && !found.is_some_and(UnitFact::runs_or_starts)
@@ -273,8 +312,7 @@ impl<'a> Observed<'a> {
             Condition::Voter(peer) => self.members().and_then(|m| m.0.get(peer)).is_some_and(|m| !m.learner),
             Condition::Quorum => self.members().is_some(),
             Condition::Sealed(h) => {
-                let bootstrapped =
-                    self.facts.host(h).and_then(|f| f.etcd.as_ref()).and_then(|e| e.bootstrapped.as_ref());
+                let bootstrapped = self.facts.host(h).and_then(|f| f.etcd.as_ref()?.bootstrapped.as_ref());
                 bootstrapped.is_some_and(|b| self.facts.living_cluster().is_none_or(|c| c == b))
             }
             Condition::Saved => self.facts.hosts.values().filter_map(|f| f.as_ref().ok()).any(|facts| {

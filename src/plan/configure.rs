@@ -1,7 +1,9 @@
 //! Files, certificates and units of a host.
 
+use super::conditions::Observed;
 use super::draft::Draft;
 use super::rollout::reason;
+use super::steps::Steps;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
@@ -12,25 +14,25 @@ use crate::model::renewal;
 use crate::model::target::{CertId, FileSet, Place};
 use crate::model::units::{containerd_unit, etcd_balancer_unit, kubelet_unit, unit};
 
-fn wants(d: &Draft, host: &HostName, set: FileSet) -> bool {
-    d.host_target(host).sets.contains_key(&set)
+fn wants(o: &Observed, host: &HostName, set: FileSet) -> bool {
+    o.host_target(host).sets.contains_key(&set)
 }
 
 /// Writes a set if any of its files differ. Files in use are kept until the new ones have passed their trial.
-pub(super) fn write(d: &mut Draft, host: &HostName, set: FileSet, requires: Vec<Condition>) {
-    let keep = d.in_use(host, set) || d.on_trial(host, set);
-    write_and(d, host, set, requires, keep);
+pub(super) fn write(o: &Observed, host: &HostName, set: FileSet, requires: Vec<Condition>) -> Steps {
+    let keep = o.in_use(host, set) || o.on_trial(host, set);
+    replace(o, host, set, requires, keep)
 }
 
 /// The same, and the caller decides whether the previous files are kept.
-pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>, keep: bool) {
-    let paths = d.differing(host, set);
+pub(super) fn replace(o: &Observed, host: &HostName, set: FileSet, mut requires: Vec<Condition>, keep: bool) -> Steps {
+    let paths = o.differing(host, set);
     requires.push(Condition::Prepared(host.clone()));
     if set != FileSet::State {
-        requires.extend(super::prepare::received(d, host));
+        requires.extend(super::prepare::received(o, host));
     }
     let asked_for = |path: &String| {
-        let wanted = d.host_target(host).sets.get(&set);
+        let wanted = o.host_target(host).sets.get(&set);
         wanted.is_some_and(|wanted| wanted.files.iter().any(|file| &file.path == path))
     };
     let why = match paths.as_slice() {
@@ -43,21 +45,23 @@ pub(super) fn write_and(d: &mut Draft, host: &HostName, set: FileSet, mut requir
         [one, rest @ ..] => format!("{one} and {} more are missing, differ or are no longer wanted", rest.len()),
     };
     let action = Action::Configure { host: host.clone(), set, paths, keep };
-    d.ensure(action, why, requires);
+    o.ensure(action, why, requires)
 }
 
-/// Makes the unit of a set run with its files. `requires` are added to the files themselves.
-pub(super) fn run(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) {
-    requires.push(Condition::Configured(host.clone(), set));
-    run_as_it_is(d, host, set, requires);
+/// Writes a set, and makes its unit run with it. The files and the unit may each require conditions.
+fn apply(d: &Draft, host: &HostName, set: FileSet, files: Vec<Condition>, runs: Vec<Condition>) -> Steps {
+    let requires = [runs, vec![Condition::Configured(host.clone(), set)]].concat();
+    Steps::from_iter([write(d, host, set, files), run(d, host, set, requires)])
 }
 
-/// The same, with the files that are there now.
-pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) {
+/// Makes the unit of a set run: with its files as wanted if it requires them, else with those that are there now.
+pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Condition>) -> Steps {
+    let mut steps = Steps::default();
     let target = d.host_target(host);
-    let Some(wanted) = target.sets.get(&set) else { return };
-    let Some(unit) = wanted.unit.clone() else { return };
+    let Some(wanted) = target.sets.get(&set) else { return steps };
+    let Some(unit) = wanted.unit.clone() else { return steps };
     let configured = Condition::Configured(host.clone(), set);
+    let rewritten = requires.contains(&configured) && !d.holds(&configured);
     let certified = Condition::Certified(host.clone());
     let own = |id: &CertId| set == FileSet::Kubelet && *id == CertId::Kubelet;
     let due = d.due(host);
@@ -65,9 +69,8 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
     if renewed {
         requires.push(certified);
     }
-    let rewritten = renewed || d.plans(&configured);
-    if d.runs(host, wanted) && !rewritten {
-        return;
+    if d.runs(host, wanted) && !renewed && !rewritten {
+        return steps;
     }
     let active = d.is_active(host, &unit);
     let how = match (active, wanted.reload) {
@@ -79,83 +82,74 @@ pub(super) fn run_as_it_is(d: &mut Draft, host: &HostName, set: FileSet, mut req
         HowToRun::Start => "it does not run",
         HowToRun::Restart | HowToRun::Reload => "it runs with older files",
     };
-    let running = Condition::Running(host.clone(), unit.clone());
+    let noted = steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
+    noted.step.rollback = vec![set];
     // A unit at which an earlier run was interrupted is still on trial: the others wait for it, too.
-    if (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves() {
-        d.take_turn(&mut requires, &[configured], running.clone());
-    }
-    d.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
-    d.or_back_to(host, &[set]);
+    let disturbs = (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves();
+    noted.turn = disturbs.then(|| (vec![configured], noted.provides()));
+    steps
 }
 
 /// Host settings, CAs and leaf certificates.
-pub(super) fn trust(d: &mut Draft, host: &Host) {
+pub(super) fn trust(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
-    for set in [FileSet::Os, FileSet::Trust] {
-        write(d, name, set, vec![]);
-    }
     let mut requires = vec![Condition::Prepared(name.clone())];
     requires.extend(super::prepare::received(d, name));
-    certify(d, name, requires);
+    let files = [FileSet::Os, FileSet::Trust].map(|set| write(d, name, set, vec![]));
+    files.into_iter().chain([certify(d, name, requires)]).collect()
 }
 
-/// Issues the certificates of a host that are due; returns whether there are any.
-pub(super) fn certify(d: &mut Draft, host: &HostName, requires: Vec<Condition>) -> bool {
-    let due = d.due(host);
+/// Issues the certificates of a host that are due.
+pub(super) fn certify(o: &Observed, host: &HostName, requires: Vec<Condition>) -> Steps {
+    let due = o.due(host);
     let why = due.first().map(|(id, why)| format!("{id}: {why}")).unwrap_or_default();
     let leaves = due.into_iter().map(|(id, _)| id).collect();
-    d.ensure(Action::Certify { host: host.clone(), leaves }, why, requires)
+    o.ensure(Action::Certify { host: host.clone(), leaves }, why, requires)
 }
 
 /// containerd.
-pub(super) fn runtime(d: &mut Draft, host: &Host) {
+pub(super) fn runtime(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     if !wants(d, name, FileSet::Runtime) {
-        return;
+        return Steps::default();
     }
-    write(d, name, FileSet::Registries, vec![]);
-    write(d, name, FileSet::Runtime, vec![]);
     let requires = d.delivered(name, &["containerd", "containerd-shim-runc-v2", "runc", "ctr"]);
-    run(d, name, FileSet::Runtime, requires);
+    let registries = write(d, name, FileSet::Registries, vec![]);
+    Steps::from_iter([registries, apply(d, name, FileSet::Runtime, vec![], requires)])
 }
 
 /// The balancer on loopback in front of etcd and API servers, and the load balancer of the API with its VIP.
-pub(super) fn balancers(d: &mut Draft, host: &Host) {
-    let name = &host.name;
-    for set in [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::VrrpFilter, FileSet::Keepalived] {
-        if wants(d, name, set) && !(set == FileSet::LoadBalancer && waits_for_servers(d, name)) {
-            balancer(d, name, set, vec![]);
-        }
-    }
+pub(super) fn balancers(d: &Draft, host: &Host) -> Steps {
+    let sets = [FileSet::EtcdBalancer, FileSet::LoadBalancer, FileSet::VrrpFilter, FileSet::Keepalived];
+    let now = |set: &FileSet| !(*set == FileSet::LoadBalancer && waits_for_servers(d, &host.name));
+    sets.into_iter().filter(now).map(|set| balancer(d, &host.name, set, vec![])).collect()
 }
 
-/// The load balancers that get API servers only once those are ready.
-pub(super) fn balancers_after(d: &mut Draft, hosts: &[Host]) {
-    for host in hosts {
-        if wants(d, &host.name, FileSet::LoadBalancer) && waits_for_servers(d, &host.name) {
-            let rising = d.rising();
-            balancer(d, &host.name, FileSet::LoadBalancer, rising);
-        }
+/// A load balancer that gets API servers only once those are ready.
+pub(super) fn balancer_after(d: &Draft, host: &Host) -> Steps {
+    if !waits_for_servers(d, &host.name) {
+        return Steps::default();
     }
+    balancer(d, &host.name, FileSet::LoadBalancer, d.rising())
 }
 
 /// Whether a running load balancer would get other servers while API servers are not ready yet. haproxy takes a new
 /// server for ready until a check fails, and then drops the connections that it has opened to it meanwhile.
-fn waits_for_servers(d: &Draft, host: &HostName) -> bool {
-    d.is_active(host, &unit("haproxy.service"))
-        && !d.differing(host, FileSet::LoadBalancer).is_empty()
-        && d.reachable_with(Role::ControlPlane).iter().any(|h| !d.serves_now(&h.name))
+fn waits_for_servers(o: &Observed, host: &HostName) -> bool {
+    o.is_active(host, &unit("haproxy.service"))
+        && !o.differing(host, FileSet::LoadBalancer).is_empty()
+        && o.reachable_with(Role::ControlPlane).iter().any(|h| !o.serves_now(&h.name))
 }
 
 /// Before keepalived starts on a host, the others must send advertisements to it: a keepalived that receives none takes
 /// the VIP, and then two hosts have it.
-fn known_to(d: &Draft, name: &HostName) -> Vec<Condition> {
+fn known_to(o: &Observed, name: &HostName) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
-    if d.is_active(name, &keepalived) {
+    if o.is_active(name, &keepalived) {
         return Vec::new();
     }
-    let others = d.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
-    let running = others.filter(|h| h != name && d.is_active(h, &keepalived));
+    let others = o.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
+    let running = others.filter(|h| h != name && o.is_active(h, &keepalived));
     running
         .flat_map(|h| {
             [Condition::Configured(h.clone(), FileSet::Keepalived), Condition::Running(h, keepalived.clone())]
@@ -163,7 +157,10 @@ fn known_to(d: &Draft, name: &HostName) -> Vec<Condition> {
         .collect()
 }
 
-fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Condition>) {
+fn balancer(d: &Draft, name: &HostName, set: FileSet, after: Vec<Condition>) -> Steps {
+    if !wants(d, name, set) {
+        return Steps::default();
+    }
     let mut requires = vec![Condition::Packaged(name.clone())];
     requires.extend(after);
     // The new files are checked before they are installed: haproxy reads certificates during that check, and
@@ -179,7 +176,6 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Condition>)
         requires.extend(stopped.filter(|stopped| d.plans(stopped)));
         requires.extend(super::remove_roles::still_balance(d));
     }
-    write(d, name, set, requires);
     // Its files may be there although its package was removed.
     let mut first = vec![Condition::Packaged(name.clone())];
     if set == FileSet::Keepalived {
@@ -188,66 +184,62 @@ fn balancer(d: &mut Draft, name: &HostName, set: FileSet, after: Vec<Condition>)
         first.extend((!d.is_active(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
         first.extend(known_to(d, name));
         // Nor to a host that accepts VRRP advertisements from any source.
-        first.extend(d.running(name, FileSet::VrrpFilter).filter(|running| d.plans(running)));
+        first.extend(d.running(name, FileSet::VrrpFilter));
     }
-    run(d, name, set, first);
+    apply(d, name, set, requires, first)
 }
 
 /// The kubelet.
-pub(super) fn kubelet(d: &mut Draft, host: &Host) {
+pub(super) fn kubelet(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     if !wants(d, name, FileSet::Kubelet) || d.rollout.kubelets.contains_key(name) || comes_after(d, name) {
-        return;
+        return Steps::default();
     }
-    kubelet_by_its_files(d, host, vec![]);
+    kubelet_by_its_files(d, host, vec![])
 }
 
-/// The kubelets that are configured after API servers: after the local one, or, if they get new certificates, after all
-/// API servers that use the new CA.
-pub(super) fn kubelets_after(d: &mut Draft, hosts: &[Host]) {
-    for host in hosts.iter().filter(|host| host.is_node()) {
-        if d.rollout.kubelets.contains_key(&host.name) || !comes_after(d, &host.name) {
-            continue;
-        }
-        let own = vec![Condition::Serving(host.name.clone())];
-        let all = d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::Serving(h.name));
-        let anew = d.kubelet_is_signed_anew(&host.name);
-        let before = if anew { all.filter(|serving| d.plans(serving)).collect() } else { own };
-        kubelet_by_its_files(d, host, before);
+/// A kubelet that is configured after API servers: after the local one, or, if it gets new certificates, after all API
+/// servers that use the new CA.
+pub(super) fn kubelet_after(d: &Draft, host: &Host) -> Steps {
+    if !host.is_node() || d.rollout.kubelets.contains_key(&host.name) || !comes_after(d, &host.name) {
+        return Steps::default();
     }
+    let own = vec![Condition::Serving(host.name.clone())];
+    let all = d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::Serving(h.name));
+    let anew = d.kubelet_is_signed_anew(&host.name);
+    let before = if anew { all.filter(|serving| d.plans(serving)).collect() } else { own };
+    kubelet_by_its_files(d, host, before)
 }
 
 /// Whether a kubelet reads new settings only once its API server runs with its new manifest. A restarted kubelet leaves
 /// running pods alone until it has received its pods from the API; if its kubeconfig changes as well, it would wait for
 /// the API server that it has to start. A kubelet with a new client certificate requests another serving certificate,
 /// which must be signed by the new CA.
-fn comes_after(d: &Draft, host: &HostName) -> bool {
-    if d.kubelet_is_signed_anew(host) {
+fn comes_after(o: &Observed, host: &HostName) -> bool {
+    if o.kubelet_is_signed_anew(host) {
         return true;
     }
-    let changes = |set, path: &str| d.differing(host, set).iter().any(|p| p == path);
-    d.is_active(host, &kubelet_unit())
+    let changes = |set, path: &str| o.differing(host, set).iter().any(|p| p == path);
+    o.is_active(host, &kubelet_unit())
         && changes(FileSet::ControlPlane, API_MANIFEST)
-        && !d.differing(host, FileSet::Kubelet).is_empty()
+        && !o.differing(host, FileSet::Kubelet).is_empty()
 }
 
-fn kubelet_by_its_files(d: &mut Draft, host: &Host, before: Vec<Condition>) {
-    let name = &host.name;
-    write_kubelet(d, name, before.clone());
+fn kubelet_by_its_files(d: &Draft, host: &Host, before: Vec<Condition>) -> Steps {
     let mut requires = kubelet_needs(d, host);
-    requires.extend(before);
-    run(d, name, FileSet::Kubelet, requires);
+    requires.extend(before.iter().cloned());
+    apply(d, &host.name, FileSet::Kubelet, before_kubelet(d, &host.name, before), requires)
 }
 
-/// The kubelet's files, once the balancer through which it reaches the API on a control-plane host runs with its own
-/// current files: it listens for the kubelet, and knows which API servers are too old for it.
-pub(super) fn write_kubelet(d: &mut Draft, host: &HostName, mut requires: Vec<Condition>) {
-    requires.extend(d.running(host, FileSet::EtcdBalancer));
-    write(d, host, FileSet::Kubelet, requires);
+/// What the kubelet's files require: the balancer through which it reaches the API on a control-plane host runs with its
+/// own current files. It listens for the kubelet, and knows which API servers are too old for it.
+pub(super) fn before_kubelet(o: &Observed, host: &HostName, mut requires: Vec<Condition>) -> Vec<Condition> {
+    requires.extend(o.running(host, FileSet::EtcdBalancer));
+    requires
 }
 
 /// The conditions that a kubelet requires besides its own files.
-pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
+pub(super) fn kubelet_needs(o: &Observed, host: &Host) -> Vec<Condition> {
     let name = &host.name;
     let mut requires = vec![
         Condition::Configured(name.clone(), FileSet::Trust),
@@ -257,19 +249,19 @@ pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
         Condition::Certified(name.clone()),
         Condition::Running(name.clone(), containerd_unit()),
     ];
-    for part in &d.host_target(name).parts {
+    for part in &o.host_target(name).parts {
         match (&part.place, part.name.as_str()) {
             (_, "kubelet") => requires.push(Condition::Delivered(name.clone(), part.digest)),
             (Place::Image { .. }, "pause") => requires.push(Condition::Imported(name.clone(), part.digest)),
             _ => {}
         }
     }
-    requires.extend(d.running(name, FileSet::EtcdBalancer));
+    requires.extend(o.running(name, FileSet::EtcdBalancer));
     if !host.is(Role::ControlPlane) {
         // It has no local API server to start, and a kubelet that finds no API server backs off longer after each
         // refusal.
         requires.push(Condition::Endpoint);
-        if wants(d, name, FileSet::LoadBalancer) {
+        if wants(o, name, FileSet::LoadBalancer) {
             // If every node runs a load balancer, the kubelet reaches the API through it.
             requires.push(Condition::Running(name.clone(), unit("haproxy.service")));
         }
@@ -281,7 +273,8 @@ pub(super) fn kubelet_needs(d: &Draft, host: &Host) -> Vec<Condition> {
 const TRIED_TOGETHER: [FileSet; 2] = [FileSet::ControlPlane, FileSet::ControlPlaneConfig];
 
 /// Accepts files on trial whose processes are healthy: an earlier run was interrupted before it could.
-pub(super) fn accept(d: &mut Draft, host: &Host) {
+pub(super) fn accept(d: &Draft, host: &Host) -> Steps {
+    let mut steps = Steps::default();
     let name = &host.name;
     let well = |set: &FileSet| match set {
         // Of a role that the host no longer has.
@@ -291,27 +284,29 @@ pub(super) fn accept(d: &mut Draft, host: &Host) {
     };
     let sets: Vec<FileSet> = d.undecided(name).into_iter().filter(well).collect();
     if !sets.is_empty() {
-        d.must(Action::Accept { host: name.clone(), sets }, "their processes are healthy with the new files", vec![]);
+        let why = "their processes are healthy with the new files";
+        steps.must(Action::Accept { host: name.clone(), sets }, why, vec![]);
     }
+    steps
 }
 
 /// The static pods, and the CSR approver.
-pub(super) fn control_plane(d: &mut Draft, host: &Host) {
+pub(super) fn control_plane(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     if !host.is(Role::ControlPlane) {
-        return;
+        return Steps::default();
     }
-    static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
-    write(d, name, FileSet::Approver, vec![]);
+    let pods = static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
     let requires = vec![Condition::Certified(name.clone()), Condition::Applied("rbac".to_owned())];
-    run(d, name, FileSet::Approver, requires);
+    Steps::from_iter([pods, apply(d, name, FileSet::Approver, vec![], requires)])
 }
 
 /// The API server alone, before any of its clients gets another version.
-pub(super) fn api_server(d: &mut Draft, host: &Host) {
-    if host.is(Role::ControlPlane) {
-        static_pods(d, &host.name, Pods::ApiServer);
+pub(super) fn api_server(d: &Draft, host: &Host) -> Steps {
+    if !(d.rollout.api_first && host.is(Role::ControlPlane)) {
+        return Steps::default();
     }
+    static_pods(d, &host.name, Pods::ApiServer)
 }
 
 /// Which of the static pods.
@@ -324,7 +319,8 @@ enum Pods {
 }
 
 /// Manifests, and the static pods that run with them.
-fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
+fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
+    let mut steps = Steps::default();
     let serves_now = d.serves_now(name);
     let mut paths = d.differing(name, FileSet::ControlPlane);
     match pods {
@@ -346,11 +342,13 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
     let lone = d.desired.with(Role::ControlPlane).count() == 1;
     let must_wait = restarts && serves_now && others == 0 && rising.is_empty() && !lone;
     if must_wait {
-        d.warn(format!("the manifests on {name} have to change; the change waits until another API server is ready"));
+        let text =
+            format!("the manifests on {name} have to change; the change waits until another API server is ready");
+        steps.warnings.push(text);
     } else if pods != Pods::Rest {
         // Files that are read only at a start are rolled back together with the manifest that causes the start.
         let keep = on_trial[1] || (!paths.is_empty() && serves_now);
-        write_and(d, name, FileSet::ControlPlaneConfig, vec![], keep);
+        steps.add(replace(d, name, FileSet::ControlPlaneConfig, vec![], keep));
     }
     let mut requires = vec![
         Condition::Quorum,
@@ -381,142 +379,137 @@ fn static_pods(d: &mut Draft, name: &HostName, pods: Pods) {
             requires.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::ApiServer(h.name)));
         }
     }
-    if !paths.is_empty() && !must_wait {
+    let changes = !paths.is_empty() && !must_wait;
+    let tried = on_trial.contains(&true);
+    if changes {
         // An API server that this plan starts is ready when the other static pods follow.
-        let precondition = if serves_now || (pods == Pods::Rest && d.plans(&Condition::ApiServer(name.clone()))) {
-            if others == 0 && restarts {
-                requires.extend(rising);
-            }
-            let config = Condition::Configured(name.clone(), FileSet::ControlPlaneConfig);
-            // The other pods do not read it, and the API server has had its turn.
-            let writes = if pods == Pods::Rest { vec![] } else { vec![config] };
-            d.take_turn(&mut requires, &writes, serving.clone());
-            // The clients of an API server can restart while it is the only one.
-            if restarts || others > 0 { Precondition::Tolerates { down: name.clone() } } else { Precondition::None }
+        let serves = serves_now || (pods == Pods::Rest && d.plans(&Condition::ApiServer(name.clone())));
+        if serves && others == 0 && restarts {
+            requires.extend(rising);
+        }
+        // The clients of an API server can restart while it is the only one.
+        let precondition = if serves && (restarts || others > 0) {
+            Precondition::Tolerates { down: name.clone() }
         } else {
-            if on_trial.contains(&true) {
-                d.take_turn(&mut requires, &[], serving.clone());
-            }
             Precondition::None
         };
-        let differ = format!(
-            "{} {} missing or differ{}",
-            paths.len(),
-            if paths.len() == 1 { "manifest is" } else { "manifests are" },
-            if paths.len() == 1 { "s" } else { "" }
-        );
-        let why = d.host_facts(name).and_then(|facts| reason(d.desired, facts, &paths)).unwrap_or(differ);
+        let differ = match paths.len() {
+            1 => "1 manifest is missing or differs".to_owned(),
+            many => format!("{many} manifests are missing or differ"),
+        };
+        let why = d.facts.host(name).and_then(|facts| reason(d.desired, facts, &paths)).unwrap_or(differ);
         let (set, keep) = (FileSet::ControlPlane, serves_now || on_trial[0]);
-        d.guarded(Action::Configure { host: name.clone(), set, paths, keep }, why, requires, precondition);
-        d.providing(&configured);
+        let action = Action::Configure { host: name.clone(), set, paths, keep };
+        let noted = steps.must(action, why, requires).guarded(precondition);
+        noted.step.provides = configured.clone();
+        // The other pods do not read it, and the API server has had its turn.
+        let config = Condition::Configured(name.clone(), FileSet::ControlPlaneConfig);
+        let writes = Some(config).filter(|_| serves && pods != Pods::Rest).into_iter().collect();
+        noted.turn = Some((writes, serving.clone())).filter(|_| serves || tried);
     }
     let kubelet = Condition::Running(name.clone(), kubelet_unit());
     // If the API server or the Node is new, the kubelet was refused so often that it backs off.
-    let new = d.plans(&configured) || !d.registered(name);
+    let new = changes || !d.registered(name);
     let restart_kubelet = d.plans(&kubelet) && !serves_now && new;
     let mut await_needs = vec![configured.clone()];
     // A kubelet that waits for its own upgrade keeps its current files.
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
     let action = Action::AwaitServing { host: name.clone(), restart_kubelet };
-    if d.plans(&configured) {
-        d.must(action, "its manifests are new", await_needs);
-        d.providing(&serving);
-        d.or_back_to(name, &TRIED_TOGETHER);
-    } else {
-        let trouble = d.host_facts(name).and_then(|f| f.api.as_ref()?.own_trouble.clone());
-        let why = trouble.map_or("not all static pods run with their current manifests".to_owned(), |t| {
-            format!("it is not ready: {t}")
-        });
-        let (tried, ready) = (on_trial.contains(&true), d.holds(&serving));
-        if tried && !ready {
-            d.take_turn(&mut await_needs, &[], serving.clone());
-        }
-        // It has passed its trial: the next files must roll back to these, not to the previous ones.
-        let passed = pods == Pods::ApiServer && tried && ready;
-        let why = if passed { "an interrupted run left it on trial, and it is ready".to_owned() } else { why };
-        if passed || !ready {
-            d.must(action, why, await_needs);
-            d.providing(&serving);
-            d.or_back_to(name, &TRIED_TOGETHER);
-        }
+    let ready = d.holds(&serving);
+    // It has passed its trial: the next files must roll back to these, not to the previous ones.
+    let passed = pods == Pods::ApiServer && tried && ready;
+    if !changes && ready && !passed {
+        return steps;
     }
+    let trouble = d.facts.host(name).and_then(|f| f.api.as_ref()?.own_trouble.as_ref());
+    let why = match trouble {
+        _ if changes => "its manifests are new".to_owned(),
+        _ if passed => "an interrupted run left it on trial, and it is ready".to_owned(),
+        Some(trouble) => format!("it is not ready: {trouble}"),
+        None => "not all static pods run with their current manifests".to_owned(),
+    };
+    let noted = steps.must(action, why, await_needs);
+    noted.step.provides = serving.clone();
+    noted.step.rollback = TRIED_TOGETHER.to_vec();
+    noted.turn = (!changes && tried && !ready).then(|| (vec![], serving));
+    steps
 }
 
 /// The unit that records the positions of members. It queries only the local member, and waits for it.
-pub(super) fn positions(d: &mut Draft, host: &Host) {
-    if wants(d, &host.name, FileSet::Fence) {
-        run(d, &host.name, FileSet::Fence, vec![Condition::Certified(host.name.clone())]);
-    }
+pub(super) fn positions(d: &Draft, host: &Host) -> Steps {
+    let name = &host.name;
+    let requires = vec![Condition::Certified(name.clone()), Condition::Configured(name.clone(), FileSet::Fence)];
+    run(d, name, FileSet::Fence, requires)
 }
 
 /// The timer that renews the host's certificates unattended, or its removal.
-pub(super) fn renewal(d: &mut Draft, host: &Host) {
+pub(super) fn renewal(d: &Draft, host: &Host) -> Steps {
     let certified = Condition::Certified(host.name.clone());
-    on_demand(d, &host.name, FileSet::Renewal, renewal::TIMER, (vec![], vec![certified]));
+    on_demand(d, &host.name, FileSet::Renewal, renewal::TIMER, (vec![], vec![certified]))
 }
 
 /// The timer of restore drills on the host, or its removal once snapshots are no longer encrypted to the host.
-pub(super) fn drills(d: &mut Draft, host: &Host) {
+pub(super) fn drills(d: &Draft, host: &Host) -> Steps {
     let settings = Condition::Configured(host.name.clone(), FileSet::Snapshots);
     let requires = if d.plans(&settings) { vec![settings] } else { vec![] };
-    on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (requires, vec![]));
+    on_demand(d, &host.name, FileSet::Drills, drill::TIMER, (requires, vec![]))
 }
 
 /// The guard of the host, or its removal. It reads its files and its certificate only when it starts, and starts once
 /// this plan has started what it watches: before that, it would report it.
-pub(super) fn guard(d: &mut Draft, host: &Host) {
+pub(super) fn guard(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     let units = [kubelet_unit(), etcd_balancer_unit(), unit("haproxy.service"), unit("keepalived.service")];
     let mut watched = vec![Condition::Endpoint, Condition::Serving(name.clone()), Condition::Started(name.clone())];
     watched.extend(units.map(|unit| Condition::Running(name.clone(), unit)));
     watched.retain(|condition| d.plans(condition));
     watched.push(Condition::Certified(name.clone()));
-    on_demand(d, name, FileSet::Guard, healing::UNIT, (vec![], watched));
+    on_demand(d, name, FileSet::Guard, healing::UNIT, (vec![], watched))
 }
 
 /// A unit and its files if the inventory asks for them; otherwise they are removed, the unit first. The files and the
 /// unit may each require conditions.
 fn on_demand(
-    d: &mut Draft,
+    d: &Draft,
     name: &HostName,
     set: FileSet,
     name_of_unit: &'static str,
     (mut files, runs): (Vec<Condition>, Vec<Condition>),
-) {
-    let Some(wanted) = d.host_target(name).sets.get(&set) else { return };
+) -> Steps {
+    let mut steps = Steps::default();
+    let Some(wanted) = d.host_target(name).sets.get(&set) else { return steps };
     if wanted.unit.is_some() {
-        write(d, name, set, files);
-        run(d, name, set, runs);
-        return;
+        return apply(d, name, set, files, runs);
     }
     if d.differing(name, set).is_empty() {
-        return;
+        return steps;
     }
     let action = Action::StopUnit { host: name.clone(), unit: unit(name_of_unit) };
     files.push(action.provides());
-    d.ensure(action, "the inventory no longer asks for it", vec![]);
-    write(d, name, set, files);
+    steps.add(d.ensure(action, "the inventory no longer asks for it", vec![]));
+    steps.add(write(d, name, set, files));
+    steps
 }
 
 /// The encrypted state, and the timer of snapshots.
-pub(super) fn snapshots(d: &mut Draft, host: &Host) {
+pub(super) fn snapshots(d: &Draft, host: &Host) -> Steps {
+    let mut steps = Steps::default();
     let name = &host.name;
     let paths = d.differing(name, FileSet::State);
-    let there = d.host_facts(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
+    let there = d.facts.host(name).is_some_and(|f| paths.iter().all(|path| f.files.contains_key(path)));
     // The encrypted state includes the inventory, so every edit would be a step. The stored state can still be
     // decrypted: it is replaced together with something else. Other keys and other recipients always change something
     // else as well.
     let along = d.has_steps() || !d.differing(name, FileSet::Snapshots).is_empty();
-    let state = Condition::Configured(name.clone(), FileSet::State);
     if wants(d, name, FileSet::State) && (!there || along) {
-        write(d, name, FileSet::State, vec![]);
+        steps.add(write(d, name, FileSet::State, vec![]));
     }
     if wants(d, name, FileSet::Snapshots) {
-        let requires = if d.plans(&state) { vec![state] } else { vec![] };
-        write(d, name, FileSet::Snapshots, requires);
+        let state = steps.last().into_iter().collect();
         let mut requires = d.delivered(name, &["etcd", "etcdutl"]);
         requires.extend([Condition::Quorum, Condition::Certified(name.clone())]);
-        run(d, name, FileSet::Snapshots, requires);
+        steps.add(apply(d, name, FileSet::Snapshots, state, requires));
     }
+    steps
 }

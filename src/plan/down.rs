@@ -17,7 +17,7 @@ pub fn down(
 ) -> Result<Plan, Refusal> {
     let mut draft = Draft::new(desired, target, facts, intent)?;
     for host in draft.reachable() {
-        let stamped = draft.host_facts(&host.name).is_some_and(|f| f.cluster_id.is_some());
+        let stamped = draft.facts.host(&host.name).is_some_and(|f| f.cluster_id.is_some());
         if !stamped {
             continue;
         }

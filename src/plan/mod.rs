@@ -22,6 +22,7 @@ mod remove_hosts;
 mod remove_roles;
 mod rollout;
 mod sources;
+mod steps;
 pub mod triage;
 mod up;
 mod upgrade;

@@ -51,7 +51,7 @@ pub(super) fn moved(d: &Draft, host: &Host, members: &Members) -> Option<Moved> 
 /// Members whose data is on a host with another address than the member list has. Their peer URLs are changed one after
 /// the other, and each member must run before the next is moved.
 pub(super) fn move_member(
-    d: &mut Draft,
+    d: &Draft,
     chain: &mut Chain,
     hosts: &[Host],
     members: &Members,
@@ -63,22 +63,22 @@ pub(super) fn move_member(
             continue;
         }
         let (to, requires) = (host.peer_url(), ready_to_start(d, &host.name));
-        change(d, chain, &from, Change::Move(to.clone()), format!("its data is on {} now", host.name), requires)?;
-        let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+        change(chain, &from, Change::Move(to.clone()), format!("its data is on {} now", host.name), requires)?;
+        let unit = d.facts.host(&host.name).and_then(|f| f.units.get(&etcd_unit()));
         let mut requires = ready_to_start(d, &host.name);
         requires.push(Condition::Listed(to.clone()));
         let started = if unit.is_some_and(UnitFact::runs_or_starts) {
             requires.extend(balancers_first(d));
             let action = Action::RunUnit { host: host.name.clone(), unit: etcd_unit(), how: HowToRun::Restart };
-            d.must(action, "it still uses its previous peer URL", requires)
+            chain.steps.must(action, "it still uses its previous peer URL", requires).provides()
         } else {
             let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-            d.must(action, "its peer URL is current, and it does not run", requires)
+            chain.steps.must(action, "its peer URL is current, and it does not run", requires).provides()
         };
         if let Some(member) = chain.list.0.get_mut(&to) {
             member.healthy = true;
         }
-        d.forecast(chain.list.clone());
+        chain.steps.members = Some(chain.list.clone());
         chain.woken.push(started.clone());
         chain.last = Some(started);
         followed.insert(host.name.clone());

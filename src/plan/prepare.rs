@@ -1,6 +1,8 @@
 //! Identity, preparation and parts of a host: everything that depends only on the host itself.
 
+use super::conditions::Observed;
 use super::draft::Draft;
+use super::steps::Steps;
 use crate::model::control_plane::{API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::Host;
 use crate::model::names::HostName;
@@ -11,45 +13,39 @@ use std::collections::BTreeSet;
 
 /// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
 /// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
-pub(super) fn cluster_id(d: &mut Draft, host: &Host) {
+pub(super) fn cluster_id(d: &Draft, host: &Host) -> Steps {
     let name = host.name.clone();
     let (mut why, mut requires) = ("the host belongs to no cluster yet", Vec::new());
-    let found = d.host_facts(&name).and_then(|facts| facts.cluster_id.as_ref());
-    if found.is_some_and(|cluster_id| {
-        cluster_id.same_cluster(&d.intent.cluster_id) && cluster_id.stages == d.intent.cluster_id.stages
-    }) {
+    let found = d.facts.host(&name).and_then(|facts| facts.cluster_id.as_ref());
+    if d.is_ours(&name) && found.is_some_and(|cluster_id| cluster_id.stages == d.intent.cluster_id.stages) {
         why = "its identity does not name the host and the machine yet";
-    } else if has_cluster_id(d, &name) {
+    } else if d.is_ours(&name) {
         why = "it does not know this stage of the rotation yet";
         let keep = d.changing().into_iter().filter(|h| d.host_target(&h.name).sets.contains_key(&FileSet::State));
         requires.extend(keep.map(|h| Condition::Configured(h.name, FileSet::State)));
     }
-    d.ensure(Action::WriteClusterId { host: name }, why, requires);
+    d.ensure(Action::WriteClusterId { host: name }, why, requires)
 }
 
 /// The condition for files of a later stage of a rotation on a host of this cluster: the host knows that stage. A new
 /// host gets its identity before it is prepared.
-pub(super) fn received(d: &Draft, host: &HostName) -> Option<Condition> {
-    has_cluster_id(d, host).then(|| Condition::ClusterIdWritten(host.clone()))
-}
-
-/// Whether the host belongs to this cluster already.
-fn has_cluster_id(d: &Draft, host: &HostName) -> bool {
-    let found = d.host_facts(host).and_then(|facts| facts.cluster_id.as_ref());
-    found.is_some_and(|cluster_id| cluster_id.same_cluster(&d.intent.cluster_id))
+pub(super) fn received(o: &Observed, host: &HostName) -> Option<Condition> {
+    o.is_ours(host).then(|| Condition::ClusterIdWritten(host.clone()))
 }
 
 /// Users, directories, kernel settings, packages.
-pub(super) fn prepare(d: &mut Draft, host: &Host) {
+pub(super) fn prepare(d: &Draft, host: &Host) -> Steps {
     let name = host.name.clone();
     let gaps = d.gaps(&name);
-    let stamped = if has_cluster_id(d, &name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
-    d.ensure(Action::Prepare { host: name.clone(), gaps }, "the kubelet and etcd need it", stamped.clone());
+    let stamped = if d.is_ours(&name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
+    let action = Action::Prepare { host: name.clone(), gaps };
+    let mut steps = d.ensure(action, "the kubelet and etcd need it", stamped.clone());
     let wanted = &d.host_target(&name).packages;
-    let lacks = |program: &String| d.host_facts(&name).is_some_and(|f| !f.programs.contains(program));
+    let lacks = |program: &String| d.facts.host(&name).is_some_and(|f| !f.programs.contains(program));
     let missing: BTreeSet<&String> = wanted.iter().filter(|(p, _)| lacks(p)).map(|(_, package)| package).collect();
     let packages = missing.into_iter().cloned().collect();
-    d.ensure(Action::InstallPackages { host: name, packages }, "they are not installed", stamped);
+    steps.add(d.ensure(Action::InstallPackages { host: name, packages }, "they are not installed", stamped));
+    steps
 }
 
 /// Parts that an API server needs to start. On a host that has none yet, everything else comes after it.
@@ -67,45 +63,49 @@ const FIRST: [&str; 10] = [
 ];
 
 /// Parts that everything else waits for.
-pub(super) fn deliver_first(d: &mut Draft, host: &Host) {
-    deliver(d, host, |part| FIRST.contains(&part), None);
+pub(super) fn deliver_first(d: &Draft, host: &Host) -> Steps {
+    deliver(d, host, |part| FIRST.contains(&part), None)
 }
 
 /// Tools for people: of no use before the endpoint is ready.
 const LAST: [&str; 3] = ["kubectl", "etcdctl", "etcdutl"];
 
 /// All other parts. Before the host's API server is up, they would only delay it.
-pub(super) fn deliver_rest(d: &mut Draft, host: &Host) {
-    let rising = |d: &Draft, mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
-    let manifests = rising(d, Condition::Configured(host.name.clone(), FileSet::ControlPlane));
-    deliver(d, host, |part| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns", manifests);
+pub(super) fn deliver_rest(d: &Draft, host: &Host) -> Steps {
+    let rising = |mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
+    let manifests = rising(Condition::Configured(host.name.clone(), FileSet::ControlPlane));
+    let rest = |part: &str| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns";
     // No pod uses cluster DNS before there are Nodes for pods.
-    let serving = rising(d, Condition::Serving(host.name.clone()));
-    deliver(d, host, |part| part == "coredns", serving);
-    let endpoint = rising(d, Condition::Endpoint);
-    deliver(d, host, |part| LAST.contains(&part), endpoint);
+    let serving = rising(Condition::Serving(host.name.clone()));
+    let dns = deliver(d, host, |part| part == "coredns", serving);
+    let tools = deliver(d, host, |part| LAST.contains(&part), rising(Condition::Endpoint));
+    Steps::from_iter([deliver(d, host, rest, manifests), dns, tools])
 }
 
 /// Only the tools that a recovery needs.
-pub(super) fn deliver_tools(d: &mut Draft, host: &Host, tools: &[&str]) {
-    deliver(d, host, |part| tools.contains(&part), None);
+pub(super) fn deliver_tools(d: &Draft, host: &Host, tools: &[&str]) -> Steps {
+    deliver(d, host, |part| tools.contains(&part), None)
 }
 
-/// Parts by content address, and images into containerd.
-fn deliver(d: &mut Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Condition>) {
+/// Parts by content address, and images into containerd. In an upgrade hosts get them one after the other, unless they
+/// wait for something else.
+fn deliver(d: &Draft, host: &Host, which: impl Fn(&str) -> bool, after: Option<Condition>) -> Steps {
     let name = &host.name;
-    let turn = d.delivery_turn(name, after.is_none());
+    let in_turn = after.is_none() && !(d.rollout.api.is_empty() && d.rollout.kubelets.is_empty());
+    let turn = if in_turn { d.delivery_turn(name) } else { Vec::new() };
+    let mut steps = Steps { receiver: in_turn.then(|| name.clone()), ..Steps::default() };
     for part in d.host_target(name).parts.iter().filter(|p| which(&p.name)) {
         let action = Action::Deliver { host: name.clone(), part: part.name.clone(), digest: part.digest };
         let why = format!("{} {} is missing or damaged", part.name, part.version);
         let requires =
             std::iter::once(Condition::Prepared(name.clone())).chain(after.clone()).chain(turn.clone()).collect();
-        d.ensure(action, why, requires);
+        steps.add(d.ensure(action, why, requires));
         if let Place::Image { reference } = &part.place {
             let action = Action::Import { host: name.clone(), reference: reference.clone(), digest: part.digest };
             let delivered = Condition::Delivered(name.clone(), part.digest);
             let requires = vec![delivered, Condition::Running(name.clone(), containerd_unit())];
-            d.ensure(action, "containerd does not have it", requires);
+            steps.add(d.ensure(action, "containerd does not have it", requires));
         }
     }
+    steps
 }

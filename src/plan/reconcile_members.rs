@@ -4,9 +4,11 @@
 //! Every change of the member list follows the previous one and has the list it assumes as its precondition: quorum
 //! after each change needs a total order. Restarts follow the last change.
 
+use super::conditions::Observed;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start, seal};
 use super::move_member::{Moved, move_member, moved};
+use super::steps::Steps;
 use super::versions;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
@@ -17,8 +19,10 @@ use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use crate::model::units::{etcd_balancer_unit, etcd_unit};
 
-/// The member list as it will be after the steps planned so far, and the last of them.
+/// The steps of this subject, the member list as it will be after them, and the last change of it.
+#[derive(Default)]
 pub(super) struct Chain {
+    pub steps: Steps,
     pub list: Members,
     pub last: Option<Condition>,
     /// Members that count as healthy only once these conditions hold.
@@ -50,13 +54,13 @@ enum Stand {
 }
 
 /// etcd has a quorum: lost members are removed first, then learners are added, one at a time.
-pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members) -> Result<(), Refusal> {
+pub(super) fn reconcile_members(d: &Draft, hosts: &[Host], members: &Members) -> Result<Steps, Refusal> {
     one_cluster(d, hosts, members)?;
+    let mut chain = Chain { list: members.clone(), ..Chain::default() };
     if !d.intent.bootstrapped {
         let why = "the journal does not record yet that this cluster was bootstrapped";
-        d.must(Action::ProveQuorum, why, vec![]);
+        chain.steps.must(Action::ProveQuorum, why, vec![]);
     }
-    let mut chain = Chain { list: members.clone(), last: None, woken: Vec::new() };
     let followed = move_member(d, &mut chain, hosts, members)?;
     let others = hosts.iter().filter(|h| !followed.contains(&h.name));
     let stands: Vec<(&Host, Stand)> = others.map(|h| (h, stand(d, h, members))).collect();
@@ -66,14 +70,15 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
         let peer = host.peer_url();
         match stand {
             Stand::Unknown => {
-                d.warn(format!("{} reports nothing about etcd: nothing is planned for its member", host.name));
+                let text = format!("{} reports nothing about etcd: nothing is planned for its member", host.name);
+                chain.steps.warnings.push(text);
             }
             // A voter that still serves is replaced in its turn below, once the others are healthy again.
             // Left as it is, but counted: quorum is calculated over all members, including those outside --limit.
             _ if !d.may_change(&host.name) => {}
             Stand::Dead if !chain.list.0.get(&peer).is_some_and(|m| m.healthy && !m.learner) => {
                 let why = dead_because(d, host);
-                remove(d, &mut chain, &peer, why)?;
+                change(&mut chain, &peer, Change::Remove, why, vec![])?;
             }
             Stand::Still => start_again(d, &mut chain, host),
             Stand::Dead | Stand::Runs | Stand::Expected | Stand::Absent => {}
@@ -91,12 +96,12 @@ pub(super) fn reconcile_members(d: &mut Draft, hosts: &[Host], members: &Members
     for (host, stand) in &stands {
         let sealed = d.holds(&Condition::Sealed(host.name.clone()));
         if !sealed && matches!(stand, Stand::Runs | Stand::Still) && d.may_change(&host.name) {
-            let started = awake(d, host);
-            seal(d, &host.name, vec![started]);
+            let started = awake(d, &mut chain, host);
+            chain.steps.add(seal(d, &host.name, started));
         }
     }
-    restarts(d, &chain, &stands);
-    Ok(())
+    restarts(d, &mut chain, &stands);
+    Ok(chain.steps)
 }
 
 /// All members with a quorum must be of one cluster, and no host may be a member at another address than the
@@ -157,7 +162,7 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
         return Stand::Dead;
     }
     let unstarted = member.learner && member.name.is_empty();
-    let unit = d.host_facts(&host.name).and_then(|f| f.units.get(&etcd_unit()));
+    let unit = d.facts.host(&host.name).and_then(|f| f.units.get(&etcd_unit()));
     let process = unit.is_some_and(|u| u.started_ms > 0 && u.runs_or_starts());
     let ours = d.facts.living_cluster();
     // The bootstrapped marker may be missing, or the log unreadable; either one is enough.
@@ -207,7 +212,7 @@ fn dead_because(d: &Draft, host: &Host) -> String {
 }
 
 /// Members that the inventory no longer names: they are removed only when named with `--prune`.
-fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
+fn prune(d: &Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal> {
     for (peer, member) in &members.0 {
         if d.desired.with(Role::Etcd).any(|h| &h.peer_url() == peer) {
             continue;
@@ -219,16 +224,28 @@ fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refu
         if let Some(host) = super::remove_roles::carries(d, peer) {
             // A serving member goes last here, too; a host outside --limit keeps its member.
             if d.may_change(&host) && (!member.healthy || member.learner) {
-                remove(d, chain, peer, format!("{host} no longer has the role etcd, and its member does not serve"))?;
+                change(
+                    chain,
+                    peer,
+                    Change::Remove,
+                    format!("{host} no longer has the role etcd, and its member does not serve"),
+                    vec![],
+                )?;
             }
             continue;
         }
         if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
-            remove(d, chain, peer, "it was named with --prune".to_owned())?;
+            change(chain, peer, Change::Remove, "it was named with --prune".to_owned(), vec![])?;
         } else if member.learner && member.name.is_empty() {
-            remove(d, chain, peer, "it never started, has no vote, and is not in the inventory".to_owned())?;
+            change(
+                chain,
+                peer,
+                Change::Remove,
+                "it never started, has no vote, and is not in the inventory".to_owned(),
+                vec![],
+            )?;
         } else {
-            d.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd member {} at {peer} is not in the inventory; it stays until `hactl up --prune {}`",
                 member.name, member.name
             ));
@@ -237,28 +254,28 @@ fn prune(d: &mut Draft, chain: &mut Chain, members: &Members) -> Result<(), Refu
     Ok(())
 }
 
-fn start_again(d: &mut Draft, chain: &mut Chain, host: &Host) {
+fn start_again(d: &Draft, chain: &mut Chain, host: &Host) {
     let started = Condition::Started(host.name.clone());
     if let Some(member) = chain.list.0.get_mut(&host.peer_url()).filter(|m| !m.learner) {
         member.healthy = true;
         chain.woken.push(started);
     }
-    d.forecast(chain.list.clone());
-    from_its_data(d, host, "it is a member and is stopped");
+    chain.steps.members = Some(chain.list.clone());
+    from_its_data(d, &mut chain.steps, host, "it is a member and is stopped");
 }
 
-fn from_its_data(d: &mut Draft, host: &Host, why: &str) {
-    let requires = ready_to_start(d, &host.name);
+fn from_its_data(o: &Observed, steps: &mut Steps, host: &Host, why: &str) {
+    let requires = ready_to_start(o, &host.name);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Restart };
-    d.must(action, why, requires);
+    steps.must(action, why, requires);
 }
 
 /// The condition that a member with data was started. If systemd is still starting it, as after an interrupted run, it
 /// is started again to wait for it: the steps that follow would otherwise have to wait for the next run.
-fn awake(d: &mut Draft, host: &Host) -> Condition {
+fn awake(o: &Observed, chain: &mut Chain, host: &Host) -> Condition {
     let started = Condition::Started(host.name.clone());
-    if !d.holds(&started) && !d.plans(&started) {
-        from_its_data(d, host, "it is still starting");
+    if !o.holds(&started) && !chain.steps.plans(&started) {
+        from_its_data(o, &mut chain.steps, host, "it is still starting");
     }
     started
 }
@@ -266,7 +283,7 @@ fn awake(d: &mut Draft, host: &Host) -> Condition {
 /// Promotes the current learner. Returns whether another learner may follow: one that cannot be promoted blocks the
 /// next, and is removed if another host waits, because it has no vote to lose.
 fn finish_learners(
-    d: &mut Draft,
+    d: &Draft,
     chain: &mut Chain,
     stands: &[(&Host, Stand)],
     others_wait: bool,
@@ -277,7 +294,9 @@ fn finish_learners(
         let stand = stands.iter().find(|(h, _)| h.peer_url() == peer);
         if let Some((host, _)) = stand.filter(|(h, _)| !d.may_change(&h.name)) {
             if others_wait {
-                d.warn(format!("no host can become a member while {} is a learner that was not promoted", host.name));
+                let text =
+                    format!("no host can become a member while {} is a learner that was not promoted", host.name);
+                chain.steps.warnings.push(text);
                 free = false;
             }
             continue;
@@ -286,8 +305,8 @@ fn finish_learners(
             Some((host, Stand::Expected)) => start_learner(d, chain, host)?,
             Some((host, Stand::Runs | Stand::Still)) => {
                 let why = "it is still a learner".to_owned();
-                let started = awake(d, host);
-                change(d, chain, &peer, Change::Promote, why, vec![started])?;
+                let started = awake(d, chain, host);
+                change(chain, &peer, Change::Promote, why, vec![started])?;
             }
             Some((_, Stand::Dead)) => {}
             Some((_, Stand::Unknown | Stand::Absent)) | None => {
@@ -296,7 +315,7 @@ fn finish_learners(
                     // A learner has no vote to lose; only a voter has to be named with --prune.
                     let what = if wanted { "does not answer" } else { "is not in the inventory" };
                     let why = format!("this learner {what}, and another host is to become a member");
-                    remove(d, chain, &peer, why)?;
+                    change(chain, &peer, Change::Remove, why, vec![])?;
                 }
             }
         }
@@ -305,15 +324,15 @@ fn finish_learners(
 }
 
 /// Makes a host a member: data of an older member is moved aside, then etcd starts as a learner on an empty disk.
-fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+fn join(d: &Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     if chain.list.0.contains_key(&peer) {
         let why = dead_because(d, host);
         let mut requires: Vec<Condition> = chain.last.iter().cloned().collect();
         if leads(d, host) {
-            hand_over(d, &chain.list, host, &mut requires);
+            hand_over(d, chain, host, &mut requires);
         }
-        change(d, chain, &peer, Change::Remove, why, requires)?;
+        change(chain, &peer, Change::Remove, why, requires)?;
     }
     // Added only once it can start immediately: a learner that does not start blocks all other changes.
     let mut requires = ready_to_start(d, &host.name);
@@ -324,23 +343,23 @@ fn join(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
         let action = Action::ArchiveData { host: host.name.clone() };
         let why =
             unfit(d, host).map_or("its data belongs to no current member".to_owned(), |unfit| unfit.on(&host.name));
-        requires.push(d.guarded(action, why, first, precondition));
+        requires.push(chain.steps.must(action, why, first).guarded(precondition).provides());
     }
-    change(d, chain, &peer, Change::Learn, format!("{} is to become a member", host.name), requires)?;
+    change(chain, &peer, Change::Learn, format!("{} is to become a member", host.name), requires)?;
     start_learner(d, chain, host)
 }
 
 /// The learner starts on an empty disk, catches up, is promoted, and is marked as bootstrapped.
-fn start_learner(d: &mut Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
+fn start_learner(d: &Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusal> {
     let peer = host.peer_url();
     let mut requires = ready_to_start(d, &host.name);
     requires.extend(chain.last.clone());
     let members = initial_cluster(d, &chain.list);
     let action = Action::StartMember { host: host.name.clone(), state: InitialClusterState::Existing { members } };
     let precondition = Precondition::Members { list: chain.list.shape() };
-    let started = d.guarded(action, "new members join as learners", requires, precondition);
-    change(d, chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
-    seal(d, &host.name, vec![Condition::Voter(peer)]);
+    let started = chain.steps.must(action, "new members join as learners", requires).guarded(precondition).provides();
+    change(chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
+    chain.steps.add(seal(d, &host.name, Condition::Voter(peer)));
     Ok(())
 }
 
@@ -360,7 +379,7 @@ fn initial_cluster(d: &Draft, list: &Members) -> Vec<(String, PeerUrl)> {
 
 /// Members with older files, or that run without answering, are restarted one after the other, the leader last. So are
 /// members whose database is to be defragmented.
-fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
+fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
     let mut due = Vec::new();
     for (host, stand) in stands {
         let voter = chain.list.0.get(&host.peer_url()).is_some_and(|m| !m.learner);
@@ -372,9 +391,9 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         let active = d.is_active(&host.name, &etcd_unit());
         let view = etcd_fact(d, &host.name).and_then(|e| e.view.as_ref());
         let deaf = active && view.is_none() && !d.plans(&Condition::Certified(host.name.clone()));
-        let believed = d.host_facts(&host.name).is_some_and(|facts| facts.doubts.is_empty());
+        let believed = d.facts.host(&host.name).is_some_and(|facts| facts.doubts.is_empty());
         if deaf && etcd_fact(d, &host.name).is_some_and(|etcd| etcd.slow) {
-            d.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd on {} is slow: it answers its own health check, but nothing else within seconds; it is left as \
                  it is",
                 host.name
@@ -406,12 +425,13 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         }
     }
     due.sort_by_key(|(leads, ..)| *leads);
+    let mut turn = d.turn.clone();
     for (leads, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
         // Restarting a member that does not answer costs no quorum, unless too few others are known to answer.
         let spare = chain.list.spare();
         if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
-            d.warn(format!(
+            chain.steps.warnings.push(format!(
                 "etcd on {} has to be restarted ({why}); the restart waits until another member is healthy",
                 host.name
             ));
@@ -429,19 +449,20 @@ fn restarts(d: &mut Draft, chain: &Chain, stands: &[(&Host, Stand)]) {
         }
         let name = host.name.clone();
         let (action, by) = if loose {
-            (Action::Defragment { host: name }, None)
+            (Action::Defragment { host: name }, vec![])
         } else {
             let by = Condition::Configured(name.clone(), FileSet::Etcd);
-            (Action::RunUnit { host: name, unit: etcd_unit(), how: HowToRun::Restart }, Some(by))
+            (Action::RunUnit { host: name, unit: etcd_unit(), how: HowToRun::Restart }, vec![by])
         };
-        d.take_turn(&mut requires, by.as_slice(), action.provides());
+        // Leadership is not handed over before its turn, either.
+        let healed = action.provides();
+        requires.extend(turn.replace(healed.clone()));
         if leads {
-            hand_over(d, &chain.list, host, &mut requires);
+            hand_over(d, chain, host, &mut requires);
         }
-        d.guarded(action, why, requires, precondition);
-        if !loose {
-            d.or_back_to(&host.name, &[FileSet::Etcd]);
-        }
+        let noted = chain.steps.must(action, why, requires).guarded(precondition);
+        noted.step.rollback = if loose { vec![] } else { vec![FileSet::Etcd] };
+        noted.turn = Some((by, healed));
     }
 }
 
@@ -459,35 +480,31 @@ fn leads(d: &Draft, host: &Host) -> bool {
 }
 
 /// Transfers leadership away from the member on a host before it stops, to a healthy voter that stays.
-fn hand_over(d: &mut Draft, list: &Members, host: &Host, requires: &mut Vec<Condition>) {
-    let stays = |url: &PeerUrl| d.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
-    let Some((to, _)) = list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
+fn hand_over(o: &Observed, chain: &mut Chain, host: &Host, requires: &mut Vec<Condition>) {
+    let stays = |url: &PeerUrl| o.desired.with(Role::Etcd).any(|h| &h.peer_url() == url && h.name != host.name);
+    let Some((to, _)) = chain.list.0.iter().find(|(url, m)| m.healthy && !m.learner && stays(url)) else { return };
     let action = Action::MoveLeader { host: host.name.clone(), to: to.clone() };
     let why = "it is the leader, and an election would delay writes";
-    requires.push(d.must(action, why, requires.clone()));
+    chain.steps.then(requires, action, why, Precondition::None);
 }
 
-/// Removes the serving member of a host that is removed or loses the role: leadership is transferred first. Returns the
-/// conditions that hold afterwards.
-pub(super) fn remove_hosts(
-    d: &mut Draft,
-    host: &Host,
-    mut requires: Vec<Condition>,
-) -> Result<Vec<Condition>, Refusal> {
+/// Removes the serving member of a host that is removed or loses the role, if it has one: leadership is transferred
+/// first.
+pub(super) fn remove_member(d: &Draft, host: &Host, mut requires: Vec<Condition>) -> Result<Steps, Refusal> {
     let peer = host.peer_url();
-    let Some(list) = d.members().filter(|list| list.0.contains_key(&peer)).cloned() else { return Ok(Vec::new()) };
-    let facts = d.facts.leaver(&host.name).or_else(|| d.host_facts(&host.name));
+    let Some(list) = d.members.as_ref().filter(|list| list.0.contains_key(&peer)) else { return Ok(Steps::default()) };
+    let mut chain = Chain { list: list.clone(), ..Chain::default() };
+    let facts = d.facts.leaver(&host.name).or_else(|| d.facts.host(&host.name));
     let view = facts.and_then(|f| f.etcd.as_ref()?.view.as_ref());
     if view.is_some_and(EtcdView::leads) {
-        hand_over(d, &list, host, &mut requires);
+        hand_over(d, &mut chain, host, &mut requires);
     }
-    let mut chain = Chain { list, last: None, woken: Vec::new() };
     let why = match d.desired.host(&host.name) {
         Some(_) => format!("the inventory no longer gives {} the role etcd", host.name),
         None => format!("{} is removed from the cluster", host.name),
     };
-    change(d, &mut chain, &peer, Change::Remove, why, requires)?;
-    Ok(vec![Condition::Gone(peer)])
+    change(&mut chain, &peer, Change::Remove, why, requires)?;
+    Ok(chain.steps)
 }
 
 #[derive(Clone)]
@@ -498,13 +515,8 @@ pub(super) enum Change {
     Promote,
 }
 
-fn remove(d: &mut Draft, chain: &mut Chain, peer: &PeerUrl, why: String) -> Result<(), Refusal> {
-    change(d, chain, peer, Change::Remove, why, vec![])
-}
-
 /// One change of the member list, after the previous one: quorum after each change needs a total order.
 pub(super) fn change(
-    d: &mut Draft,
     chain: &mut Chain,
     peer: &PeerUrl,
     what: Change,
@@ -527,8 +539,8 @@ pub(super) fn change(
         Change::Promote => (list.with_voter(peer), Action::Promote { peer: peer.clone() }),
     };
     next.quorate(&action)?;
-    d.forecast(next.clone());
-    chain.last = Some(d.guarded(action, why, requires, precondition));
+    chain.steps.members = Some(next.clone());
+    chain.last = Some(chain.steps.must(action, why, requires).guarded(precondition).provides());
     chain.list = next;
     Ok(())
 }

@@ -4,10 +4,12 @@
 //! cluster. The newest source is selected by raft's rule for elections, the (term, index) of the last entry, never by
 //! the revision.
 
+use super::conditions::Observed;
 use super::draft::Draft;
 use super::etcd::{etcd_fact, ready_to_start};
 use super::intent::Intent;
 use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
+use super::steps::Steps;
 use super::up::up;
 use super::{configure, prepare, versions};
 use crate::model::authentic::Authenticity;
@@ -398,9 +400,9 @@ fn unreachable(desired: &Desired, facts: &Facts, voters: &[(Option<u64>, PeerUrl
 }
 
 /// Whether a host can become a member immediately: it was one, or has everything that a member requires.
-fn fit(d: &Draft, host: &Host) -> bool {
-    let has_data = etcd_fact(d, &host.name).is_some_and(|e| e.data);
-    has_data || d.delivered(&host.name, &TOOLS).iter().all(|mark| d.holds(mark))
+fn fit(o: &Observed, host: &Host) -> bool {
+    let has_data = etcd_fact(o, &host.name).is_some_and(|e| e.data);
+    has_data || o.delivered(&host.name, &TOOLS).iter().all(|mark| o.holds(mark))
 }
 
 /// The parts that a restore requires on a host.
@@ -408,12 +410,12 @@ const TOOLS: [&str; 2] = ["etcd", "etcdutl"];
 
 /// Starts one kubelet together with etcd: its API server takes the longest to start, and waits for etcd. One API server
 /// is enough to serve, and does not compete with others for CPU and disks; `up` starts the others.
-fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
+fn first_kubelet(o: &Observed, members: &[Host], restores: &[Condition]) -> Steps {
+    let mut steps = Steps::default();
     let unit = kubelet_unit();
-    let runs = |host: &HostName, d: &Draft| {
-        d.host_facts(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts)
-    };
-    let Some(host) = d.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name, d)) else { return };
+    let runs =
+        |host: &HostName| o.facts.host(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts);
+    let Some(host) = o.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name)) else { return steps };
     // Nothing runs on a halted host while data is restored anywhere. If all data is in place already, the remaining
     // steps start members, and the kubelet starts after the local member.
     let requires = match restores {
@@ -422,7 +424,8 @@ fn first_kubelet(d: &mut Draft, members: &[Host], restores: &[Condition]) {
         all => all.to_vec(),
     };
     let action = Action::RunUnit { host: host.name, unit, how: HowToRun::Start };
-    d.must(action, "its API server takes the longest to start, and waits for etcd", requires);
+    steps.must(action, "its API server takes the longest to start, and waits for etcd", requires);
+    steps
 }
 
 /// The steps from the data of the source to a cluster with a quorum. Everything else is left to `up`.
@@ -470,13 +473,13 @@ pub fn recover(
     let mut restores = Vec::new();
     let mut starts = Vec::new();
     for host in &members {
-        prepare::cluster_id(&mut d, host);
-        prepare::prepare(&mut d, host);
-        prepare::deliver_tools(&mut d, host, &TOOLS);
-        configure::trust(&mut d, host);
+        d.join(prepare::cluster_id(&d, host));
+        d.join(prepare::prepare(&d, host));
+        d.join(prepare::deliver_tools(&d, host, &TOOLS));
+        d.join(configure::trust(&d, host));
         // Its data is replaced as well, so there is nothing to roll back to.
-        configure::write_and(&mut d, &host.name, FileSet::Etcd, vec![], false);
-        configure::write(&mut d, &host.name, FileSet::Fence, vec![]);
+        d.join(configure::replace(&d, &host.name, FileSet::Etcd, vec![], false));
+        d.join(configure::write(&d, &host.name, FileSet::Fence, vec![]));
         let done = etcd_fact(&d, &host.name)
             .is_some_and(|e| e.data && e.bootstrapped.is_none() && e.token.as_ref() == Some(&recovery.id));
         let mut ready = ready_to_start(&d, &host.name);
@@ -500,13 +503,13 @@ pub fn recover(
         let action = Action::StartMember { host, state: InitialClusterState::Restart };
         started.push(d.must(action, "its data is restored", requires));
     }
-    first_kubelet(&mut d, &members, &restores);
+    d.join(first_kubelet(&d, &members, &restores));
     d.must(Action::ProveQuorum, "API servers need a quorum", started);
     for host in &members {
         let action = Action::Seal { host: host.name.clone() };
         let why = "a later start must not bootstrap a second cluster";
         d.must(action, why, vec![Condition::Quorum]);
     }
-    d.stop_at("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
+    d.horizon = Some("API servers, Nodes and missing members follow once etcd has a quorum".to_owned());
     Ok(d.finish())
 }

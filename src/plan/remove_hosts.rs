@@ -5,9 +5,11 @@
 //! is removed only from the cluster: its member first of all (`reconcile_members`), its Node once its kubelet no longer
 //! reports (`cluster`).
 
-use super::draft::Draft;
-use super::reconcile_members;
+use super::conditions::Observed;
+use super::draft::{Draft, of_this_cluster};
+use super::reconcile_members::remove_member;
 use super::remove_roles::{give_up_address, moves};
+use super::steps::Steps;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::{HostFacts, UnitFact};
 use crate::model::names::{HostName, PeerUrl};
@@ -19,86 +21,80 @@ use crate::model::units::{kubelet_unit, unit};
 pub(super) const DRAIN_S: u32 = 300;
 
 /// The facts of a host of this cluster that is to be removed and answered.
-pub(super) fn lives<'a>(d: &Draft<'a>, name: &HostName) -> Option<&'a HostFacts> {
-    d.facts.leaver(name).filter(|facts| {
-        facts.cluster_id.as_ref().is_some_and(|cluster_id| cluster_id.same_cluster(&d.intent.cluster_id))
+pub(super) fn lives<'a>(o: &Observed<'a>, name: &HostName) -> Option<&'a HostFacts> {
+    o.facts.leaver(name).filter(|facts| {
+        facts.cluster_id.as_ref().is_some_and(|cluster_id| cluster_id.same_cluster(&o.intent.cluster_id))
     })
 }
 
 /// Whether the kubelet of a host that is to be removed is known to be stopped.
-pub(super) fn kubelet_is_off(d: &Draft, name: &HostName) -> bool {
+pub(super) fn kubelet_is_off(o: &Observed, name: &HostName) -> bool {
     let runs = |facts: &HostFacts| facts.units.get(&kubelet_unit()).is_some_and(UnitFact::runs_or_starts);
-    d.facts.leaver(name).is_some_and(|facts| !runs(facts))
+    o.facts.leaver(name).is_some_and(|facts| !runs(facts))
 }
 
 /// Whether the member with this peer URL is on a host that is to be removed and answers: it is removed after everything
 /// else.
-pub(super) fn carries(d: &Draft, peer: &PeerUrl) -> bool {
-    d.desired.leaving.iter().any(|h| h.is(Role::Etcd) && &h.peer_url() == peer && lives(d, &h.name).is_some())
+pub(super) fn carries(o: &Observed, peer: &PeerUrl) -> bool {
+    o.desired.leaving.iter().any(|h| h.is(Role::Etcd) && &h.peer_url() == peer && lives(o, &h.name).is_some())
 }
 
 /// Warns of names that match no removable host; refuses hosts of other clusters, and removals that would leave a role
 /// without a host.
-pub(super) fn judge(d: &mut Draft) -> Result<(), Refusal> {
-    for (host, facts) in &d.facts.leaving {
+pub(super) fn judge(o: &Observed) -> Result<Steps, Refusal> {
+    let mut steps = Steps::default();
+    for (host, facts) in &o.facts.leaving {
         match facts {
-            Ok(facts) => match &facts.cluster_id {
-                Some(theirs) if !theirs.same_cluster(&d.intent.cluster_id) => {
-                    return Err(Refusal::OtherCluster {
-                        host: host.clone(),
-                        theirs: theirs.cluster.clone(),
-                        ours: d.intent.cluster_id.cluster.clone(),
-                        same_name: theirs.cluster == d.intent.cluster_id.cluster,
-                    });
-                }
-                _ => {}
-            },
-            Err(unreachable) => d.warn(format!(
+            Ok(facts) => {
+                facts.cluster_id.iter().try_for_each(|theirs| of_this_cluster(host, theirs, o.intent))?;
+            }
+            Err(unreachable) => steps.warnings.push(format!(
                 "{host} did not answer ({}), so nothing is removed from it: keep it off, or run the same command \
                  again when it answers",
                 unreachable.why
             )),
         }
     }
-    for host in d.desired.leaving.iter().filter(|host| lives(d, &host.name).is_some() && !d.limited()) {
+    for host in o.desired.leaving.iter().filter(|host| lives(o, &host.name).is_some() && !o.limited()) {
         // The VIP needs another host that can take it, and the API another host that serves it.
-        let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves(d))];
+        let roles = [(Role::ControlPlane, true), (Role::LoadBalancer, moves(o))];
         for (role, counts) in roles {
-            let (others, answer) = (d.desired.with(role).count(), d.reachable_with(role).len());
+            let (others, answer) = (o.desired.with(role).count(), o.reachable_with(role).len());
             if counts && host.is(role) && answer == 0 {
                 return Err(Refusal::CannotLeave { host: host.name.clone(), role, others, answer });
             }
         }
     }
     // No refusal: the same command must succeed again after they were removed.
-    for name in &d.intent.prune {
-        if let Some(why) = stays(d, name) {
-            d.warn(format!("--prune {name}: {why}"));
+    for name in &o.intent.prune {
+        if let Some(why) = stays(o, name) {
+            steps.warnings.push(format!("--prune {name}: {why}"));
         }
     }
-    Ok(())
+    Ok(steps)
 }
 
 /// Hosts that are no longer in the inventory and were not removed: a load balancer among them is refused, the others
 /// are warned of. If all hosts were lost and replaced, the missing quorum of etcd was reported before this.
-pub(super) fn left_behind(d: &mut Draft) -> Result<(), Refusal> {
-    for orphan in &d.intent.removed_hosts {
-        if orphan.is(Role::LoadBalancer) && moves(d) && !d.intent.abandons {
+pub(super) fn left_behind(o: &Observed) -> Result<Steps, Refusal> {
+    let mut steps = Steps::default();
+    for orphan in &o.intent.removed_hosts {
+        if orphan.is(Role::LoadBalancer) && moves(o) && !o.intent.abandons {
             return Err(Refusal::LeftBehind { host: orphan.name.clone() });
         }
-        d.warn(format!(
+        steps.warnings.push(format!(
             "{} is no longer in the inventory, but still part of the cluster: it stays until `hactl up --prune {}`",
             orphan.name, orphan.name
         ));
     }
-    Ok(())
+    Ok(steps)
 }
 
 /// Why nothing is done for a name given with `--prune`.
-fn stays(d: &Draft, name: &HostName) -> Option<String> {
-    let members = d.facts.living().map(|view| view.members.as_slice()).unwrap_or_default();
+fn stays(o: &Observed, name: &HostName) -> Option<String> {
+    let members = o.facts.living().map(|view| view.members.as_slice()).unwrap_or_default();
     let member = members.iter().find(|(_, of, _, _)| of == name.as_str());
-    match d.desired.host(name) {
+    match o.desired.host(name) {
         // Its member may be removed while the host stays.
         Some(host) if host.is(Role::Etcd) && member.is_none_or(|(_, _, peer, _)| *peer == host.peer_url()) => {
             Some("the inventory names it, so it stays; remove it there first".to_owned())
@@ -108,7 +104,7 @@ fn stays(d: &Draft, name: &HostName) -> Option<String> {
         }
         Some(_) => None,
         None => {
-            let known = member.is_some() || d.registered(name) || d.facts.leaving.contains_key(name);
+            let known = member.is_some() || o.registered(name) || o.facts.leaving.contains_key(name);
             (!known).then(|| "no host, member or Node of this name is part of the cluster".to_owned())
         }
     }
@@ -116,48 +112,46 @@ fn stays(d: &Draft, name: &HostName) -> Option<String> {
 
 /// keepalived stops on a host before the remaining ones drop it as a peer: two that do not know each other would both
 /// take the VIP.
-pub(super) fn addresses(d: &mut Draft) {
-    if !moves(d) {
-        return;
-    }
-    let keepalived = unit("keepalived.service");
-    for host in d.desired.leaving.iter().map(|h| &h.name) {
-        if lives(d, host).and_then(|f| f.units.get(&keepalived)).is_some_and(UnitFact::runs_or_starts) {
-            give_up_address(d, host, "the host is to be removed, and the endpoint's VIP has to move first");
-        }
-    }
+pub(super) fn addresses(o: &Observed) -> Steps {
+    let runs = |facts: &HostFacts| facts.units.get(&unit("keepalived.service")).is_some_and(UnitFact::runs_or_starts);
+    let hosts = o.desired.leaving.iter().filter(|h| moves(o) && lives(o, &h.name).is_some_and(runs));
+    let why = "the host is to be removed, and the endpoint's VIP has to move first";
+    hosts.map(|h| give_up_address(o, &h.name, why)).collect()
 }
 
-/// One host after the other, once all steps planned so far are done.
-pub(super) fn remove_hosts(d: &mut Draft) -> Result<(), Refusal> {
-    let hosts: Vec<Host> = d.desired.leaving.iter().filter(|h| lives(d, &h.name).is_some()).cloned().collect();
-    if d.limited() && !hosts.is_empty() {
-        d.warn("with --limit no host is removed: run `hactl up --prune` without it".to_owned());
-        return Ok(());
+/// The hosts that are to be removed and answer.
+pub(super) fn leaving(o: &Observed) -> Vec<Host> {
+    o.desired.leaving.iter().filter(|h| lives(o, &h.name).is_some()).cloned().collect()
+}
+
+/// Says that no host is removed, because the run is limited to some hosts.
+pub(super) fn left(o: &Observed) -> Option<String> {
+    let text = "with --limit no host is removed: run `hactl up --prune` without it";
+    (!leaving(o).is_empty()).then(|| text.to_owned())
+}
+
+/// One host, once all steps planned so far are done.
+pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
+    let name = host.name.clone();
+    let (mut steps, mut requires) = (Steps::default(), d.given());
+    if host.is_node() && d.registered(&name) {
+        let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };
+        requires.push(Condition::Api);
+        let why = "the host is to be removed, and its pods have to move first";
+        steps.then(&mut requires, action, why, Precondition::None);
     }
-    for host in hosts {
-        let name = host.name.clone();
-        let mut requires = d.given();
-        if host.is_node() && d.registered(&name) {
-            let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };
-            requires.push(Condition::Api);
-            let why = "the host is to be removed, and its pods have to move first";
-            requires.push(d.must(action, why, requires.clone()));
-        }
-        if host.is(Role::Etcd) {
-            requires.extend(reconcile_members::remove_hosts(d, &host, requires.clone())?);
-        }
-        let precondition = if host.is(Role::ControlPlane) {
-            Precondition::Tolerates { down: name.clone() }
-        } else {
-            Precondition::None
-        };
-        let action = Action::Wipe { host: name.clone(), delete: false };
-        let wiped = d.guarded(action, "the host is removed from the cluster", requires, precondition);
-        if d.registered(&name) {
-            let action = Action::DeleteNode { node: name, end: NodeEnd::Stopped };
-            d.must(action, "its host was removed", vec![wiped, Condition::Api]);
-        }
+    if host.is(Role::Etcd) {
+        let removed = remove_member(d, host, requires.clone())?;
+        requires.extend(removed.last());
+        steps.add(removed);
     }
-    Ok(())
+    let precondition =
+        if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
+    let action = Action::Wipe { host: name.clone(), delete: false };
+    let wiped = steps.must(action, "the host is removed from the cluster", requires).guarded(precondition).provides();
+    if d.registered(&name) {
+        let action = Action::DeleteNode { node: name, end: NodeEnd::Stopped };
+        steps.must(action, "its host was removed", vec![wiped, Condition::Api]);
+    }
+    Ok(steps)
 }

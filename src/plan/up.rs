@@ -1,8 +1,13 @@
 //! The plan of `hactl up`: joins the steps of all subjects in the order in which they may be taken.
 
+use super::configure::{
+    accept, api_server, balancer_after, balancers, control_plane, drills, guard, kubelet, kubelet_after, positions,
+    renewal, runtime, snapshots, trust,
+};
 use super::draft::{Draft, quorate};
 use super::intent::Intent;
-use super::{cluster, configure, etcd, identity, prepare, ranges, remove_hosts, remove_roles, upgrade, versions};
+use super::prepare::{cluster_id, deliver_first, deliver_rest, prepare};
+use super::{cluster, etcd, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::plan::Plan;
@@ -20,67 +25,52 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
 }
 
 fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
-    let mut draft = Draft::new(desired, target, facts, intent)?;
-    identity::judge(&draft)?;
+    let mut plan = Draft::new(desired, target, facts, intent)?;
+    identity::judge(&plan)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
-    etcd::room(&draft)?;
+    etcd::room(&plan)?;
     ranges::judge(desired, target, facts, intent)?;
-    remove_hosts::judge(&mut draft)?;
-    remove_roles::judge(&draft)?;
-    remove_hosts::addresses(&mut draft);
-    remove_roles::addresses(&mut draft);
-    for host in draft.changing() {
-        prepare::cluster_id(&mut draft, &host);
-        prepare::prepare(&mut draft, &host);
-        prepare::deliver_first(&mut draft, &host);
-        configure::trust(&mut draft, &host);
-        configure::runtime(&mut draft, &host);
-        configure::balancers(&mut draft, &host);
+    plan.join(remove_hosts::judge(&plan)?);
+    remove_roles::judge(&plan)?;
+    plan.join(remove_hosts::addresses(&plan));
+    plan.join(remove_roles::addresses(&plan));
+    let hosts = plan.changing();
+    plan.join_each(&hosts, &[cluster_id, prepare, deliver_first, trust, runtime, balancers]);
+    plan.join_each(&hosts, &[etcd::files]);
+    plan.join(etcd::members(&plan)?);
+    plan.join(remove_hosts::left_behind(&plan)?);
+    if plan.horizon.is_none() {
+        plan.join(upgrade::start_stopped(&plan));
     }
-    etcd::converge(&mut draft)?;
-    remove_hosts::left_behind(&mut draft)?;
-    if draft.ends_here() {
-        return Ok(draft.finish());
+    if plan.horizon.is_some() {
+        return Ok(plan.finish());
     }
-    let hosts = draft.changing();
-    if upgrade::start_stopped(&mut draft) {
-        return Ok(draft.finish());
-    }
-    for host in &hosts {
-        configure::kubelet(&mut draft, host);
-    }
-    upgrade::save(&mut draft);
+    plan.join_each(&hosts, &[kubelet]);
+    plan.join(upgrade::save(&plan));
     // API servers that do not serve yet come first: they may have to serve while the others restart.
-    let (serving, rising): (Vec<_>, Vec<_>) = hosts.iter().partition(|h| draft.serves_now(&h.name));
-    let order: Vec<_> = rising.into_iter().chain(serving).collect();
-    if draft.rollout.api_first {
-        for host in &order {
-            configure::api_server(&mut draft, host);
-        }
+    let mut order = hosts.clone();
+    order.sort_by_key(|host| plan.serves_now(&host.name));
+    plan.join_each(&order, &[api_server]);
+    plan.join_each(&order, &[control_plane]);
+    plan.join_each(&hosts, &[balancer_after]);
+    plan.join_each(&hosts, &[kubelet_after]);
+    plan.join(upgrade::roll_kubelets(&plan));
+    plan.join(cluster::endpoint(&plan));
+    plan.join_each(&hosts, &[deliver_rest, renewal, positions, snapshots, drills, guard, accept]);
+    for subject in [cluster::objects, cluster::prune, cluster::unknown_nodes, cluster::nodes, upgrade::open] {
+        plan.join(subject(&plan));
     }
-    for host in &order {
-        configure::control_plane(&mut draft, host);
+    if plan.limited() {
+        let left = [remove_roles::left(&plan), remove_hosts::left(&plan)];
+        plan.warnings.extend(left.into_iter().flatten());
+        return Ok(plan.finish());
     }
-    configure::balancers_after(&mut draft, &hosts);
-    configure::kubelets_after(&mut draft, &hosts);
-    upgrade::roll_kubelets(&mut draft);
-    cluster::endpoint(&mut draft);
-    for host in &hosts {
-        prepare::deliver_rest(&mut draft, host);
-        configure::renewal(&mut draft, host);
-        configure::positions(&mut draft, host);
-        configure::snapshots(&mut draft, host);
-        configure::drills(&mut draft, host);
-        configure::guard(&mut draft, host);
-        configure::accept(&mut draft, host);
+    for host in remove_roles::former(&plan) {
+        plan.join(remove_roles::remove_roles(&plan, &host)?);
     }
-    cluster::objects(&mut draft);
-    cluster::prune(&mut draft);
-    cluster::unknown_nodes(&mut draft);
-    cluster::nodes(&mut draft);
-    upgrade::open(&mut draft);
-    remove_roles::remove_roles(&mut draft)?;
-    remove_hosts::remove_hosts(&mut draft)?;
-    Ok(draft.finish())
+    for host in remove_hosts::leaving(&plan) {
+        plan.join(remove_hosts::remove_host(&plan, &host)?);
+    }
+    Ok(plan.finish())
 }

@@ -9,6 +9,7 @@
 use super::configure;
 use super::draft::Draft;
 use super::rollout::{kubelets, said, version_of};
+use super::steps::Steps;
 use super::versions;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, PROGRAMS};
 use crate::model::desired::{Cni, Desired, Host, Role};
@@ -57,7 +58,7 @@ fn from_to(d: &Draft, program: &str, runs: Option<Version>) -> String {
 }
 
 /// A snapshot before the first API server, and before the first etcd member, changes its version.
-pub(super) fn save(d: &mut Draft) {
+pub(super) fn save(d: &Draft) -> Steps {
     let mut members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     let etcd = members.find_map(|host| versions::member_changes(d, &host));
     let changes = if !d.rollout.api.is_empty() && !d.rollout.begun {
@@ -65,15 +66,17 @@ pub(super) fn save(d: &mut Draft) {
     } else if let Some((runs, wanted)) = etcd {
         format!("etcd changes from {runs} to {wanted}")
     } else {
-        return;
+        return Steps::default();
     };
     let follows = |host: &Host| {
-        let view = d.host_facts(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
+        let view = d.facts.host(&host.name)?.etcd.as_ref()?.view.as_ref().filter(|view| view.linearizable)?;
         Some((view.leads(), host.name.clone()))
     };
     let members = d.changing().into_iter().filter(|host| host.is(Role::Etcd));
     // A snapshot of a follower does not delay the leader.
-    let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else { return };
+    let Some((_, host)) = members.filter_map(|host| follows(&host)).min_by_key(|(leads, _)| *leads) else {
+        return Steps::default();
+    };
     let mut requires = vec![
         Condition::Quorum,
         Condition::Certified(host.clone()),
@@ -82,49 +85,51 @@ pub(super) fn save(d: &mut Draft) {
     ];
     requires.extend(d.delivered(&host, &["etcd", "etcdutl"]));
     let why = format!("{changes}, and there is no snapshot of the last few minutes");
-    d.ensure(Action::SaveBundle { host }, why, requires);
+    d.ensure(Action::SaveBundle { host }, why, requires)
 }
 
-/// A stopped kubelet cannot run a new manifest: it is started first, with its current files. Returns whether any has to
-/// be started.
-pub(super) fn start_stopped(d: &mut Draft) -> bool {
+/// A stopped kubelet cannot run a new manifest: it is started first, with its current files, and the plan ends there.
+pub(super) fn start_stopped(d: &Draft) -> Steps {
+    let mut steps = Steps::default();
     let (mut woken, hosts) = (Vec::new(), d.changing());
     for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
         let name = &host.name;
         let waits = d.rollout.kubelets.contains_key(name) && !d.is_active(name, &kubelet_unit());
         if waits && d.has_kubelet(name) && d.differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST) {
             let requires = vec![Condition::Running(name.clone(), containerd_unit())];
-            configure::run_as_it_is(d, name, FileSet::Kubelet, requires);
+            steps.add(configure::run(d, name, FileSet::Kubelet, requires));
             woken.push(name.as_str());
         }
     }
-    if woken.is_empty() {
-        return false;
+    if !woken.is_empty() {
+        let names = woken.join(", ");
+        steps.horizon = Some(format!("the kubelet of {names} has to run before its API server can be upgraded"));
     }
-    d.stop_at(format!("the kubelet of {} has to run before its API server can be upgraded", woken.join(", ")));
-    true
+    steps
 }
 
 /// The kubelets that waited: those of control-plane hosts one at a time, workers in batches, drained before another
 /// minor version.
-pub(super) fn roll_kubelets(d: &mut Draft) {
+pub(super) fn roll_kubelets(d: &Draft) -> Steps {
+    let mut steps = Steps::default();
     let waiting = d.rollout.kubelets.clone();
     let (mut planes, workers): (Vec<Host>, Vec<Host>) =
         d.changing().into_iter().filter(|h| waiting.contains_key(&h.name)).partition(|h| h.is(Role::ControlPlane));
     // Hosts whose API server is not ready come first: it may have to serve for the others.
-    let serves = |host: &Host| d.host_facts(&host.name).and_then(|found| said(found)).is_some();
+    let serves = |host: &Host| d.facts.host(&host.name).and_then(|found| said(found)).is_some();
     planes.sort_by_key(serves);
+    let mut turn = d.turn.clone();
     for host in &planes {
         let mut requires = served(d, host, waiting[&host.name]);
         let configured = Condition::Configured(host.name.clone(), FileSet::Kubelet);
         let running = Condition::Running(host.name.clone(), kubelet_unit());
-        d.take_turn(&mut requires, &[], running);
-        roll(d, host, waiting[&host.name], requires, configured);
+        requires.extend(turn.replace(running));
+        steps.add(roll(d, host, waiting[&host.name], requires, configured));
     }
     let wanted = Version::parse(&d.desired.versions.kubernetes);
     let settings = d.desired.upgrade;
-    let mut before: Vec<Condition> = d.turn.clone().into_iter().collect();
-    for batch in batches(d, workers) {
+    let mut before: Vec<Condition> = turn.into_iter().collect();
+    for batch in batches(d, &mut steps, workers) {
         let mut healed = Vec::new();
         for host in &batch {
             let name = &host.name;
@@ -137,23 +142,25 @@ pub(super) fn roll_kubelets(d: &mut Draft) {
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };
                 let why = "its kubelet gets another minor version, which may restart its pods";
-                requires = vec![d.must(action, why, requires)];
+                requires = vec![steps.must(action, why, requires).provides()];
             }
-            roll(d, host, runs, requires, Condition::Configured(name.clone(), FileSet::Kubelet));
+            let configured = Condition::Configured(name.clone(), FileSet::Kubelet);
+            steps.add(roll(d, host, runs, requires, configured));
             if drained {
                 let action = Action::Uncordon { host: name.clone() };
-                healed.push(d.must(action, "it was drained for the upgrade", vec![running]));
+                healed.push(steps.must(action, "it was drained for the upgrade", vec![running]).provides());
             } else {
                 healed.push(running);
             }
         }
         before = healed;
     }
+    steps
 }
 
 /// Workers that get their kubelets at the same time. Workers that are not Ready, for whatever reason, count towards the
 /// limit; one that waits for its kubelet and is not Ready costs nothing.
-fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
+fn batches(d: &Draft, steps: &mut Steps, workers: Vec<Host>) -> Vec<Vec<Host>> {
     let most = usize::try_from(d.desired.upgrade.max_unavailable).unwrap_or(1).max(1);
     // Without a CNI of its own, hactl does not wait for Nodes to be Ready.
     let ready = |d: &Draft, host: &Host| {
@@ -171,7 +178,7 @@ fn batches(d: &mut Draft, workers: Vec<Host>) -> Vec<Vec<Host>> {
         batches.extend(here.chunks(free).map(<[Host]>::to_vec));
     } else if !here.is_empty() {
         let (names, be) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
-        d.warn(format!(
+        steps.warnings.push(format!(
             "{} of the workers keep their current kubelets: {names} {be} not Ready, and \
              `upgrade.workers.maxUnavailable` is {most}. Bring {names} back, or remove it, and run the same command \
              again",
@@ -210,9 +217,10 @@ fn served(d: &Draft, host: &Host, runs: Option<Version>) -> Vec<Condition> {
 }
 
 /// The new files of one kubelet, and its start with them.
-fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) {
+fn roll(d: &Draft, host: &Host, runs: Option<Version>, requires: Vec<Condition>, configured: Condition) -> Steps {
     let name = &host.name;
-    configure::write_kubelet(d, name, requires.clone());
+    let files = configure::before_kubelet(d, name, requires.clone());
+    let mut steps = configure::write(d, name, FileSet::Kubelet, files);
     let active = d.is_active(name, &kubelet_unit());
     let ready = d.desired.network.cni != Cni::None || d.holds(&Condition::NodeReady(name.clone()));
     let action = Action::UpgradeKubelet {
@@ -227,20 +235,22 @@ fn roll(d: &mut Draft, host: &Host, runs: Option<Version>, requires: Vec<Conditi
     // Another kubelet may restart the API server.
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
-    d.guarded(action, why, requires, precondition);
-    d.or_back_to(name, &[FileSet::Kubelet]);
+    let noted = steps.must(action, why, requires).guarded(precondition);
+    noted.step.rollback = vec![FileSet::Kubelet];
+    noted.turn = host.is(Role::ControlPlane).then(|| (vec![], noted.provides()));
+    steps
 }
 
 /// Uncordons Nodes that hactl drained and that this plan does not need drained.
-pub(super) fn open(d: &mut Draft) {
+pub(super) fn open(d: &Draft) -> Steps {
     let hosts: BTreeSet<HostName> = d.changing().into_iter().filter(Host::is_node).map(|h| h.name).collect();
-    for name in hosts {
-        if d.plans(&Condition::Schedulable(name.clone())) {
-            continue;
-        }
+    let closed = hosts.into_iter().filter(|name| !d.plans(&Condition::Schedulable(name.clone())));
+    let open = |name: HostName| {
         let mut requires = d.api();
         requires.extend(Some(Condition::NodeReady(name.clone())).filter(|ready| d.plans(ready)));
         requires.extend(Some(Condition::Running(name.clone(), kubelet_unit())).filter(|running| d.plans(running)));
-        d.ensure(Action::Uncordon { host: name }, "hactl drained it, and the reason for that is gone", requires);
-    }
+        let why = "hactl drained it, and the reason for that is gone";
+        d.ensure(Action::Uncordon { host: name }, why, requires)
+    };
+    closed.map(open).collect()
 }
