@@ -122,7 +122,8 @@ impl Repairs {
             }
             decided.push(Decided { kind: fault.kind, decision });
         }
-        shared.state().repairs(decided, host.hold(now.wall_ms), self.book.records(), now.wall_ms);
+        shared.state().decides(decided, host.hold(now.wall_ms));
+        shared.state().repairs(self.book.records(), now.wall_ms);
         self.locked_by = None;
         let Some((fault, step)) = due else { return };
         match host.lock(fault.kind, step).await {
@@ -178,6 +179,8 @@ impl Repairs {
         let after_ms = begun_ms.saturating_sub(fault.since_ms).max(0);
         let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
         shared.warn(self.book.begin(record));
+        // The others hear of it while it is done.
+        shared.state().repairs(self.book.records(), begun_ms);
         let deed = deed(step, fault.kind);
         shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
         let outcome = match host.perform((fault.kind, step), lock).await {

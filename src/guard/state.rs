@@ -121,15 +121,19 @@ impl State {
         self.serves = Some(serves);
     }
 
-    /// Records what the guard does about the faults of its host, and what it has done.
-    pub fn repairs(&mut self, decided: Vec<Decided>, hold: Option<Hold>, records: &[RepairRecord], now_ms: i64) {
+    /// Records what the guard does about the faults of its host.
+    pub fn decides(&mut self, decided: Vec<Decided>, hold: Option<Hold>) {
+        (self.decided, self.hold) = (decided, hold);
+    }
+
+    /// Records what the guard has done on its host, and what it is doing.
+    pub fn repairs(&mut self, records: &[RepairRecord], now_ms: i64) {
         let recent = |record: &&RepairRecord| {
             let age_ms = now_ms.saturating_sub(record.begun_ms);
             (0..BETWEEN_MS).contains(&age_ms) && !matches!(record.outcome, Outcome::Helped(_))
         };
         self.repairing = records.iter().filter(recent).map(|record| record.kind).collect();
         self.repairs = records[records.len().saturating_sub(SHOWN)..].to_vec();
-        (self.decided, self.hold) = (decided, hold);
     }
 
     /// The raised faults of the own host that have lasted up to now.

@@ -20,9 +20,10 @@ pub const STOPPED_FOR_MS: i64 = 900_000;
 const YOUNG_MS: i64 = 30_000;
 /// Without any quorum, a frozen member is restarted after this time, milliseconds.
 const ALONE_MS: i64 = 60_000;
-/// Hosts with the same fault act one after the other, in the order of the policy, so far apart, milliseconds. Within
-/// this time the heartbeat of the one before says that it acts.
-const APART_MS: i64 = 5_000;
+/// Hosts with the same fault act in turns: time is divided into slots of this length, one for each host in the order of
+/// the policy, milliseconds. An attempt begins in the first half of a slot; in the second half, heartbeats tell the
+/// others about it.
+const SLOT_MS: i64 = 4_000;
 
 /// Everything about the host that is weighed.
 #[derive(Debug, Clone)]
@@ -131,8 +132,10 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
             return held_back(Gate::Turn { host: host.clone() });
         }
         let place = places().find(|(guard, _)| guard.name == situation.own.name).map_or(0, |(_, place)| place);
-        if let Some(until_ms) = later(until(raised_ms, APART_MS * place)) {
-            return wait(until_ms, Delay::Turn);
+        let round_ms = SLOT_MS * places().map(|_| 1).sum::<i64>();
+        let into_ms = now_ms.saturating_sub(SLOT_MS * place).rem_euclid(round_ms);
+        if into_ms >= SLOT_MS / 2 {
+            return wait(until(now_ms, round_ms - into_ms), Delay::Turn);
         }
     }
     Decision::Act { step }
@@ -188,7 +191,8 @@ mod tests {
     use crate::model::repair::Outcome;
     use proptest::prelude::*;
 
-    const NOW: i64 = 10_000_000;
+    /// The first host's turn begins.
+    const NOW: i64 = 833_333 * 12_000;
 
     fn name(text: &str) -> HostName {
         text.parse().unwrap()
@@ -329,11 +333,21 @@ mod tests {
         assert_eq!(on(FaultKind::KubeletFrozen, |world| world.repairing = busy()), RESTART);
         let suspended = on(kind, |world| (world.repairing, world.runs) = (busy(), Runs::Suspended));
         assert_eq!(suspended, RESTART);
-        // The delay of this kind is 30 s; the third host waits another 10 s.
-        let young = Fault { since_ms: NOW - 31_000, host: name("cp3"), ..fault(kind) };
-        let third = decided(Mode::On, &young, |world| world.own = 2);
-        let until_ms = NOW - 31_000 + 30_000 + 2 * APART_MS;
-        assert_eq!(third, Decision::Wait { step: LocalStep::Restart, until_ms, why: Delay::Turn });
+        // Of each round, the third host begins in its last third only.
+        let round_ms = 3 * SLOT_MS;
+        let begins_ms = NOW - NOW % round_ms + 2 * SLOT_MS;
+        let of_third = Fault { host: name("cp3"), ..fault(kind) };
+        for into_ms in (0..round_ms).step_by(500) {
+            let now_ms = begins_ms + into_ms;
+            let decision = decided(Mode::On, &of_third, |world| (world.own, world.now_ms) = (2, now_ms));
+            let until_ms = begins_ms + round_ms;
+            let wait = Decision::Wait { step: LocalStep::Restart, until_ms, why: Delay::Turn };
+            assert_eq!(
+                decision,
+                if into_ms < SLOT_MS / 2 { RESTART } else { wait },
+                "{into_ms} ms after its turn began"
+            );
+        }
         let long = Fault { since_ms: NOW - 30_000 - 3 * BETWEEN_MS, ..fault(kind) };
         assert_eq!(decided(Mode::On, &long, |world| world.repairing = busy()), RESTART);
     }

@@ -30,9 +30,10 @@ const ETCD: Frozen = Frozen {
     serves: "curl -sf -m 1 -o /dev/null http://127.0.0.1:2384/livez",
     goal_s: 30,
 };
+const API_SERVER: &str = "kube-apiserver";
 const API: Frozen = Frozen {
     host: "cp1",
-    process: "kube-apiserver",
+    process: API_SERVER,
     kind: "ApiFrozen",
     serves: "curl -sk -m 1 -o /dev/null https://$(hostname -I | cut -d' ' -f1):6443/livez",
     goal_s: 45,
@@ -75,8 +76,12 @@ fn works(w: &World, frozen: &Frozen) -> bool {
 }
 
 fn freeze(w: &World, frozen: &Frozen) {
-    let stop = format!("sudo sh -c 'kill -STOP $(pgrep -x {})' && echo stopped", frozen.process);
-    assert_eq!(w.on(frozen.host, &stop).trim(), "stopped");
+    let stop = match frozen.process {
+        // No unit runs it.
+        API_SERVER => format!("sudo sh -c 'kill -STOP $(pgrep -x {API_SERVER})'"),
+        unit => format!("sudo systemctl kill --signal=SIGSTOP {unit}"),
+    };
+    assert_eq!(w.on(frozen.host, &format!("{stop} && echo stopped")).trim(), "stopped");
     assert!(!works(w, frozen), "{} of {} is frozen", frozen.process, frozen.host);
 }
 

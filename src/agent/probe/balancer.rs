@@ -1,7 +1,7 @@
 //! Probes of the load balancers: haproxy for the endpoint, haproxy in front of etcd, and keepalived.
 
 use super::process::{self, Runs};
-use super::{ANSWER, Found, Seen};
+use super::{Found, Seen};
 use crate::agent::machine::root::Root;
 use crate::agent::plain_http::answers;
 use crate::model::desired::Role;
@@ -10,6 +10,7 @@ use crate::model::healing::GuardedHost;
 use crate::model::ports::USABLE;
 use crate::protocol::ETCD_BALANCER_SOCKET;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -17,6 +18,8 @@ use tokio::time::timeout;
 const HAPROXY: &str = "haproxy.service";
 const ETCD_BALANCER: &str = "hactl-etcd-balancer.service";
 const KEEPALIVED: &str = "keepalived.service";
+/// How long haproxy may take to answer on this host: its check needs no other process.
+const ANSWER: Duration = Duration::from_secs(1);
 /// Any port: nothing is sent.
 const ANY_PORT: u16 = 9;
 
@@ -26,14 +29,14 @@ pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
     let mut add = |kind, unit: &str, why: String| {
         found.push(Found::new(kind, format!("{}, and {why}", process::of(unit).words(unit))));
     };
-    if host.balances
-        && let Err(why) = endpoint().await
-    {
+    // At the same time: a frozen one must not delay what is known of the other.
+    let asked = async { if host.balances { endpoint().await.map(|_| ()) } else { Ok(()) } };
+    let of_socket = async { if host.is(Role::ControlPlane) { socket(root).await } else { Ok(()) } };
+    let (of_endpoint, of_etcd) = tokio::join!(asked, of_socket);
+    if let Err(why) = of_endpoint {
         add(FaultKind::BalancerFrozen, HAPROXY, why);
     }
-    if host.is(Role::ControlPlane)
-        && let Err(why) = socket(root).await
-    {
+    if let Err(why) = of_etcd {
         add(FaultKind::EtcdBalancerFrozen, ETCD_BALANCER, why);
     }
     Some(found)
