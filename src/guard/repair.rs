@@ -13,6 +13,7 @@ use crate::model::healing::{GuardedHost, Policy};
 use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed};
 use crate::plan::local_repair::{self, Situation};
 use crate::protocol::OpError;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -85,12 +86,14 @@ pub(super) struct Repairs {
     book: Book,
     /// The holder of the lock, when it was last wanted.
     locked_by: Option<String>,
+    /// Since when repairs of other hosts have held back the one for a fault.
+    waits: BTreeMap<FaultKind, Duration>,
 }
 
 impl Repairs {
     /// With the records of the host.
     pub fn of(book: Book) -> Self {
-        Self { book, locked_by: None }
+        Self { book, locked_by: None, waits: BTreeMap::new() }
     }
 
     /// The records.
@@ -110,10 +113,14 @@ impl Repairs {
             is_over.then(|| Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms)))
         };
         shared.warn(self.book.go_on(over));
+        self.waits.retain(|kind, _| faults.iter().any(|fault| fault.kind == *kind));
         let mut decided = Vec::new();
         let mut due = None;
         for fault in &faults {
             let mut decision = self.decide(shared, policy, host, fault, now).await;
+            if let Decision::HeldBack { gate: Gate::Turn { .. }, .. } = decision {
+                self.waits.entry(fault.kind).or_insert(now.steady);
+            }
             if let Decision::Act { step } = decision {
                 due = due.or(Some((fault, step)));
                 if let Some(by) = self.locked_by.clone() {
@@ -151,6 +158,7 @@ impl Repairs {
         };
         let usable = fault.kind != FaultKind::VipMissing || host.is_usable().await;
         let (etcd, repairing) = shared.state().around(now);
+        let waited = self.waits.get(&fault.kind).map(|since| now.steady.saturating_sub(*since));
         let situation = Situation {
             policy,
             own: &shared.own,
@@ -159,6 +167,7 @@ impl Repairs {
             etcd: &etcd,
             usable,
             repairing: &repairing,
+            waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
             records: self.book.records(),
             retry_ms: host.retry_ms(),
             now_ms: now.wall_ms,
@@ -175,6 +184,7 @@ impl Repairs {
         lock: &H::Lock,
         now: Now,
     ) {
+        self.waits.remove(&fault.kind);
         let begun_ms = now.wall_ms;
         let after_ms = begun_ms.saturating_sub(fault.since_ms).max(0);
         let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };

@@ -42,6 +42,8 @@ pub struct Situation<'a> {
     pub usable: bool,
     /// Other hosts that are heard, with the faults for which they have just acted.
     pub repairing: &'a BTreeMap<HostName, Vec<FaultKind>>,
+    /// For how long the repairs of others have held this one back, milliseconds.
+    pub waited_ms: i64,
     /// What was done on this host.
     pub records: &'a [RepairRecord],
     /// Attempts before this time do not count, milliseconds since 1970.
@@ -122,12 +124,11 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     }
     if takes_turns(fault.kind) && situation.runs != Some(Runs::Suspended) {
         let places = || situation.policy.guards.iter().zip(0_i64..);
-        let raised_ms = until(fault.since_ms, i64::from(fault.kind.delay_s(&situation.policy.healing.after)) * 1000);
-        let all_ms = places().map(|_| BETWEEN_MS).sum();
+        let all_ms: i64 = places().map(|_| BETWEEN_MS).sum();
         let same = |kinds: &Vec<FaultKind>| kinds.contains(&fault.kind);
         // A guard that says this without end delays the others, but does not prevent them.
         if let Some((host, _)) = situation.repairing.iter().find(|(_, kinds)| same(kinds))
-            && later(until(raised_ms, all_ms)).is_some()
+            && situation.waited_ms < all_ms
         {
             return held_back(Gate::Turn { host: host.clone() });
         }
@@ -221,6 +222,7 @@ mod tests {
         etcd: BTreeMap<HostName, bool>,
         usable: bool,
         repairing: BTreeMap<HostName, Vec<FaultKind>>,
+        waited_ms: i64,
         records: Vec<RepairRecord>,
         retry_ms: i64,
         now_ms: i64,
@@ -241,6 +243,7 @@ mod tests {
             etcd: members(&["cp1", "cp2", "cp3"], &["cp2", "cp3"]),
             usable: true,
             repairing: BTreeMap::new(),
+            waited_ms: 0,
             records: vec![],
             retry_ms: i64::MIN,
             now_ms: NOW,
@@ -254,6 +257,7 @@ mod tests {
             etcd: &world.etcd,
             usable: world.usable,
             repairing: &world.repairing,
+            waited_ms: world.waited_ms,
             records: &world.records,
             retry_ms: world.retry_ms,
             now_ms: world.now_ms,
@@ -348,8 +352,8 @@ mod tests {
                 "{into_ms} ms after its turn began"
             );
         }
-        let long = Fault { since_ms: NOW - 30_000 - 3 * BETWEEN_MS, ..fault(kind) };
-        assert_eq!(decided(Mode::On, &long, |world| world.repairing = busy()), RESTART);
+        let long = on(kind, |world| (world.repairing, world.waited_ms) = (busy(), 3 * BETWEEN_MS));
+        assert_eq!(long, RESTART);
     }
 
     #[test]
