@@ -186,7 +186,7 @@ fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
     // As long as a repair would have taken.
     std::thread::sleep((Duration::from_secs(held.goal_s)).saturating_sub(since.elapsed()));
     assert!(!works(w, &held) && !works(w, &locked), "both are still frozen");
-    assert_eq!(w.on("cp1", "pgrep -x haproxy || true").trim(), "", "a person stopped it");
+    assert_eq!(w.on("cp1", "systemctl is-active haproxy || true").trim(), "inactive", "a person stopped it");
 
     hactl.run(&["guard", "resume"]).ok();
     w.on(locked.host, "sudo systemctl stop a-run");
