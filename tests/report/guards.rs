@@ -187,7 +187,8 @@ fn objects_about_guards_match_their_golden_file() {
     let status = guards_json(&desired.cluster, &guards);
     let explained = explained_json(&desired.cluster, &guards, Some(&name("cp3")));
     let cp3 = name("cp3");
-    let records: Vec<_> = report(&mut facts, "cp3").repairs.drain(..).map(|record| (cp3.clone(), record)).collect();
+    let records: Vec<_> =
+        report(&mut facts, "cp3").repairs.iter().map(|record| (cp3.clone(), record.clone())).collect();
     let history = history_json(&records);
     assert_data_eq!(format!("{status:#}\n{explained:#}\n{history:#}\n"), file!["guards.json"]);
     let healing = &status_json(&desired, &facts, &[])["healing"];
