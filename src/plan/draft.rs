@@ -213,7 +213,10 @@ impl<'a> Draft<'a> {
         let blocked_why: Vec<String> = unmet.iter().map(why).collect();
         let order = order(&after, &blocked);
         let stuck = blocked.iter().filter(|blocked| !**blocked).count() - order.len();
-        let bug = format!("{stuck} steps wait for one another and are left out; this is a bug in hactl");
+        let bug = format!(
+            "{stuck} steps wait for one another and are left out; this is a bug in hactl: {}",
+            circle(&self.steps, &after, &order, &blocked).join(" waits for ")
+        );
         let place: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
         let places = |index: &usize| after[*index].iter().map(|wait| place[wait]).collect::<BTreeSet<usize>>();
         Plan {
@@ -226,6 +229,26 @@ impl<'a> Draft<'a> {
             blocked: blocked_why,
         }
     }
+}
+
+/// Steps that wait for one another, each for the next and the last for the first.
+fn circle(steps: &[Step], after: &[BTreeSet<usize>], order: &[usize], blocked: &[bool]) -> Vec<String> {
+    let stuck = |index: &usize| !order.contains(index) && !blocked[*index];
+    let mut path: Vec<usize> = (0..steps.len()).find(stuck).into_iter().collect();
+    // Each stuck step waits for another one, so the path meets itself.
+    while let Some(next) = path.last().and_then(|last| after[*last].iter().copied().find(stuck)) {
+        if let Some(begin) = path.iter().position(|one| *one == next) {
+            path.drain(..begin);
+            break;
+        }
+        path.push(next);
+    }
+    let words = |index: &usize| {
+        let action = &steps[*index].action;
+        let on = action.host().map_or_else(String::new, |host| format!(" on {host}"));
+        format!("\"{action}\"{on}")
+    };
+    path.iter().map(words).collect()
 }
 
 /// Refuses a host of another cluster.

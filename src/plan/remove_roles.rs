@@ -80,10 +80,13 @@ pub(super) fn addresses(d: &Draft) -> Steps {
     hosts.map(|h| give_up_address(d, &h.name, WHY)).collect()
 }
 
-/// Stops keepalived on a host, once the remaining load balancers can take the VIP.
+/// Stops keepalived on a host, once a remaining load balancer can take the VIP. One that runs with older files can: if its
+/// new files were awaited, and they wait for another disturbance, that one may wait for this stop.
 pub(super) fn give_up_address(o: &Observed, host: &HostName, why: &str) -> Steps {
-    let others = o.reachable_with(Role::LoadBalancer).into_iter();
-    let requires = others.map(|h| Condition::Running(h.name, unit("haproxy.service"))).collect();
+    let (others, haproxy) = (o.reachable_with(Role::LoadBalancer), unit("haproxy.service"));
+    let able = others.iter().any(|h| o.is_active(&h.name, &haproxy));
+    let starting = others.into_iter().filter(|_| !able);
+    let requires = starting.map(|h| Condition::Running(h.name, haproxy.clone())).collect();
     let mut steps = Steps::default();
     steps.must(Action::StopUnit { host: host.clone(), unit: unit("keepalived.service") }, why, requires);
     steps

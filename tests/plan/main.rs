@@ -360,6 +360,15 @@ fn a_run_killed_after_any_effect_of_a_replacement_and_a_rolling_change_is_finish
     }
 }
 
+#[test]
+fn roles_that_change_again_after_an_interrupted_run_leave_no_steps_that_wait_for_one_another() {
+    let run = Act::Run { order: 16_350_336_736_795_622_146, crash_after: Some(13), meanwhile: vec![] };
+    let acts = [Act::Reassign(1, 4), Act::Reassign(5, 6), run, Act::Reassign(0, 2)];
+    let mut world = converged(Shape::Stacked(5));
+    suffer(&mut world, &acts).unwrap_or_else(|b| panic!("{b:?}"));
+    assert_eq!(ends_well(&mut world, 0), Ok(()));
+}
+
 proptest! {
     #![proptest_config(sim::config(2000, 4000))]
 
