@@ -113,12 +113,14 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         Some(Runs::Suspended | Runs::Failed) | None => {}
     }
     if let Some(gate) = by_others(fault, situation) {
+        let known = situation.etcd.keys().filter(|host| **host != situation.own.name).count();
+        let all_say_no = known + 1 == voters(situation);
         return match gate {
-            // A member that may be needed for quorum is not needed if there is none.
-            Gate::Quorum { others: 0, .. } if now_ms.saturating_sub(fault.since_ms) >= ALONE_MS => {
+            // A member that may be needed for quorum is not needed if there is none. A host that is not heard may have it.
+            Gate::Quorum { others: 0, .. } if all_say_no && now_ms.saturating_sub(fault.since_ms) >= ALONE_MS => {
                 Decision::Act { step }
             }
-            Gate::Quorum { others: 0, .. } => wait(until(fault.since_ms, ALONE_MS), Delay::NoQuorum),
+            Gate::Quorum { others: 0, .. } if all_say_no => wait(until(fault.since_ms, ALONE_MS), Delay::NoQuorum),
             gate => held_back(gate),
         };
     }
@@ -167,14 +169,18 @@ fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Opt
     (until_ms > now_ms).then_some(Decision::Wait { step, until_ms, why: Delay::Attempts })
 }
 
+/// How many members etcd should have.
+fn voters(situation: &Situation<'_>) -> usize {
+    situation.policy.guards.iter().filter(|guard| guard.has_etcd()).count()
+}
+
 /// Whether the state of etcd, or of the load balancer, prevents the step.
 fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
     let serves = |(host, serves): &(&HostName, &bool)| **serves && **host != situation.own.name;
     let others = situation.etcd.iter().filter(serves).count();
     match fault.kind {
         FaultKind::EtcdFrozen if situation.runs != Some(Runs::Suspended) => {
-            let voters = situation.policy.guards.iter().filter(|guard| guard.has_etcd()).count();
-            let needed = voters / 2 + 1;
+            let needed = voters(situation) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         FaultKind::ApiFrozen if situation.runs != Some(Runs::Suspended) => {
@@ -319,6 +325,13 @@ mod tests {
         let wait = Decision::Wait { step: LocalStep::Restart, until_ms: long + ALONE_MS, why: Delay::NoQuorum };
         assert_eq!(serving(&[], old, long), wait, "without any quorum it is not needed for one, but not at once");
         assert_eq!(serving(&[], old, NOW - ALONE_MS), RESTART);
+        let unheard = Fault { since_ms: NOW - 10 * ALONE_MS, ..fault(kind) };
+        let unheard = decided(Mode::On, &unheard, |world| world.etcd = members(&["cp1", "cp3"], &[]));
+        assert_eq!(
+            unheard,
+            held_back(Gate::Quorum { others: 0, needed: 2 }),
+            "cp2 is not heard, and may have a quorum"
+        );
     }
 
     #[test]
