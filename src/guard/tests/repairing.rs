@@ -14,7 +14,7 @@ use crate::model::desired::sample;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{Mode, Policy};
 use crate::model::heartbeat::Heartbeat;
-use crate::model::repair::{Decided, Decision, Hold, LocalStep, Runs};
+use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Runs};
 use crate::plan::local_repair::{BETWEEN_MS, STOPPED_FOR_MS, WINDOW_MS};
 use crate::protocol::OpError;
 use proptest::prelude::*;
@@ -364,9 +364,15 @@ impl Guard {
         Self { shared, repairs: Repairs::of(book) }
     }
 
-    /// Whether it has given up a component.
+    /// Whether it has given up a component, or leaves it alone because another host's member is missing.
     fn gave_up(&self, kind: FaultKind, now: Now) -> bool {
-        let gave_up = |decided: &Decided| decided.kind == kind && matches!(decided.decision, Decision::GaveUp { .. });
+        let gave_up = |decided: &Decided| {
+            decided.kind == kind
+                && matches!(
+                    decided.decision,
+                    Decision::GaveUp { .. } | Decision::HeldBack { gate: Gate::Quorum { .. } | Gate::NoQuorum, .. }
+                )
+        };
         self.shared.state().report(now).decided.iter().any(gave_up)
     }
 }
