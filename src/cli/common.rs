@@ -110,25 +110,20 @@ pub fn stamp() -> String {
     time::OffsetDateTime::now_utc().format(format).unwrap_or_default()
 }
 
-/// Splits a text behind its leading digits.
-pub fn number_and_unit(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+/// Parses a number with one of these units, from 1 to `most` of the smallest; `words` say which units there are, and
+/// what the bounds are.
+pub fn number_with_unit(text: &str, units: &[(&str, u64)], most: u64, words: [&str; 2]) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (_, each) = units.iter().find(|(name, _)| *name == unit).ok_or(words[0])?;
+    let all = number.parse::<u64>().ok().and_then(|n| n.checked_mul(*each));
+    all.filter(|all| (1..=most).contains(all)).ok_or_else(|| words[1].to_owned())
 }
 
 /// Parses a number with s, m or h (without a unit: seconds), up to one hour.
 fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = number_and_unit(text);
-    let unit = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("write a number with s, m or h, such as 30s".to_owned()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    match seconds {
-        Some(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
-        _ => Err("from 1s to 1h".to_owned()),
-    }
+    let units = [("", 1), ("s", 1), ("m", 60), ("h", 3600)];
+    let seconds = number_with_unit(text, &units, 3600, ["write a number with s, m or h, such as 30s", "from 1s to 1h"]);
+    seconds.map(Duration::from_secs)
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

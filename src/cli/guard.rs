@@ -1,13 +1,15 @@
 //! `hactl guard`.
 
-use super::common::{Common, Needs, Said, ended, known, number_and_unit};
+use super::common::{Common, Needs, Said, ended, known, number_with_unit};
 use crate::model::check::Outcome;
 use crate::model::desired::Desired;
 use crate::model::guards::Guards;
 use crate::model::healing::{Mode, is_guarded};
 use crate::model::names::HostName;
+use crate::model::plan::counted;
 use crate::model::repair::RepairRecord;
 use crate::protocol::GuardAsk;
+use crate::reconcile::person;
 use crate::report::harmless::{print, print_json};
 use crate::report::{self, Exit, FailureKind, Style, Verdict};
 use crate::workflow::{self, OfHosts};
@@ -106,17 +108,8 @@ Each host keeps its last 200 repairs. Exit codes: 0 done; 4 some hosts did not a
 
 /// Parses a number with m, h or d, up to thirty days, in seconds.
 fn lasting(text: &str) -> Result<u64, String> {
-    let (number, unit) = number_and_unit(text);
-    let unit = match unit {
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err("write a number with m, h or d, such as 4h".to_owned()),
-    };
-    match number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)) {
-        Some(seconds @ 1..=2_592_000) => Ok(seconds),
-        _ => Err("from 1m to 30d".to_owned()),
-    }
+    let units = [("m", 60), ("h", 3600), ("d", 86_400)];
+    number_with_unit(text, &units, 2_592_000, ["write a number with m, h or d, such as 4h", "from 1m to 30d"])
 }
 
 pub fn run(common: &Common, args: &GuardArgs) -> Exit {
@@ -143,12 +136,6 @@ const PAUSE: Words = Words { done: "repairs are paused on", missing: "its guard 
 const RESUME: Words = Words { done: "guards may repair again on", missing: "it is still held" };
 const TRY: Words = Words { done: "earlier attempts no longer count on", missing: "they still count there" };
 
-/// The person, as others see it in a hold.
-fn person() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
-    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
-}
-
 /// Only for inventories whose guards repair.
 fn repairing(desired: &Desired) -> Result<(), Verdict> {
     match desired.healing.mode {
@@ -170,8 +157,7 @@ fn wish(common: &Common, hosts: &[HostName], ask: &GuardAsk, words: &Words) -> E
         hosts.iter().try_for_each(|host| guarded(host, desired))
     };
     let asked = common.run_checked(check, common.sink(&reader), Needs::Hosts, async |session| {
-        let hosts = if hosts.is_empty() { workflow::guarded(session) } else { hosts.to_vec() };
-        Ok(workflow::wish(session, &hosts, ask).await)
+        Ok(workflow::wish(session, hosts, ask).await)
     });
     let said = asked.map(|answers| {
         let (done, missing) = parted(answers);
@@ -224,11 +210,7 @@ fn history(common: &Common, since_s: u64) -> Exit {
         let mut all: Vec<(HostName, RepairRecord)> = found.into_iter().flat_map(each).collect();
         all.retain(|(_, record)| record.begun_ms >= from_ms);
         all.sort_by_key(|(_, record)| record.begun_ms);
-        let headline = match all.len() {
-            0 => "no repair in this time".to_owned(),
-            1 => "1 repair".to_owned(),
-            many => format!("{many} repairs"),
-        };
+        let headline = if all.is_empty() { "no repair in this time".to_owned() } else { counted(all.len(), "repair") };
         let last = ending(headline, &missing, "its repairs are missing here");
         let text = report::history_text(&all, &Style::stdout(common.verbose));
         Said { object: report::history_json(&all), text, last: Some(last) }

@@ -1,6 +1,6 @@
 //! `hactl support-bundle`.
 
-use super::common::{Common, Needs, Said, number_and_unit, stamp};
+use super::common::{Common, Needs, Said, number_with_unit, stamp};
 use crate::model::event::Event;
 use crate::report::{Exit, Reader, Verdict};
 use crate::support::Written;
@@ -21,16 +21,9 @@ pub struct SupportArgs {
 
 /// Parses a number with h or d, up to a year.
 fn hours(text: &str) -> Result<u32, String> {
-    let (number, unit) = number_and_unit(text);
-    let each = match unit {
-        "h" => 1,
-        "d" => 24,
-        _ => return Err("write a number with h or d, such as 24h".to_owned()),
-    };
-    match number.parse::<u32>().ok().and_then(|n| n.checked_mul(each)) {
-        Some(hours @ 1..=8784) => Ok(hours),
-        _ => Err("from 1h to 366d".to_owned()),
-    }
+    let words = ["write a number with h or d, such as 24h", "from 1h to 366d"];
+    let hours = number_with_unit(text, &[("h", 1), ("d", 24)], 8784, words)?;
+    u32::try_from(hours).map_err(|_| words[1].to_owned())
 }
 
 pub fn run(common: &Common, args: &SupportArgs) -> Exit {

@@ -63,12 +63,10 @@ impl Book {
     fn write(&self) -> Result<(), String> {
         let Some(root) = &self.root else { return Ok(()) };
         let path = root.own(RECORDS);
-        let new = path.with_extension("new");
         let lines: Vec<String> = self.records.iter().filter_map(|record| serde_json::to_string(record).ok()).collect();
         let text = lines.join("\n") + "\n";
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        let written = folder.and_then(|()| fs::write(&new, text)).and_then(|()| fs::rename(&new, &path));
-        written.map_err(|error| {
+        folder.and_then(|()| super::replace(&path, text.as_bytes())).map_err(|error| {
             format!("cannot write {}: {error}; this repair is recorded in memory only", path.display())
         })
     }

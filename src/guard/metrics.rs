@@ -7,7 +7,7 @@ use crate::model::fault::{Class, Fault};
 use crate::model::guard_report::GuardReport;
 use crate::model::healing::METRICS_PORT;
 use crate::model::heartbeat::Sight;
-use crate::model::repair::{Decided, Decision};
+use crate::model::repair::Decision;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
@@ -107,18 +107,14 @@ pub fn text(report: &GuardReport) -> String {
         .filter_map(|(host, other)| Some((format!("{{host=\"{host}\"}}"), seconds(other.ahead_ms?))))
         .collect();
     metric("hactl_clock_offset_seconds", "How far the clock of another host is ahead.", &clocks);
-    let state = |decided: &&Decided| {
-        let labels = format!("{{kind=\"{}\"}}", decided.kind);
-        match decided.decision {
-            Decision::HeldBack { .. } => Some((true, labels)),
-            Decision::GaveUp { .. } => Some((false, labels)),
-            Decision::Act { .. } | Decision::Wait { .. } | Decision::Person => None,
-        }
+    let of = |is: fn(&Decision) -> bool| -> Vec<(String, f64)> {
+        let decided = report.decided.iter().filter(|decided| is(&decided.decision));
+        decided.map(|decided| (format!("{{kind=\"{}\"}}", decided.kind), 1.0)).collect()
     };
-    let (held_back, gave_up): (Vec<_>, Vec<_>) = report.decided.iter().filter_map(|d| state(&d)).partition(|s| s.0);
-    let ones = |all: Vec<(bool, String)>| all.into_iter().map(|(_, labels)| (labels, 1.0)).collect::<Vec<_>>();
-    metric("hactl_held_back", "Faults of this host whose repair is held back.", &ones(held_back));
-    metric("hactl_gave_up", "Faults of this host that repairs did not end.", &ones(gave_up));
+    let held_back = of(|decision| matches!(decision, Decision::HeldBack { .. }));
+    metric("hactl_held_back", "Faults of this host whose repair is held back.", &held_back);
+    let gave_up = of(|decision| matches!(decision, Decision::GaveUp { .. }));
+    metric("hactl_gave_up", "Faults of this host that repairs did not end.", &gave_up);
     let held = f64::from(u8::from(report.hold.is_some()));
     metric("hactl_guard_paused", "Whether a person holds this host.", &[(String::new(), held)]);
     text

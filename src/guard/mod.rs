@@ -30,6 +30,7 @@ use state::State;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -218,16 +219,19 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     Ok(())
 }
 
+/// Replaces a file at once: a reader sees the old content or the new one.
+fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, content)?;
+    fs::rename(&new, path)
+}
+
 /// Writes the report.
 fn publish(shared: &Shared, root: &Root) {
     let report = shared.state().report(shared.now());
     let path = root.own(REPORT);
-    let new = path.with_extension("new");
-    let written = serde_json::to_vec(&report)
-        .map_err(std::io::Error::other)
-        .and_then(|text| fs::write(&new, text))
-        .and_then(|()| fs::rename(&new, &path));
-    if let Err(error) = written {
+    let text = serde_json::to_vec(&report).map_err(std::io::Error::other);
+    if let Err(error) = text.and_then(|text| replace(&path, &text)) {
         shared.say_once(&format!("cannot write {}: {error}; `hactl status` sees no report", path.display()));
     }
 }

@@ -10,6 +10,7 @@ use super::ledger::Now;
 use crate::agent::{self, Root, StepLock, probe};
 use crate::model::fault::{Fault, FaultKind, evidence};
 use crate::model::healing::{GuardedHost, Policy};
+use crate::model::names::HostName;
 use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed};
 use crate::plan::local_repair::{self, Situation};
 use crate::protocol::OpError;
@@ -81,6 +82,21 @@ pub(super) async fn keep(shared: Arc<Shared>, root: Root, policy: Policy) {
     }
 }
 
+/// What all decisions of a turn weigh.
+struct Around {
+    hold: Option<Hold>,
+    retry_ms: i64,
+    etcd: BTreeMap<HostName, bool>,
+    repairing: BTreeMap<HostName, Vec<FaultKind>>,
+}
+
+impl Around {
+    fn of(shared: &Shared, host: &impl LocalHost, now: Now) -> Self {
+        let (etcd, repairing) = shared.state().around(now);
+        Self { hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
+    }
+}
+
 /// What outlives a turn.
 pub(super) struct Repairs {
     book: Book,
@@ -114,10 +130,11 @@ impl Repairs {
         };
         shared.warn(self.book.go_on(over));
         self.waits.retain(|kind, _| faults.iter().any(|fault| fault.kind == *kind));
+        let around = Around::of(shared, host, now);
         let mut decided = Vec::new();
         let mut due = None;
         for fault in &faults {
-            let mut decision = self.decide(shared, policy, host, fault, now).await;
+            let mut decision = self.decide(shared, policy, host, (fault, &around), now).await;
             if let Decision::HeldBack { gate: Gate::Turn { .. }, .. } = decision {
                 self.waits.entry(fault.kind).or_insert(now.steady);
             }
@@ -129,7 +146,7 @@ impl Repairs {
             }
             decided.push(Decided { kind: fault.kind, decision });
         }
-        shared.state().decides(decided, host.hold(now.wall_ms));
+        shared.state().decides(decided, around.hold);
         shared.state().repairs(self.book.records(), now.wall_ms);
         self.locked_by = None;
         let Some((fault, step)) = due else { return };
@@ -146,7 +163,7 @@ impl Repairs {
         shared: &Shared,
         policy: &Policy,
         host: &impl LocalHost,
-        fault: &Fault,
+        (fault, around): (&Fault, &Around),
         now: Now,
     ) -> Decision {
         let runs = match host.runs(fault.kind).await {
@@ -157,19 +174,18 @@ impl Repairs {
             }
         };
         let usable = fault.kind != FaultKind::VipMissing || host.is_usable().await;
-        let (etcd, repairing) = shared.state().around(now);
         let waited = self.waits.get(&fault.kind).map(|since| now.steady.saturating_sub(*since));
         let situation = Situation {
             policy,
             own: &shared.own,
-            held: host.hold(now.wall_ms).is_some(),
+            held: around.hold.is_some(),
             runs,
-            etcd: &etcd,
+            etcd: &around.etcd,
             usable,
-            repairing: &repairing,
+            repairing: &around.repairing,
             waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
             records: self.book.records(),
-            retry_ms: host.retry_ms(),
+            retry_ms: around.retry_ms,
             now_ms: now.wall_ms,
         };
         local_repair::decide(fault, &situation)

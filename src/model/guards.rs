@@ -169,8 +169,8 @@ impl Guards {
                 pending.add(&policy, guard, &fault.fault, Some(fault.due_ms.saturating_sub(guard.now_ms)));
             }
         }
-        for guard in guards.iter().filter(|guard| guard.current().is_some()) {
-            for decided in guard.current().into_iter().flat_map(|report| &report.decided) {
+        for (guard, report) in guards.iter().filter_map(|guard| Some((guard, guard.current()?))) {
+            for decided in &report.decided {
                 let own = |fault: &&mut FaultView| fault.kind == decided.kind && fault.is_decided_by(&guard.host);
                 if let Some(fault) = raised.0.values_mut().find(own) {
                     fault.next = Some((decided.decision.clone(), guard.now_ms));

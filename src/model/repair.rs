@@ -38,17 +38,6 @@ pub enum LocalStep {
 }
 
 impl LocalStep {
-    /// The word for it in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Restart => "restart",
-            Self::FreeSpace => "free-space",
-            Self::RestartTimeService => "restart-time-service",
-            Self::RenewCertificates => "renew-certificates",
-        }
-    }
-
     /// How often it is tried for one fault.
     pub fn tries(self) -> usize {
         match self {

@@ -213,10 +213,10 @@ impl<'a> Draft<'a> {
         let blocked_why: Vec<String> = unmet.iter().map(why).collect();
         let order = order(&after, &blocked);
         let stuck = blocked.iter().filter(|blocked| !**blocked).count() - order.len();
-        let bug = format!(
-            "{stuck} steps wait for one another and are left out; this is a bug in hactl: {}",
-            circle(&self.steps, &after, &order, &blocked).join(" waits for ")
-        );
+        let bug = (stuck > 0).then(|| {
+            let steps = circle(&self.steps, &after, &order, &blocked).join(" waits for ");
+            format!("{stuck} steps wait for one another and are left out; this is a bug in hactl: {steps}")
+        });
         let place: BTreeMap<usize, usize> = order.iter().copied().zip(0..).collect();
         let places = |index: &usize| after[*index].iter().map(|wait| place[wait]).collect::<BTreeSet<usize>>();
         Plan {
@@ -224,8 +224,7 @@ impl<'a> Draft<'a> {
             after: order.iter().map(|index| places(index).into_iter().collect()).collect(),
             forecast: order.iter().map(|index| self.forecast[*index].clone()).collect(),
             horizon: self.horizon,
-            warnings: [self.warnings, blocked_why.clone(), Some(bug).filter(|_| stuck > 0).into_iter().collect()]
-                .concat(),
+            warnings: [self.warnings, blocked_why.clone(), bug.into_iter().collect()].concat(),
             blocked: blocked_why,
         }
     }

@@ -93,6 +93,12 @@ impl Locked {
     }
 }
 
+/// Who runs hactl, as others see it in a lock or a pause: `user@machine`.
+pub fn person() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
 impl Fleet {
     /// Connects to every host, `at_once` of them at a time, and waits for all but stragglers: see [`Fleet::admit`].
     /// Hosts that cannot be reached are kept as unreachable. On a host with etcd or the API, a host key mismatch or a
@@ -238,10 +244,7 @@ impl Fleet {
     /// # Errors
     /// The holder of a lock; no host can be locked.
     pub async fn lock(&mut self, verb: &str) -> Result<Locked, Failure> {
-        let user =
-            std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "somebody".to_owned());
-        let here = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let holder = format!("{user}@{here}, process {}, hactl {verb}", std::process::id());
+        let holder = format!("{}, process {}, hactl {verb}", person(), std::process::id());
         let desired = Arc::clone(&self.desired);
         // Hosts that matter are locked one after the other in a fixed order: two runs cannot hold half of the locks
         // each.

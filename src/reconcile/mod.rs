@@ -19,7 +19,7 @@ mod spec;
 pub use authority::{Authority, KnownHost};
 pub use consent::{Ask, Choices};
 pub use failure::Failure;
-pub use fleet::{Fleet, LOCK_TIMEOUT, Locked};
+pub use fleet::{Fleet, LOCK_TIMEOUT, Locked, person};
 pub use leaving::{balanced, removed_hosts, replaced};
 pub use round::{Files, Round};
 pub use run::{Run, api_client};

@@ -4,7 +4,7 @@
 
 use super::flow::Flow;
 use super::style::{Paint, Style};
-use super::words::columns;
+use super::words::{columns, count};
 use crate::model::duration::human_duration;
 use crate::model::guards::{FaultView, GuardView, Guards};
 use crate::model::names::HostName;
@@ -27,7 +27,7 @@ pub(super) fn next(fault: &FaultView) -> Option<(Paint, String)> {
         }
         Decision::HeldBack { gate, step } => (Paint::Warn, format!("it does not {}: {}", deed(step), because(gate))),
         Decision::GaveUp { tries, step } => {
-            let times = if *tries == 1 { "1 attempt".to_owned() } else { format!("{tries} attempts") };
+            let times = count(*tries, "attempt");
             let host = fault.host.as_ref().map_or("HOST", HostName::as_str);
             let again = format!("mend it, then: hactl guard retry {host}");
             (Paint::Bad, format!("it gave up: {times} to {} did not help; {again}", deed(step)))

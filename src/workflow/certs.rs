@@ -14,7 +14,6 @@ use crate::pki::{self, Publics};
 use crate::protocol::ObserveAsk;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures::StreamExt as _;
 use std::time::Duration;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
@@ -39,8 +38,7 @@ pub(super) async fn of_hosts(
     hosts: &[HostName],
 ) -> Vec<(HostName, Result<OfHost, Unreachable>)> {
     let wanted = session.desired.hosts.iter().filter(|host| hosts.is_empty() || hosts.contains(&host.name));
-    let asked = wanted.map(async |host| (host.name.clone(), of_host(session, publics, host).await));
-    futures::stream::iter(asked.collect::<Vec<_>>()).buffered(session.at_once.max(1)).collect().await
+    session.each(wanted, async |host| of_host(session, publics, host).await).await
 }
 
 async fn of_host(session: &Session, publics: &Publics, host: &Host) -> Result<OfHost, Unreachable> {

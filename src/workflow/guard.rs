@@ -4,46 +4,38 @@
 //! wish. It needs neither quorum nor the API, nor state or a bundle of components, nor the lock of any host.
 
 use super::Session;
+use crate::model::desired::Host;
 use crate::model::facts::Unreachable;
 use crate::model::guards::Guards;
 use crate::model::healing::is_guarded;
 use crate::model::names::HostName;
 use crate::model::repair::{MOST_RECORDS, RECORDS, RepairRecord};
 use crate::protocol::{GuardAsk, ObserveAsk, Op, Reply};
-use futures::StreamExt as _;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Timeout of a host, which reads one file.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The hosts with guards.
+fn guarded(session: &Session) -> impl Iterator<Item = &Host> {
+    session.desired.hosts.iter().filter(|host| is_guarded(&session.desired, host))
+}
+
 /// The guards, if the inventory asks for them.
 pub async fn guards(session: &Session) -> Option<Guards> {
-    let guarded = session.desired.hosts.iter().filter(|host| is_guarded(&session.desired, host));
     let ask = || ObserveAsk { guard: true, ..ObserveAsk::default() };
-    let asked = guarded.map(async |host| (host.name.clone(), session.observe(&host.name, ask(), TIMEOUT).await));
-    let asked = futures::stream::iter(asked.collect::<Vec<_>>()).buffered(session.at_once.max(1));
-    Guards::of(&session.desired, &asked.collect().await)
+    let answers = session.each(guarded(session), async |host| session.observe(&host.name, ask(), TIMEOUT).await).await;
+    Guards::of(&session.desired, &answers.into_iter().collect())
 }
 
 /// The result of each host.
-pub type OfHosts<T> = BTreeMap<HostName, Result<T, Unreachable>>;
+pub type OfHosts<T> = Vec<(HostName, Result<T, Unreachable>)>;
 
-/// Asks each of these hosts for one operation.
-async fn each<T>(session: &Session, hosts: &[HostName], op: &Op, read: fn(Reply) -> Option<T>) -> OfHosts<T> {
-    let asked = hosts.iter().map(async |host| (host.clone(), session.ask(host, op.clone(), TIMEOUT, read).await));
-    futures::stream::iter(asked.collect::<Vec<_>>()).buffered(session.at_once.max(1)).collect().await
-}
-
-/// The hosts with guards.
-pub fn guarded(session: &Session) -> Vec<HostName> {
-    let all = session.desired.hosts.iter().filter(|host| is_guarded(&session.desired, host));
-    all.map(|host| host.name.clone()).collect()
-}
-
-/// Brings a person's wish to the guards of these hosts.
+/// Brings a person's wish to the guards of these hosts, or of all if none is named.
 pub async fn wish(session: &Session, hosts: &[HostName], ask: &GuardAsk) -> OfHosts<()> {
-    each(session, hosts, &Op::Guard(ask.clone()), |reply| matches!(reply, Reply::Done).then_some(())).await
+    let wanted = guarded(session).filter(|host| hosts.is_empty() || hosts.contains(&host.name));
+    let done = |reply| matches!(reply, Reply::Done).then_some(());
+    session.each(wanted, async |host| session.ask(&host.name, Op::Guard(ask.clone()), TIMEOUT, done).await).await
 }
 
 /// The records of repairs of all hosts, each the newest last. Lines that cannot be read are left out.
@@ -56,5 +48,6 @@ pub async fn repairs(session: &Session) -> OfHosts<Vec<RepairRecord>> {
         }
         _ => None,
     };
-    each(session, &guarded(session), &Op::ReadFiles { paths: vec![RECORDS.to_owned()] }, read).await
+    let op = || Op::ReadFiles { paths: vec![RECORDS.to_owned()] };
+    session.each(guarded(session), async |host| session.ask(&host.name, op(), TIMEOUT, read).await).await
 }

@@ -41,7 +41,7 @@ pub use certs::list as certificates;
 pub use copies::list as copied_bundles;
 pub use down::down;
 pub use failure::Failure;
-pub use guard::{OfHosts, guarded, guards, repairs, wish};
+pub use guard::{OfHosts, guards, repairs, wish};
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
 pub use leaving::leaving;
 pub use named::file_named;

@@ -6,7 +6,7 @@ use super::state::Given;
 use super::{Failure, State};
 use crate::component::Bundle;
 use crate::model::attached::Attached;
-use crate::model::desired::Desired;
+use crate::model::desired::{Desired, Host};
 use crate::model::event::Sink;
 use crate::model::facts::{HostFacts, Unreachable};
 use crate::model::names::HostName;
@@ -16,6 +16,7 @@ use crate::pki;
 use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::reconcile::Fleet;
 use crate::transport::{Access, Connect, Payload};
+use futures::StreamExt as _;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +76,17 @@ impl Session {
             _ => None,
         };
         self.ask(host, Op::Observe(Box::new(ask)), within, read).await
+    }
+
+    /// Asks several hosts at the same time, and returns the answers in the order of the hosts.
+    pub async fn each<'a, T>(
+        &self,
+        hosts: impl Iterator<Item = &'a Host>,
+        ask: impl AsyncFn(&'a Host) -> T,
+    ) -> Vec<(HostName, T)> {
+        let ask = &ask;
+        let asked = hosts.map(async |host| (host.name.clone(), ask(host).await));
+        futures::stream::iter(asked.collect::<Vec<_>>()).buffered(self.at_once.max(1)).collect().await
     }
 
     /// Asks a host for an operation that needs no lock; `read` takes the reply that it expects.

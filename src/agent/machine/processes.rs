@@ -54,12 +54,16 @@ fn start_ticks(stat: &str) -> Option<i64> {
 
 /// Whether a signal has suspended the process.
 pub(crate) fn is_stopped(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
-    stat.is_ok_and(|stat| fields(&stat).and_then(|mut fields| fields.next()?.chars().next()) == Some('T'))
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| state(&stat) == Some('T'))
+}
+
+/// The state of a process.
+fn state(stat: &str) -> Option<char> {
+    fields(stat)?.next()?.chars().next()
 }
 
 /// The fields of /proc/PID/stat from the third on, the state; the second may contain blanks and brackets.
-pub(crate) fn fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
+fn fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace())
 }
 
@@ -72,5 +76,11 @@ mod tests {
         let stat = "42 (a ) (b) S 1 42 42 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 1 0 8147 1 1 1";
         assert_eq!(start_ticks(stat), Some(8147));
         assert_eq!(start_ticks("42 (a"), None);
+    }
+
+    #[test]
+    fn the_state_is_found_behind_a_name_with_blanks_and_brackets() {
+        assert_eq!(state("42 (a ) (b) T 1 42"), Some('T'));
+        assert_eq!(state("42 (a"), None);
     }
 }
