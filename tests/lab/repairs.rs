@@ -88,7 +88,9 @@ fn freeze(w: &World, frozen: &Frozen) {
 /// Freezes components of different hosts at the same time, and waits until each works again.
 fn restarted(w: &World, all: &[Frozen]) {
     let since = Instant::now();
-    all.iter().for_each(|frozen| freeze(w, frozen));
+    for frozen in all {
+        freeze(w, frozen);
+    }
     let mut left: Vec<&Frozen> = all.iter().collect();
     let most = all.iter().map(|frozen| frozen.goal_s).max().expect("one");
     wait_for("each works again", Duration::from_secs(2 * most), || {
