@@ -21,13 +21,21 @@ pub const CERT: &str = "/etc/hactl/guard/guard.crt";
 pub const KEY: &str = "/etc/hactl/guard/guard.key";
 /// The certificate of the cluster CA, for guards: hosts that are no Nodes have no other copy.
 pub const CA: &str = "/etc/hactl/guard/ca.crt";
+/// What a repair of an etcd member by other hosts is planned from: [`crate::reconcile::RepairSpec`].
+pub const SPEC: &str = "/etc/hactl/guard/spec.json";
+/// The socket for requests of other guards; systemd starts `hactl host-peer` for each connection.
+pub const PEER_SOCKET: &str = "hactl-guard-peer.socket";
+/// That program.
+pub const PEER_UNIT: &str = "hactl-guard-peer@.service";
+/// One repair of an etcd member by other hosts.
+pub const HEAL_UNIT: &str = "hactl-heal.service";
 /// The last [`super::guard_report::GuardReport`], on a file system that is empty after a boot.
 pub const REPORT: &str = "/run/hactl/guard/self.json";
 /// The group of guards in their certificates.
 pub const GUARDS: &str = "hactl:guards";
 /// The port on the address of a host where its guard receives the heartbeats of the others.
 pub const HEARTBEAT_PORT: u16 = 10270;
-/// The port on the address of a host that is reserved for requests of other guards.
+/// The port on the address of a host where it receives the requests of other guards.
 pub const PEER_PORT: u16 = 10271;
 /// The port on loopback where a guard serves its metrics.
 pub const METRICS_PORT: u16 = 10272;
@@ -89,6 +97,11 @@ pub fn is_guarded(desired: &Desired, host: &Host) -> bool {
 /// Whether a host has a guard as soon as the inventory asks for guards.
 pub fn may_be_guarded(host: &Host) -> bool {
     [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role))
+}
+
+/// Whether a host takes part in repairs of etcd members: it asks others, and answers them.
+pub fn heals(desired: &Desired, host: &Host) -> bool {
+    desired.healing.mode == Mode::On && host.is(Role::Etcd)
 }
 
 impl Policy {

@@ -5,7 +5,7 @@
 
 use super::desired::{Cni, Desired, EndpointKind, Host, Role};
 use super::firewall::Opening;
-use super::healing::{HEARTBEAT_PORT, is_guarded};
+use super::healing::{HEARTBEAT_PORT, PEER_PORT, heals, is_guarded};
 use super::names::HostName;
 use super::survey::Way;
 use std::collections::BTreeSet;
@@ -93,6 +93,9 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     if is_guarded(desired, from) && is_guarded(desired, to) {
         ways.push(Way::Tcp(HEARTBEAT_PORT));
     }
+    if heals(desired, from) && heals(desired, to) {
+        ways.push(Way::Tcp(PEER_PORT));
+    }
     ways
 }
 
@@ -135,7 +138,7 @@ pub fn purpose(desired: &Desired, way: Way) -> &'static str {
         Way::Tcp(ETCD_PEERS) => "etcd's peers",
         Way::Tcp(KUBELET) => "the kubelet",
         Way::Tcp(port) if port == desired.api_port => "the API server",
-        Way::Tcp(HEARTBEAT_PORT) => "the guards",
+        Way::Tcp(HEARTBEAT_PORT | PEER_PORT) => "the guards",
         Way::Tcp(_) => "a component",
         Way::Udp(_) => "pods on different nodes (VXLAN)",
         Way::Vrrp => "keepalived",

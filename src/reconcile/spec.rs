@@ -3,7 +3,6 @@
 //! In: the desired state, a target and its queries. Out: JSON without any secret, and the same value read back. With a
 //! stored spec a host can detect differences itself, without the inventory, the state directory or the bundle.
 
-use super::Round;
 use crate::model::desired::Desired;
 use crate::model::facts::ClusterId;
 use crate::model::names::HostName;
@@ -33,15 +32,15 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Of a round.
-    pub fn of(desired: &Desired, round: &Round) -> Self {
+    /// Of a target, and the queries that belong to it.
+    pub fn of(desired: &Desired, target: &Target, queries: &Queries) -> Self {
         Self {
             desired: desired.clone(),
-            target: (*round.target).clone(),
-            cluster: round.queries.cluster_id.clone(),
-            known: round.queries.known.clone(),
-            asks: desired.entered().map(|host| (host.name.clone(), round.queries.of(&host.name))).collect(),
-            generation: round.queries.cluster_id.stages,
+            target: target.clone(),
+            cluster: queries.cluster_id.clone(),
+            known: queries.known.clone(),
+            asks: desired.entered().map(|host| (host.name.clone(), queries.of(&host.name))).collect(),
+            generation: queries.cluster_id.stages,
         }
     }
 

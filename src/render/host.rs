@@ -114,6 +114,9 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     if healing::is_guarded(desired, host) {
         ports.extend([healing::HEARTBEAT_PORT, healing::METRICS_PORT]);
     }
+    if healing::heals(desired, host) {
+        ports.push(healing::PEER_PORT);
+    }
     ports.sort_unstable();
     ports.dedup();
     ports

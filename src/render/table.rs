@@ -276,6 +276,11 @@ pub(super) static FILES: &[Row] = &[
     Row { template: "", text: "", path: healing::POLICY, mode: 0o600, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(Policy::of(i.desired).to_text())), check: &[] },
     Row { template: "", text: "", path: healing::CA, mode: 0o644, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
     row!(Guard, guarded, 0o644, "/etc/systemd/system/hactl-guard.service", "templates/guard/hactl-guard.service", What::Each(guard::wanted, |i, r, _| r.fill(&guard::unit(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer.socket", "templates/guard/hactl-guard-peer.socket", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
+    // It is made from the files of all hosts, so its content comes last.
+    Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok(String::new())), check: &[] },
 ];
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];

@@ -13,6 +13,7 @@ mod leaving;
 mod lies;
 mod preconditions;
 mod recovering;
+mod rejoining;
 mod renewing;
 mod roles;
 mod rolled_back;

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn spec(world: &World) -> Spec {
+pub fn spec(world: &World) -> Spec {
     let desired = Arc::new(world.desired.clone());
     let queries = world.queries(&desired);
     Spec {

@@ -1,20 +1,27 @@
 //! Guards: which files one has, and those that it leaves on a host.
 
 use crate::model::desired::Desired;
-use crate::model::healing::{CA, CERT, KEY, Mode, POLICY, UNIT};
+use crate::model::healing::{CA, CERT, HEAL_UNIT, KEY, Mode, PEER_PORT, PEER_SOCKET, PEER_UNIT, POLICY, SPEC, UNIT, heals};
 use crate::render::Input;
 use serde::Serialize;
+use std::net::SocketAddr;
 
 /// One item if the inventory asks for guards; it is part of no path.
 pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
     if desired.healing.mode == Mode::Off { vec![] } else { vec![String::new()] }
 }
 
+/// One item if guards repair; it is part of no path.
+pub(crate) fn repairing(desired: &Desired) -> Vec<String> {
+    if desired.healing.mode == Mode::On { vec![String::new()] } else { vec![] }
+}
+
 /// Files that may be on a host from an earlier inventory: its unit, settings, certificate and key.
 pub(crate) fn own() -> Vec<String> {
     // A key without its certificate yet has a longer name.
-    let made = [format!("/etc/systemd/system/{UNIT}"), format!("{KEY}.new")];
-    made.into_iter().chain([POLICY, CA, CERT, KEY].map(str::to_owned)).collect()
+    let units = [UNIT, PEER_SOCKET, PEER_UNIT, HEAL_UNIT].map(|unit| format!("/etc/systemd/system/{unit}"));
+    let made = [POLICY, SPEC, CA, CERT, KEY].map(str::to_owned);
+    units.into_iter().chain(made).chain([format!("{KEY}.new")]).collect()
 }
 
 /// For `guard/hactl-guard.service`.
@@ -24,6 +31,24 @@ pub(crate) struct Unit {
     host: String,
     /// Whether it repairs its host.
     repairs: bool,
+    /// The socket for requests of other guards; empty: it receives none.
+    socket: String,
+}
+
+/// For `guard/hactl-guard-peer.socket`, `guard/hactl-guard-peer@.service` and `guard/hactl-heal.service`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Peer {
+    program: String,
+    host: String,
+    listen: String,
+}
+
+pub(crate) fn peer(input: &Input<'_>) -> Peer {
+    Peer {
+        program: input.hactl_path.to_owned(),
+        host: input.host.name.to_string(),
+        listen: SocketAddr::new(input.host.address, PEER_PORT).to_string(),
+    }
 }
 
 pub(crate) fn unit(input: &Input<'_>) -> Unit {
@@ -31,5 +56,6 @@ pub(crate) fn unit(input: &Input<'_>) -> Unit {
         program: input.hactl_path.to_owned(),
         host: input.host.name.to_string(),
         repairs: input.desired.healing.mode == Mode::On,
+        socket: if heals(input.desired, input.host) { PEER_SOCKET.to_owned() } else { String::new() },
     }
 }

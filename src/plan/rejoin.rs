@@ -1,0 +1,83 @@
+//! The plan of a guard that repairs an etcd member of another host: the host rejoins with an empty disk.
+//!
+//! In: the etcd hosts and what their members are started from, the facts, and the host. Out: a plan that changes this
+//! one member and nothing else, or a refusal. The member is removed only by a plan that also makes it a voter again:
+//! a member that is only removed leaves fewer, and tolerates no more failures than before.
+
+use super::draft::{Draft, quorate};
+use super::intent::Intent;
+use super::reconcile_members::reconcile_members;
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::facts::{Etcd, Facts};
+use crate::model::names::HostName;
+use crate::model::plan::{Action, Condition, Plan};
+use crate::model::refusal::Refusal;
+use crate::model::target::Target;
+
+/// Why a guard does not repair a member.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRejoined {
+    /// It would not be safe.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The host is none of etcd's.
+    #[error("{0} has no etcd member by the policy of guards")]
+    NoMember(HostName),
+    /// A step is needed that only `up` takes.
+    #[error("{why}; `hactl up` does it")]
+    NeedsUp {
+        /// The step, or what it waits for.
+        why: String,
+    },
+}
+
+/// The plan; an empty one if the member needs no repair.
+///
+/// # Errors
+/// Why there is none.
+pub fn rejoin(
+    desired: &Desired,
+    target: &Target,
+    facts: &Facts,
+    intent: &Intent,
+    host: &HostName,
+) -> Result<Plan, NotRejoined> {
+    let member = desired.host(host).filter(|host| host.is(Role::Etcd));
+    let member = member.ok_or_else(|| NotRejoined::NoMember(host.clone()))?;
+    let intent = Intent { limit: Some([host.clone()].into()), ..intent.clone() };
+    let mut draft = Draft::new(desired, target, facts, &intent)?;
+    let members = match &facts.etcd {
+        Etcd::HasQuorum(members) => members,
+        Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }.into()),
+        Etcd::NoQuorum(evidence) => return Err(Refusal::NoQuorum { evidence: evidence.clone() }.into()),
+        Etcd::Uninitialized | Etcd::Bootstrapping { .. } => return Err(Refusal::NoQuorum { evidence: vec![] }.into()),
+    };
+    let hosts = draft.reachable_with(Role::Etcd);
+    draft.join(reconcile_members(&draft, &hosts, members)?);
+    let plan = draft.finish();
+    if let Some(why) = plan.blocked.first() {
+        return Err(NotRejoined::NeedsUp { why: why.clone() });
+    }
+    if let Some(step) = plan.steps.iter().find(|step| !is_of_rejoining(&step.action, member)) {
+        return Err(NotRejoined::NeedsUp { why: format!("it also takes \"{}\"", step.action) });
+    }
+    let voter = Condition::Voter(member.peer_url());
+    let changes = plan.changes_members();
+    if changes && !plan.steps.iter().any(|step| step.provides == voter) {
+        return Err(NotRejoined::NeedsUp { why: format!("nothing would make the member of {host} a voter again") });
+    }
+    quorate(&plan)?;
+    Ok(plan)
+}
+
+/// Whether an action belongs to the repair of this host's member.
+fn is_of_rejoining(action: &Action, member: &Host) -> bool {
+    let peer = member.peer_url();
+    match action {
+        Action::RemoveMember { peer: of } | Action::AddLearner { peer: of } | Action::Promote { peer: of } => *of == peer,
+        Action::ArchiveData { host } | Action::StartMember { host, .. } | Action::Seal { host } => {
+            *host == member.name
+        }
+        _ => false,
+    }
+}
