@@ -28,7 +28,7 @@ const FLOORS: &[&[&str]] = &[
 /// Stricter than the floors: folders that import only these.
 const ONLY: &[(&str, &[&str])] = &[
     ("agent", &["etcd", "issue", "snapshot", "protocol", "model"]),
-    ("guard", &["agent", "transport", "plan", "protocol", "model"]),
+    ("guard", &["agent", "reconcile", "execute", "observe", "kube", "transport", "plan", "protocol", "model"]),
     ("plan", &["model"]),
     ("kube", &["model"]),
     ("etcd", &["protocol", "model"]),

@@ -28,6 +28,10 @@ const LOCKS: Places = ["/run/hactl/lock", LOCK];
 const BUSIES: Places = ["/run/hactl/busy", BUSY];
 pub(super) const LOCK: &str = "/var/lib/hactl/lock";
 pub(super) const BUSY: &str = "/var/lib/hactl/busy";
+/// Touched by a person's run that waits for the lock.
+const WANTED: &str = "/run/hactl/wanted";
+/// A run that waits tries more often than this.
+const WAITS: Duration = Duration::from_secs(5);
 /// How long a new holder waits for the last operation of the old one: children killed with their channel take a
 /// while.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -166,6 +170,9 @@ pub(super) fn take(root: &Root, holder: &str, rank: Rank) -> Outcome<Result<Held
     let files = Files::open(root, LOCKS)?;
     if !files.lock(FlockOperation::NonBlockingLockExclusive)? {
         let Holder { name, since, yields, .. } = files.read(0);
+        if rank == Rank::Person && yields {
+            want(root);
+        }
         return Ok(Err(Other { by: name, since, yields }));
     }
     // Any clock reading is larger than all epochs counted so far.
@@ -185,6 +192,17 @@ pub(super) fn take(root: &Root, holder: &str, rank: Rank) -> Outcome<Result<Held
     let now = Holder { name: holder.chars().take(300).collect(), since: when::rfc3339(when::now_ms()), epoch, yields };
     files.write(&now)?;
     Ok(Ok(Held { _files: files, epoch }))
+}
+
+/// Remembers that a person's run waits. If that fails, the holder ends a little later.
+fn want(root: &Root) {
+    let _ = std::fs::write(root.own(WANTED), []);
+}
+
+/// Whether a person's run has just tried to take the lock from a program of the host itself.
+pub(super) fn is_wanted(root: &Root) -> bool {
+    let tried = std::fs::metadata(root.own(WANTED)).and_then(|meta| meta.modified());
+    tried.is_ok_and(|tried| tried.elapsed().is_ok_and(|ago| ago < WAITS))
 }
 
 /// Checks that `epoch` is still the newest, and keeps it so while the result lives.

@@ -8,6 +8,7 @@
 //! second answer to the same request: [`Reply::Done`] or the fault. A fault may come before the end of the blob;
 //! pieces in transit are then ignored.
 
+mod admission;
 mod backup;
 mod etcd;
 mod host;
@@ -25,14 +26,15 @@ mod repair;
 mod session;
 mod web;
 
+pub use admission::{Admission, Caller};
 pub use backup::{copies_beside, drill, save_bundle};
 pub use etcd::{Fence, fence, pass_to, record_positions};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
-pub use repair::{StepLock, lock_for, repair, runs};
-pub use session::{ServeError, serve, serve_at};
+pub use repair::{StepLock, hold, lock_for, repair, runs};
+pub use session::{ServeError, serve, serve_as, serve_at};
 
 #[cfg(test)]
 mod tests;

@@ -12,18 +12,21 @@ use crate::agent::machine::{files, processes, units, when, wipe};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
 use crate::agent::probe::is_suspended;
 use crate::model::control_plane::API_SERVER;
-use crate::model::fault::FaultKind;
-use crate::model::healing::{GuardedHost, Policy};
+use crate::model::fault::{FaultKind, evidence};
+use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::names::UnitName;
 use crate::model::repair::{HOLD, Hold, LocalStep, RETRY, Runner, Runs, deed, runner};
 use crate::model::units::unit;
 use crate::protocol::{GuardAsk, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{ErrorKind, Read as _};
 use std::time::{Duration, SystemTime};
 
 /// The time for one step: after a minute, a person's run no longer waits for the lock.
 const TIMEOUT: Duration = Duration::from_secs(50);
+/// The time for a member to join again: copying a large store takes a while. systemd ends the program before.
+const REJOINS: Duration = Duration::from_secs(46 * 60);
 /// Journals are reduced to this size.
 const JOURNALS: &str = "--vacuum-size=1G";
 /// systemd's core dumps, and how long they are kept.
@@ -32,6 +35,8 @@ const DUMPS_FOR: Duration = Duration::from_secs(3 * 86_400);
 /// The services that set the clock, by the names that distributions give them.
 const TIME_SERVICES: [&str; 6] =
     ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntp.service", "ntpd.service"];
+/// The largest hold that is read, bytes.
+const LARGEST_HOLD: u64 = 64 << 10;
 /// root, and its group.
 const ROOT: (u32, u32) = (0, 0);
 /// Renews the certificates of the host, under a lock of its own.
@@ -90,8 +95,8 @@ pub struct StepLock {
 /// # Errors
 /// The host cannot be locked.
 pub async fn lock_for(root: &Root, kind: FaultKind, step: LocalStep) -> Result<Result<StepLock, String>, OpError> {
-    // The renewal takes the lock itself.
-    if step == LocalStep::RenewCertificates {
+    // These programs take the lock themselves.
+    if matches!(step, LocalStep::RenewCertificates | LocalStep::Rejoin) {
         return Ok(Ok(StepLock { _held: None }));
     }
     let holder = format!("the guard of this host ({})", deed(step, kind));
@@ -123,6 +128,7 @@ pub async fn repair(
             host.root.blocking(move |_| end(&api_server(&own, port))).await?;
         }
         (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
+        (LocalStep::Rejoin, _) => rejoin(&host.root).await?,
         (LocalStep::FreeSpace, _) => free_space(host).await?,
         (LocalStep::RestartTimeService, _) => restart_time_service().await?,
         (LocalStep::RenewCertificates, _) => {
@@ -130,6 +136,20 @@ pub async fn repair(
         }
     }
     Ok(())
+}
+
+/// The hold of a person, if there is one. A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
+pub fn hold(root: &Root, now_ms: i64) -> Option<Hold> {
+    let path = root.own(HOLD);
+    if let Err(error) = fs::symlink_metadata(&path)
+        && error.kind() == ErrorKind::NotFound
+    {
+        return None;
+    }
+    let mut text = String::new();
+    let read = fs::File::open(&path).and_then(|file| file.take(LARGEST_HOLD).read_to_string(&mut text));
+    let named = read.ok().and_then(|_| serde_json::from_str::<Hold>(&text).ok());
+    Some(named.unwrap_or_else(Hold::unnamed).in_one_line()).filter(|hold| hold.holds(now_ms))
 }
 
 /// Writes what a person wants of the guard of this host.
@@ -168,6 +188,19 @@ fn end(found: &[u32]) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Starts the program by which the member joins again, and waits for its end.
+async fn rejoin(root: &Root) -> Outcome<()> {
+    root.blocking(|root| files::remove(&root.own(HEALED))).await?;
+    let ran = run(&["systemctl", "start", "--wait", HEAL_UNIT], REJOINS).await?;
+    if ran.ok() {
+        return Ok(());
+    }
+    // systemd knows only that it failed.
+    let said = root.blocking(|root| Ok(fs::read_to_string(root.own(HEALED)).unwrap_or_default())).await?;
+    let why = evidence(&said);
+    Err(if why.is_empty() { ran.fault(&format!("systemctl start {HEAL_UNIT}")) } else { failed(why) })
 }
 
 /// Reduces the journals and deletes old core dumps.

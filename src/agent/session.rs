@@ -4,9 +4,10 @@
 //! continues while an operation runs, so that a closed stream or missing heartbeats end it; leaving this function
 //! drops the operation, which kills the programs it runs.
 
+use crate::agent::admission::Caller;
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
-use crate::agent::op_error::failed;
+use crate::agent::op_error::{bad, failed};
 use crate::agent::parts::blob::{Appetite, Blob, Piece};
 use crate::agent::parts::clear_checks;
 use crate::agent::perform::{panicked, perform};
@@ -60,7 +61,7 @@ type Out<W> = Arc<Mutex<W>>;
 ///
 /// The caller should exit the process without waiting for threads: an interrupted operation may still be in a system
 /// call.
-pub async fn serve<R, W>(stdin: R, stdout: W) -> Result<(), ServeError>
+pub async fn serve<R, W>(caller: Caller, stdin: R, stdout: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -72,13 +73,22 @@ where
         signalled.push(Box::pin(end.recv()));
     }
     tokio::select! {
-        outcome = serve_at(Root::host(), stdin, stdout) => outcome,
+        outcome = serve_as(Root::host(), caller, stdin, stdout) => outcome,
         _ = select_all(signalled) => Ok(()),
     }
 }
 
 /// Serves a directory as if it were a host, for tests.
 pub async fn serve_at<R, W>(root: Root, stdin: R, stdout: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    serve_as(root, Caller::Person, stdin, stdout).await
+}
+
+/// Serves a caller.
+pub async fn serve_as<R, W>(root: Root, caller: Caller, stdin: R, stdout: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -99,7 +109,7 @@ where
             Some(Ok(outcome)) => outcome,
             Some(Err(_)) | None => Ok(()),
         },
-        outcome = work(&host, queue, blob, &appetite, &current, &out) => outcome,
+        outcome = work(&host, &caller, queue, blob, (&appetite, &current), &out) => outcome,
     }
 }
 
@@ -151,10 +161,10 @@ async fn heartbeats<W: AsyncWrite + Unpin>(host: Host, current: Arc<AtomicU64>, 
 
 async fn work<W: AsyncWrite + Unpin>(
     host: &Host,
+    caller: &Caller,
     mut queue: mpsc::Receiver<Request>,
     mut pieces: mpsc::Receiver<Piece>,
-    appetite: &Appetite,
-    current: &AtomicU64,
+    (appetite, current): (&Appetite, &AtomicU64),
     out: &Out<W>,
 ) -> Result<(), ServeError> {
     let mut held = None;
@@ -163,11 +173,15 @@ async fn work<W: AsyncWrite + Unpin>(
         // The reader processed everything before this request: the rest of a failed blob is all there.
         while pieces.try_recv().is_ok() {}
         let outcome = match op {
-            Op::Lock { holder } => take_lock(host, &mut held, holder).await,
+            Op::Lock { holder } => match caller.locks(&host.root, holder) {
+                Ok((holder, rank)) => take_lock(host, &mut held, holder, rank).await,
+                Err(fault) => Err(fault),
+            },
             Op::Unlock => {
                 held = None;
                 Ok(Reply::Done)
             }
+            Op::Relay { .. } if !caller.is_person() => Err(bad("a guard does not ask for connections")),
             Op::Relay { to, port } => match relay::connect(host, to, port).await {
                 Ok(stream) => {
                     // Before the client can send: the following pieces are for the stream.
@@ -180,7 +194,7 @@ async fn work<W: AsyncWrite + Unpin>(
             op => {
                 let (wanted, mut wants) = mpsc::channel(1);
                 let mut blob = Blob { pieces: &mut pieces, appetite, wanted: &wanted };
-                let doing = AssertUnwindSafe(guarded(host, epoch, op, &mut blob)).catch_unwind();
+                let doing = AssertUnwindSafe(guarded(host, caller, epoch, op, &mut blob)).catch_unwind();
                 tokio::pin!(doing);
                 let outcome = loop {
                     tokio::select! {
@@ -202,13 +216,19 @@ async fn work<W: AsyncWrite + Unpin>(
     pending().await
 }
 
-async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -> Result<Reply, OpError> {
+async fn take_lock(
+    host: &Host,
+    held: &mut Option<lock::Held>,
+    holder: String,
+    rank: lock::Rank,
+) -> Result<Reply, OpError> {
     if let Some(lock) = held {
-        return Ok(Reply::Locked { epoch: lock.epoch });
+        let wanted = host.root.blocking(|root| Ok(lock::is_wanted(root))).await?;
+        return Ok(Reply::Locked { epoch: lock.epoch, wanted });
     }
     host.waits("the lock of this host");
     let taken = host.root.blocking(move |root| {
-        let taken = lock::take(root, &holder, lock::Rank::Person)?;
+        let taken = lock::take(root, &holder, rank)?;
         if taken.is_ok() {
             // The previous holder is gone, and the results of its checks are useless.
             clear_checks(root)?;
@@ -216,13 +236,14 @@ async fn take_lock(host: &Host, held: &mut Option<lock::Held>, holder: String) -
         Ok(taken)
     });
     Ok(match taken.await? {
-        Ok(lock) => Reply::Locked { epoch: held.insert(lock).epoch },
+        Ok(lock) => Reply::Locked { epoch: held.insert(lock).epoch, wanted: false },
         Err(lock::Other { by, since, yields }) => Reply::Held { by, since, yields },
     })
 }
 
 /// Performs an operation, with the lock that it requires.
-async fn guarded(host: &Host, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, OpError> {
+async fn guarded(host: &Host, caller: &Caller, epoch: u64, op: Op, blob: &mut Blob<'_>) -> Result<Reply, OpError> {
+    let op = Box::pin(caller.admits(host, op)).await?;
     let enter = move |root: &Root| lock::enter(root, epoch);
     let _busy = if changes(&op) { Some(host.root.blocking(enter).await?) } else { None };
     Box::pin(perform(host, op, blob)).await

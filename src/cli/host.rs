@@ -1,7 +1,7 @@
 //! The hidden verbs, which run on a host or inside a pod.
 
 use super::common::block_on;
-use crate::agent::{Fence, Root};
+use crate::agent::{Caller, Fence, Root};
 use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
@@ -11,6 +11,7 @@ use clap::Args;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -126,7 +127,7 @@ fn ended<E: Display>(verb: &str, result: Result<(), E>) -> Exit {
 
 /// Serves the agent protocol on standard input and output.
 pub fn serve() -> Exit {
-    let served = async { crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await };
+    let served = async { crate::agent::serve(Caller::Person, tokio::io::stdin(), tokio::io::stdout()).await };
     run(served, |served| ended("host", served))
 }
 
@@ -181,6 +182,18 @@ pub fn guard(args: &GuardArgs) -> Exit {
         Ok(watched) => ended("host-guard", watched),
         Err(error) => ended("host-guard", Err(error)),
     }
+}
+
+/// Serves one connection of another guard, which systemd has accepted.
+pub fn peer(args: &GuardArgs) -> Exit {
+    let stream = std::io::stdin().as_fd().try_clone_to_owned().map(std::net::TcpStream::from);
+    let served = async { crate::guard::peer(&Root::host(), &args.host, stream?).await };
+    run(served, |served| ended("host-peer", served))
+}
+
+/// Makes the etcd member of this host join again. A failure is also in a file, for the guard.
+pub fn heal(args: &GuardArgs) -> Exit {
+    run(crate::guard::heal(&Root::host(), &args.host, journal), |healed| ended("host-heal", healed))
 }
 
 /// How long a load balancer that does not answer is retried. A reload takes it less than two seconds.

@@ -228,6 +228,12 @@ Examples:
     /// Watch this host and the other hosts of the control plane; run as a unit where the inventory asks for it
     #[command(hide = true)]
     HostGuard(host::GuardArgs),
+    /// Serve one connection of the guard of another host, on standard input; systemd starts it
+    #[command(hide = true)]
+    HostPeer(host::GuardArgs),
+    /// Make the etcd member of this host join again, as its guard has decided; run as a unit
+    #[command(hide = true)]
+    HostHeal(host::GuardArgs),
     /// Let the load balancer in front of etcd send clients to a member again; run by a timer while it bypasses one
     #[command(hide = true)]
     HostPassTo(host::PassToArgs),
@@ -256,6 +262,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostFence(args) => host::fence(&args),
         Verb::HostPositions(args) => host::positions(&args),
         Verb::HostGuard(args) => host::guard(&args),
+        Verb::HostPeer(args) => host::peer(&args),
+        Verb::HostHeal(args) => host::heal(&args),
         Verb::HostPassTo(args) => host::pass_to(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),

@@ -4,9 +4,9 @@
 //! the disk is full they are in memory only, because a step may be what frees it.
 
 use crate::agent::Root;
-use crate::model::repair::{HOLD, Hold, MOST_RECORDS, Outcome, RECORDS, RETRY, RepairRecord};
+use crate::model::repair::{MOST_RECORDS, Outcome, RECORDS, RETRY, RepairRecord};
 use std::fs;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 
 /// The largest file that is read, bytes.
@@ -77,18 +77,6 @@ pub(super) fn retry_ms(root: &Root) -> i64 {
     read(&root.own(RETRY)).and_then(|text| text.trim().parse().ok()).unwrap_or(i64::MIN)
 }
 
-/// The hold of a person, if there is one. A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
-pub(super) fn hold(root: &Root, now_ms: i64) -> Option<Hold> {
-    let path = root.own(HOLD);
-    if let Err(error) = fs::symlink_metadata(&path)
-        && error.kind() == ErrorKind::NotFound
-    {
-        return None;
-    }
-    let named = read(&path).and_then(|text| serde_json::from_str::<Hold>(&text).ok());
-    Some(named.unwrap_or_else(Hold::unnamed).in_one_line()).filter(|hold| hold.holds(now_ms))
-}
-
 fn read(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(LARGEST).read_to_string(&mut text).ok()?;
@@ -98,8 +86,9 @@ fn read(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::hold;
     use crate::model::fault::FaultKind;
-    use crate::model::repair::LocalStep;
+    use crate::model::repair::{HOLD, Hold, LocalStep};
 
     fn record(begun_ms: i64) -> RepairRecord {
         let (kind, step) = (FaultKind::EtcdFrozen, LocalStep::Restart);

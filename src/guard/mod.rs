@@ -6,9 +6,12 @@
 //! API, no containerd, no DNS.
 
 mod book;
+mod heal;
 mod ledger;
 mod metrics;
 mod notify;
+mod on_host;
+mod peer;
 mod peers;
 mod repair;
 mod setup;
@@ -16,7 +19,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use heal::{HealError, heal};
 pub use metrics::text as metrics_text;
+pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 
 use crate::agent::Root;

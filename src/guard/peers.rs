@@ -9,16 +9,16 @@ use super::Shared;
 use crate::model::healing::{GuardedHost, HEARTBEAT_PORT};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::ports::{ETCD_CLIENTS, KUBELET};
-use crate::transport::mtls::{self, MtlsError};
+use crate::transport::mtls::{self, CONNECT};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -28,8 +28,6 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 const EVERY: Duration = Duration::from_secs(1);
 /// The largest heartbeat, bytes: 32 faults and 100 hosts fit.
 const LARGEST: usize = 32 << 10;
-/// How long a connection and its handshake may take.
-const CONNECT: Duration = Duration::from_secs(3);
 /// A connection that sends nothing for so long is closed.
 const QUIET: Duration = Duration::from_secs(30);
 /// Before the next attempt.
@@ -127,16 +125,8 @@ async fn keep_sending(
     authorities: &[CertificateDer<'static>],
 ) -> io::Result<std::convert::Infallible> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let connected = async {
-        let stream = connect(shared.own.address, SocketAddr::new(to.address, HEARTBEAT_PORT)).await?;
-        connector.connect(ServerName::from(to.address), stream).await
-    };
-    let stream = timeout(CONNECT, connected).await.map_err(late)??;
-    let wrong = |error: MtlsError| io::Error::other(error.to_string());
-    let named = mtls::guard(stream.get_ref().1.peer_certificates(), authorities).map_err(wrong)?;
-    if named != to.name {
-        return Err(io::Error::other(format!("the certificate there is that of {named}")));
-    }
+    let address = SocketAddr::new(to.address, HEARTBEAT_PORT);
+    let stream = mtls::dial(shared.own.address, (&to.name, address), connector, authorities).await?;
     let mut frames = frames(stream);
     let mut turn = interval(EVERY);
     let mut first = true;
@@ -150,15 +140,6 @@ async fn keep_sending(
         }
         first = false;
     }
-}
-
-/// Connects from the host's own address, by which the other guard knows it.
-async fn connect(own: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.bind(SocketAddr::new(own, 0))?;
-    let stream = socket.connect(to).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// Dials the ports of one other host as long as its guard is not heard.

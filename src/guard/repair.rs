@@ -57,7 +57,7 @@ impl LocalHost for Here {
         probe::is_usable().await
     }
     fn hold(&self, now_ms: i64) -> Option<Hold> {
-        super::book::hold(&self.root, now_ms)
+        agent::hold(&self.root, now_ms)
     }
     fn retry_ms(&self) -> i64 {
         super::book::retry_ms(&self.root)

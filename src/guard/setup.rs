@@ -6,8 +6,9 @@
 use super::ledger::Now;
 use super::state::Setup;
 use crate::agent::{Root, certificates, private_key};
-use crate::model::healing::{CA, CERT, KEY, POLICY, Policy};
+use crate::model::healing::{CA, CERT, KEY, POLICY, Policy, SPEC};
 use crate::model::names::{Digest, HostName};
+use crate::reconcile::RepairSpec;
 use crate::transport::mtls::{Identity, MtlsError};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -56,6 +57,15 @@ pub fn read(root: &Root, own: &HostName, started: Now) -> Result<(Setup, Identit
         key: private_key(root, KEY).map_err(unreadable)?,
     };
     Ok((Setup { own: host, policy, release, boot, started }, identity))
+}
+
+/// What repairs of etcd members are planned from.
+///
+/// # Errors
+/// The file is missing or unreadable.
+pub fn spec(root: &Root) -> Result<RepairSpec, GuardError> {
+    let text = fs::read_to_string(root.own(SPEC)).map_err(|e| file(SPEC, &e))?;
+    serde_json::from_str(&text).map_err(|e| file(SPEC, &e))
 }
 
 fn file(path: &'static str, error: &dyn std::error::Error) -> GuardError {

@@ -31,6 +31,8 @@ pub const PEER_UNIT: &str = "hactl-guard-peer@.service";
 pub const HEAL_UNIT: &str = "hactl-heal.service";
 /// The last [`super::guard_report::GuardReport`], on a file system that is empty after a boot.
 pub const REPORT: &str = "/run/hactl/guard/self.json";
+/// Why the last repair of [`HEAL_UNIT`] failed.
+pub const HEALED: &str = "/run/hactl/guard/heal";
 /// The group of guards in their certificates.
 pub const GUARDS: &str = "hactl:guards";
 /// The port on the address of a host where its guard receives the heartbeats of the others.

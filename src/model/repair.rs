@@ -4,6 +4,7 @@
 //! by `report/`. Nothing that another host says leads to a repair here.
 
 use super::fault::{FaultKind, evidence};
+use super::healing::HEAL_UNIT;
 use super::names::UnitName;
 use super::timestamp;
 use super::units::{containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
@@ -21,7 +22,7 @@ pub const MOST_RECORDS: usize = 200;
 /// The longest text of a person, characters.
 const LONGEST: usize = 120;
 
-/// A step on the own host, which needs no quorum and no other host.
+/// A step on the own host. All but [`LocalStep::Rejoin`] need no quorum and no other host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalStep {
@@ -35,13 +36,15 @@ pub enum LocalStep {
     RestartTimeService,
     /// Renews the certificates that the host itself can renew.
     RenewCertificates,
+    /// Makes its etcd member join again with an empty disk, by the leave of the others.
+    Rejoin,
 }
 
 impl LocalStep {
     /// How often it is tried for one fault.
     pub fn tries(self) -> usize {
         match self {
-            Self::Start | Self::Restart => 3,
+            Self::Start | Self::Restart | Self::Rejoin => 3,
             // What did not help once does not help again.
             Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
         }
@@ -67,8 +70,8 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         FaultKind::BalancerFrozen => unit("haproxy.service"),
         FaultKind::EtcdBalancerFrozen => etcd_balancer_unit(),
         FaultKind::KeepalivedFrozen | FaultKind::VipMissing | FaultKind::VipDuplicate => unit("keepalived.service"),
-        FaultKind::EtcdDataLost
-        | FaultKind::EtcdDiverged
+        FaultKind::EtcdDataLost => unit(HEAL_UNIT),
+        FaultKind::EtcdDiverged
         | FaultKind::EtcdFull
         | FaultKind::DiskFull
         | FaultKind::ClockSkew
@@ -192,6 +195,8 @@ pub enum Gate {
     Absent,
     /// systemd or the kubelet is starting it: ending it again does not help.
     Starting,
+    /// A repair is under way already.
+    Underway,
     /// The fence keeps the member down: its data is older than a recovery.
     Fenced,
     /// The member may still be needed for quorum.
@@ -309,6 +314,7 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
         LocalStep::FreeSpace => "delete old journals and core dumps".to_owned(),
         LocalStep::RestartTimeService => "restart the time service".to_owned(),
         LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
+        LocalStep::Rejoin => "rejoin etcd with an empty disk".to_owned(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a guard does about a fault of its own host: restart what is frozen, start what is stopped.
+//! What a guard does about a fault of its own host: restart what is frozen, start what is stopped, and start the program
+//! by which an etcd member that lost its data joins again.
 //!
 //! In: a fault that is raised and still seen, and the [`Situation`] of the host. Out: a [`Decision`], with the numbers
 //! that were weighed. Pure. A step here changes neither etcd's members nor any data, and disturbs nothing that works:
@@ -68,8 +69,8 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         FaultKind::DiskFull => Some(LocalStep::FreeSpace),
         FaultKind::ClockSkew => Some(LocalStep::RestartTimeService),
         FaultKind::CertificateExpiring => Some(LocalStep::RenewCertificates),
-        FaultKind::EtcdDataLost
-        | FaultKind::EtcdDiverged
+        FaultKind::EtcdDataLost => Some(LocalStep::Rejoin),
+        FaultKind::EtcdDiverged
         | FaultKind::EtcdFull
         | FaultKind::HostUnreachable
         | FaultKind::Partitioned
@@ -89,6 +90,9 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     if situation.held {
         return held_back(Gate::Hold);
     }
+    if step == LocalStep::Rejoin && matches!(situation.runs, Some(Runs::Since(_) | Runs::Changing)) {
+        return held_back(Gate::Underway);
+    }
     if let Some(decision) = by_attempts(step, fault, situation) {
         return decision;
     }
@@ -100,6 +104,8 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         Some(Runs::Changing) => return held_back(Gate::Starting),
         Some(Runs::Disabled) => return held_back(Gate::Disabled),
         Some(Runs::Fenced) => return held_back(Gate::Fenced),
+        // The program of an earlier repair.
+        Some(Runs::Stopped(_) | Runs::Failed) if step == LocalStep::Rejoin => {}
         Some(Runs::Stopped(at_ms)) => {
             if let Some(until_ms) = later(until(at_ms, STOPPED_FOR_MS)) {
                 return wait(until_ms, Delay::Stopped);
@@ -116,6 +122,7 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         let known = situation.etcd.keys().filter(|host| **host != situation.own.name).count();
         let all_say_no = known + 1 == voters(situation);
         return match gate {
+            gate if step == LocalStep::Rejoin => held_back(gate),
             // A member that may be needed for quorum is not needed if there is none. A host that is not heard may have it.
             Gate::Quorum { others: 0, .. } if all_say_no && now_ms.saturating_sub(fault.since_ms) >= ALONE_MS => {
                 Decision::Act { step }
@@ -181,6 +188,11 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
     match fault.kind {
         FaultKind::EtcdFrozen if situation.runs != Some(Runs::Suspended) => {
             let needed = voters(situation) / 2 + 1;
+            (others < needed).then_some(Gate::Quorum { others, needed })
+        }
+        // Without it, the others have to be a quorum of all but one.
+        FaultKind::EtcdDataLost => {
+            let needed = voters(situation).saturating_sub(1) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         FaultKind::ApiFrozen if situation.runs != Some(Runs::Suspended) => {
@@ -285,11 +297,53 @@ mod tests {
     fn each_kind_has_its_step_and_others_are_for_a_person() {
         for kind in FaultKind::ALL {
             let expected = step(*kind).map_or(Decision::Person, |step| Decision::Act { step });
-            assert_eq!(on(*kind, |_| ()), expected, "{kind}");
+            // The program by which a member joins again does not run yet.
+            let idle = |world: &mut World| {
+                if *kind == FaultKind::EtcdDataLost {
+                    world.runs = Runs::Stopped(NOW);
+                }
+            };
+            assert_eq!(on(*kind, idle), expected, "{kind}");
             assert_eq!(decided(Mode::Watch, &fault(*kind), |_| ()), Decision::Person, "{kind}: guards only watch");
             let of_another = Fault { host: name("cp2"), ..fault(*kind) };
             assert_eq!(decided(Mode::On, &of_another, |_| ()), Decision::Person, "{kind}: of another host");
         }
+    }
+
+    #[test]
+    fn a_member_joins_again_only_while_the_others_are_a_quorum_of_those_that_would_be_left() {
+        let step = LocalStep::Rejoin;
+        let with = |change: &dyn Fn(&mut World)| {
+            on(FaultKind::EtcdDataLost, |world| {
+                world.runs = Runs::Failed;
+                change(world);
+            })
+        };
+        assert_eq!(with(&|_| ()), Decision::Act { step });
+        let serve = |others: [bool; 2]| {
+            with(&|world| {
+                world.etcd = [("cp1", false), ("cp2", others[0]), ("cp3", others[1])]
+                    .map(|(host, serves)| (name(host), serves))
+                    .into();
+            })
+        };
+        assert_eq!(serve([true, true]), Decision::Act { step });
+        let gate = Gate::Quorum { others: 1, needed: 2 };
+        assert_eq!(serve([true, false]), Decision::HeldBack { step, gate });
+        // Unlike a frozen member, it is never started without a quorum, however long there is none.
+        let gate = Gate::Quorum { others: 0, needed: 2 };
+        assert_eq!(serve([false, false]), Decision::HeldBack { step, gate });
+        let under_way = Decision::HeldBack { step, gate: Gate::Underway };
+        assert_eq!(with(&|world| world.runs = Runs::Since(NOW)), under_way);
+        assert_eq!(with(&|world| world.held = true), Decision::HeldBack { step, gate: Gate::Hold });
+        let tried = |times: i64| {
+            with(&|world| {
+                let at = |n| record(FaultKind::EtcdDataLost, NOW - 39_000 + n);
+                world.records = (0..times).map(at).collect();
+            })
+        };
+        assert!(matches!(tried(1), Decision::Wait { why: Delay::Attempts, .. }), "{:?}", tried(1));
+        assert_eq!(tried(3), Decision::GaveUp { step, tries: 3 });
     }
 
     #[test]

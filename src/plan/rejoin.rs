@@ -74,10 +74,10 @@ pub fn rejoin(
 fn is_of_rejoining(action: &Action, member: &Host) -> bool {
     let peer = member.peer_url();
     match action {
-        Action::RemoveMember { peer: of } | Action::AddLearner { peer: of } | Action::Promote { peer: of } => *of == peer,
-        Action::ArchiveData { host } | Action::StartMember { host, .. } | Action::Seal { host } => {
-            *host == member.name
+        Action::RemoveMember { peer: of } | Action::AddLearner { peer: of } | Action::Promote { peer: of } => {
+            *of == peer
         }
+        Action::ArchiveData { host } | Action::StartMember { host, .. } | Action::Seal { host } => *host == member.name,
         _ => false,
     }
 }

@@ -380,6 +380,9 @@ pub enum Reply {
     Locked {
         /// Fencing epoch, larger than all previous ones on this host.
         epoch: u64,
+        /// Whether a person's run waits for it.
+        #[serde(default)]
+        wanted: bool,
     },
     /// Another run holds the lock.
     Held {

@@ -176,7 +176,7 @@ mod tests {
         fn call<'a>(&'a self, _: Op, _: Payload, _: Duration, _: Watch<'a>) -> Asking<'a> {
             let free = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
             let held = Reply::Held { by: "its guard".to_owned(), since: "now".to_owned(), yields: self.yields };
-            Box::pin(async move { Ok(if free { Reply::Locked { epoch: 1 } } else { held }) })
+            Box::pin(async move { Ok(if free { Reply::Locked { epoch: 1, wanted: false } } else { held }) })
         }
         fn forward(&self, _: IpAddr, _: u16) -> Forwarding<'_> {
             Box::pin(async { Err(HostError::NoMoreSessions) })

@@ -116,8 +116,10 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     if host.is(Role::Etcd) && desired.snapshots.drill.is_none() {
         files.extend(drills::own());
     }
-    if guarded(desired, host) && guard::repairing(desired).is_empty() {
+    if guarded(desired, host) && guard::wanted(desired).is_empty() {
         files.extend(guard::own());
+    } else if guarded(desired, host) {
+        files.extend(guard::own_of_repairs());
     }
     files
 }

@@ -63,7 +63,8 @@ impl RenderedSet {
             own: match self.set {
                 FileSet::Renewal if self.files.is_empty() => views::renewal::own(),
                 FileSet::Drills if self.files.is_empty() => views::drills::own(),
-                FileSet::Guard => views::guard::own(),
+                FileSet::Guard if self.files.is_empty() => views::guard::own(),
+                FileSet::Guard => views::guard::own_of_repairs(),
                 _ => vec![],
             },
             told_by: vec![],

@@ -280,7 +280,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     // It is made from the files of all hosts, so its content comes last.
-    Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok(String::new())), check: &[] },
+    Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok("{}\n".to_owned())), check: &[] },
 ];
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];

@@ -55,6 +55,7 @@ fn because(gate: &Gate) -> String {
         Gate::Disabled => "a person disabled the unit".to_owned(),
         Gate::Absent => "it has no process; what should start it does not".to_owned(),
         Gate::Starting => "it is starting or stopping already".to_owned(),
+        Gate::Underway => "a repair is under way".to_owned(),
         Gate::Fenced => "its data is older than a recovery".to_owned(),
         Gate::Quorum { others, needed } => {
             let serve =

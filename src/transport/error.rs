@@ -93,6 +93,14 @@ pub enum HostError {
         /// The error of the operating system, where it adds something.
         said: String,
     },
+    /// Another guard cannot be reached by mutual TLS.
+    #[error("the guard at {address} cannot be reached: {why}")]
+    Peer {
+        /// Address and port.
+        address: String,
+        /// The reason.
+        why: String,
+    },
     /// A TCP connection, but no SSH session.
     #[error("the SSH handshake with {address} failed: {why}")]
     Handshake {

@@ -10,6 +10,7 @@ use super::agent_session::{AgentSession, Greeting, Payload, Progress, Watch};
 use super::counters::{Counters, Traffic};
 use super::error::HostError;
 use super::local;
+use super::peers::Peer;
 use super::ssh::bootstrap::{self, AgentCommand};
 use super::ssh::{Forward, Session};
 use crate::model::desired::SshTarget;
@@ -30,6 +31,9 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How long a process on our own machine may take to send its first heartbeat.
 const LOCAL_START: Duration = Duration::from_secs(10);
 
+/// How long the guard of a host may take to start the agent.
+const PEER_START: Duration = Duration::from_secs(10);
+
 /// A connection to one host.
 pub struct Machine {
     name: HostName,
@@ -44,6 +48,7 @@ pub struct Machine {
 enum Carrier {
     Ssh { session: Arc<Session>, entrance: AgentCommand },
     Local { program: PathBuf, args: Vec<String> },
+    Guard(Arc<Peer>),
 }
 
 #[derive(Default)]
@@ -131,6 +136,14 @@ impl Machine {
         Ok(Self::with(name, carrier, line, counters, LOCAL_START))
     }
 
+    /// Connects to the guard of another host, by mutual TLS. It permits only what a repair takes.
+    pub(super) async fn guard(peer: Peer) -> Result<Self, HostError> {
+        let (counters, name) = (Arc::new(Counters::default()), peer.host.clone());
+        let carrier = Carrier::Guard(Arc::new(peer));
+        let line = carrier.line(&counters, PEER_START).await?;
+        Ok(Self::with(&name, carrier, line, counters, PEER_START))
+    }
+
     fn with(name: &HostName, carrier: Carrier, line: AgentSession, counters: Arc<Counters>, timeout: Duration) -> Self {
         let pool = Mutex::new(Pool { idle: vec![line], ..Pool::default() });
         Self {
@@ -156,7 +169,7 @@ impl Machine {
         };
         let line = lease.line.as_mut().expect("taken only when dropped");
         let outcome = line.call(self.epoch.load(SeqCst), op, payload, watch).await;
-        if let Ok(Reply::Locked { epoch }) = outcome {
+        if let Ok(Reply::Locked { epoch, .. }) = outcome {
             self.epoch.store(epoch, SeqCst);
             lease.holds_lock = true;
         }
@@ -208,7 +221,7 @@ impl Machine {
     fn explain(&self, error: HostError) -> HostError {
         match &*self.carrier {
             Carrier::Ssh { session, .. } => session.explain(error),
-            Carrier::Local { .. } => error,
+            Carrier::Local { .. } | Carrier::Guard(_) => error,
         }
     }
 
@@ -226,6 +239,8 @@ impl Agent for Machine {
         match &*self.carrier {
             Carrier::Ssh { entrance, .. } => entrance.program().to_owned(),
             Carrier::Local { program, .. } => program.display().to_string(),
+            // No file of a host is written over this connection.
+            Carrier::Guard(_) => String::new(),
         }
     }
 
@@ -320,6 +335,7 @@ impl Carrier {
         let mut line = AgentSession::over(match self {
             Self::Ssh { session, entrance } => entrance.wire(session).await?,
             Self::Local { program, args } => local::start(program, args, counters)?,
+            Self::Guard(peer) => peer.wire(counters).await?,
         });
         match tokio::time::timeout(timeout, line.greeting()).await {
             Ok(Ok(Greeting::Hello)) => Ok(line),

@@ -8,14 +8,24 @@
 use crate::model::causes::causes;
 use crate::model::healing::{GUARDS, host_of};
 use crate::model::names::HostName;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use x509_parser::prelude::X509Certificate;
 
 /// The common name of the issuer on a host (`pki/table.rs`), before the host's name.
 const ISSUER: &str = "hactl cluster issuer on ";
+
+/// How long a connection and its handshake may take.
+pub const CONNECT: Duration = Duration::from_secs(3);
 
 /// What a guard authenticates with.
 pub struct Identity {
@@ -72,6 +82,32 @@ impl Identity {
         let builder = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = builder.with_client_cert_verifier(clients);
         builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)
+    }
+}
+
+/// Opens a connection to the guard of a host at a port, from the own address, by which that guard knows this one.
+///
+/// # Errors
+/// It cannot be opened, or another guard than that of this host answers.
+pub async fn dial(
+    own: IpAddr,
+    (host, to): (&HostName, SocketAddr),
+    connector: &TlsConnector,
+    authorities: &[CertificateDer<'static>],
+) -> io::Result<TlsStream<TcpStream>> {
+    let connected = async {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.bind(SocketAddr::new(own, 0))?;
+        let stream = socket.connect(to).await?;
+        stream.set_nodelay(true)?;
+        connector.connect(ServerName::from(to.ip()), stream).await
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let stream = timeout(CONNECT, connected).await.map_err(late)??;
+    match guard(stream.get_ref().1.peer_certificates(), authorities) {
+        Ok(named) if named == *host => Ok(stream),
+        Ok(named) => Err(io::Error::other(format!("the certificate there is that of {named}"))),
+        Err(error) => Err(io::Error::other(error.to_string())),
     }
 }
 

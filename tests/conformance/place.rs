@@ -122,7 +122,7 @@ impl Place {
 
     async fn lock(&mut self) {
         let reply = self.run.ask(0, Op::Lock { holder: "this run".to_owned() }).await;
-        let Ok(Reply::Locked { epoch }) = reply else { panic!("{reply:?}") };
+        let Ok(Reply::Locked { epoch, .. }) = reply else { panic!("{reply:?}") };
         assert!(epoch > self.epoch, "epochs only grow");
         self.epoch = epoch;
     }

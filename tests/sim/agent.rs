@@ -207,7 +207,7 @@ impl SimAgent {
             }
             _ => {
                 *lock = Some(holder.to_owned());
-                Reply::Locked { epoch: 1 }
+                Reply::Locked { epoch: 1, wanted: false }
             }
         }
     }

@@ -115,7 +115,7 @@ impl Client {
 
     async fn lock(&mut self, holder: &str) -> Result<u64, (String, String)> {
         match self.ask(Op::Lock { holder: holder.to_owned() }).await.unwrap() {
-            Reply::Locked { epoch } => {
+            Reply::Locked { epoch, .. } => {
                 self.epoch = epoch;
                 Ok(epoch)
             }

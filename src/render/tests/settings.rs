@@ -6,7 +6,8 @@ use crate::model::bucket::{Storage, StorageSettings};
 use crate::model::drill::{IDENTITY, Period, RECORD};
 use crate::model::healing::{self, Healing, Mode, Policy};
 use crate::model::renewal::SETTINGS;
-use crate::model::target::CertId;
+use crate::model::target::{CertId, SetTarget};
+use std::collections::BTreeSet;
 
 fn content(desired: &Desired, name: &str, path: &str) -> String {
     all(desired, name)[path].content.clone()
@@ -189,7 +190,14 @@ fn where_hosts_have_guards_each_has_its_unit_and_the_same_policy_and_where_they_
         sets.into_iter().find(|s| s.set == FileSet::Guard).map(|s| s.target()).unwrap()
     };
     let (wanted, unwanted) = (of(&guarded), of(&desired()));
-    assert!(wanted.own.is_empty() && wanted.unit.is_some() && wanted.reads == [CertId::Guard]);
+    assert!(wanted.unit.is_some() && wanted.reads == [CertId::Guard]);
+    let repairs = |mode| of(&Desired { healing: Healing { mode, ..guarded.healing }, ..guarded.clone() });
+    let paths =
+        |target: &SetTarget| -> BTreeSet<String> { target.files.iter().map(|file| file.path.clone()).collect() };
+    let (on, watch) = (repairs(Mode::On), repairs(Mode::Watch));
+    let more: BTreeSet<String> = &paths(&on) - &paths(&watch);
+    assert_eq!(more, watch.own.iter().cloned().collect(), "what only repairs need goes when guards only watch");
+    assert!(more.contains(healing::SPEC) && more.len() == 4, "{more:?}");
     assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
     let left = [unit, healing::POLICY, healing::CA, healing::CERT, healing::KEY, "/etc/hactl/guard/guard.key.new"];
     for path in left {

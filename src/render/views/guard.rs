@@ -1,7 +1,9 @@
 //! Guards: which files one has, and those that it leaves on a host.
 
 use crate::model::desired::Desired;
-use crate::model::healing::{CA, CERT, HEAL_UNIT, KEY, Mode, PEER_PORT, PEER_SOCKET, PEER_UNIT, POLICY, SPEC, UNIT, heals};
+use crate::model::healing::{
+    CA, CERT, HEAL_UNIT, KEY, Mode, PEER_PORT, PEER_SOCKET, PEER_UNIT, POLICY, SPEC, UNIT, heals,
+};
 use crate::render::Input;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -16,12 +18,18 @@ pub(crate) fn repairing(desired: &Desired) -> Vec<String> {
     if desired.healing.mode == Mode::On { vec![String::new()] } else { vec![] }
 }
 
-/// Files that may be on a host from an earlier inventory: its unit, settings, certificate and key.
+/// Files that may be on a host from an earlier inventory: its units, settings, certificate and key.
 pub(crate) fn own() -> Vec<String> {
     // A key without its certificate yet has a longer name.
-    let units = [UNIT, PEER_SOCKET, PEER_UNIT, HEAL_UNIT].map(|unit| format!("/etc/systemd/system/{unit}"));
-    let made = [POLICY, SPEC, CA, CERT, KEY].map(str::to_owned);
-    units.into_iter().chain(made).chain([format!("{KEY}.new")]).collect()
+    let made = [format!("/etc/systemd/system/{UNIT}"), format!("{KEY}.new")];
+    let others = [POLICY, CA, CERT, KEY].map(str::to_owned);
+    made.into_iter().chain(others).chain(own_of_repairs()).collect()
+}
+
+/// Those of them that a guard has only if it repairs.
+pub(crate) fn own_of_repairs() -> Vec<String> {
+    let units = [PEER_SOCKET, PEER_UNIT, HEAL_UNIT].map(|unit| format!("/etc/systemd/system/{unit}"));
+    units.into_iter().chain([SPEC.to_owned()]).collect()
 }
 
 /// For `guard/hactl-guard.service`.

@@ -57,7 +57,7 @@ async fn the_first_visit_puts_hactl_there_and_the_second_costs_one_exec() {
     assert_eq!(machine.counters().execs, 3, "try, put there, start");
     machine.close().await;
     let machine = connect(&target, &access).await.unwrap();
-    assert!(matches!(ask(&machine, Op::Lock { holder: "me".into() }).await, Ok(Reply::Locked { epoch: 5 })));
+    assert!(matches!(ask(&machine, Op::Lock { holder: "me".into() }).await, Ok(Reply::Locked { epoch: 5, .. })));
     assert!(machine.holds_lock());
     assert!(matches!(ask(&machine, observe()).await, Ok(Reply::Lines(l)) if l[0].contains("epoch:5")));
     assert_eq!(machine.counters().execs, 1);

@@ -36,7 +36,7 @@ async fn sudo_gets_its_password_in_every_session_and_nothing_else_sees_it() {
     let access = sshd.access();
     let machine = connect(&target, &access).await.unwrap();
     assert_eq!(machine.counters().execs, 3, "try, put there, start");
-    assert!(matches!(ask(&machine, Op::Lock { holder: "me".into() }).await, Ok(Reply::Locked { epoch: 5 })));
+    assert!(matches!(ask(&machine, Op::Lock { holder: "me".into() }).await, Ok(Reply::Locked { epoch: 5, .. })));
     let calls = futures::future::join_all((0..10).map(|_| ask(&machine, move_aside()))).await;
     assert!(calls.iter().all(Result::is_ok), "{calls:?}");
     // The pattern ends in a wildcard, so that the search does not find itself.

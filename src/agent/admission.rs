@@ -1,0 +1,239 @@
+//! Who asks, and what a host permits to guards: only what it takes that the etcd member of the host that asks joins
+//! again, and only if this host itself sees that it is right. No guard changes the member of another host.
+//!
+//! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
+//! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the
+//! member list is read here, linearizably. Over SSH, a person may ask for everything.
+
+use super::etcd::member::access;
+use super::host::Host;
+use super::lock::Rank;
+use super::machine::root::Root;
+use super::machine::when;
+use super::op_error::{Outcome, bad};
+use super::repair::hold;
+use crate::etcd::{self, Access, Election};
+use crate::model::facts::{ETCD_UNIT, EtcdView};
+use crate::model::names::{HostName, PeerUrl};
+use crate::model::ports::ETCD_CLIENTS;
+use crate::protocol::{EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
+use futures::future::join_all;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// How long a member may take to report its view.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Who asks.
+#[derive(Debug)]
+pub enum Caller {
+    /// A person, over SSH.
+    Person,
+    /// The guard of a host.
+    Guard(Box<Admission>),
+}
+
+/// What the host knows by its own files when a guard asks.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The host of the guard that asks.
+    pub by: HostName,
+    /// This host.
+    pub own: HostName,
+    /// The etcd hosts, by the policy.
+    pub members: Vec<(HostName, IpAddr)>,
+    /// The query for this host.
+    pub ask: ObserveAsk,
+    /// How a member of this host is started.
+    pub start: MemberStart,
+}
+
+impl Caller {
+    /// Whether a person asks.
+    pub(super) fn is_person(&self) -> bool {
+        matches!(self, Self::Person)
+    }
+
+    /// The holder and the rank of a lock.
+    ///
+    /// # Errors
+    /// The host is held.
+    pub(super) fn locks(&self, root: &Root, holder: String) -> Outcome<(String, Rank)> {
+        match self {
+            Self::Person => Ok((holder, Rank::Person)),
+            Self::Guard(admission) => match hold(root, when::now_ms()) {
+                Some(hold) => Err(bad(format!("{} is held by {hold}", admission.own))),
+                None => {
+                    let holder = format!("the guard of {} (its etcd member joins again)", admission.by);
+                    Ok((holder, Rank::Resident))
+                }
+            },
+        }
+    }
+
+    /// The operation as it is performed.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) async fn admits(&self, host: &Host, op: Op) -> Outcome<Op> {
+        match self {
+            Self::Person => Ok(op),
+            Self::Guard(admission) => admission.admit(&host.root, op).await,
+        }
+    }
+}
+
+impl Admission {
+    async fn admit(&self, root: &Root, op: Op) -> Outcome<Op> {
+        match op {
+            Op::Observe(ask) => Ok(Op::Observe(Box::new(self.own_query(*ask)))),
+            Op::ArchiveData(_) | Op::StartMember(_) | Op::Seal { .. } | Op::Blame { .. } if self.by != self.own => {
+                Err(bad(format!("only the guard of {} repairs its member", self.own)))
+            }
+            Op::ChangeMembers { change, .. } => {
+                self.may_change(root, &change).await?;
+                Ok(Op::ChangeMembers { etcd: self.etcd()?.clone(), change })
+            }
+            Op::ArchiveData(_) => {
+                let seen = self.list(root).await?;
+                match self.own_entry(&seen)? {
+                    Some(_) => Err(bad(format!("{} is in the member list: its data stays in place", self.own))),
+                    None => Ok(Op::ArchiveData(self.etcd()?.clone())),
+                }
+            }
+            Op::StartMember(start) => self.may_start(root, start).await,
+            Op::Seal { cluster, .. } => {
+                let view = self.own_view(root).await?;
+                if view.cluster != cluster {
+                    return Err(bad(format!("the member of {} is of cluster {}", self.own, view.cluster)));
+                }
+                Ok(Op::Seal { data_dir: self.start.data_dir.clone(), cluster })
+            }
+            Op::Blame { unit } if unit.as_str() == ETCD_UNIT => Ok(Op::Blame { unit }),
+            _ => Err(bad(format!("{} permits guards only what the repair of an etcd member takes", self.own))),
+        }
+    }
+
+    fn etcd(&self) -> Outcome<&EtcdAsk> {
+        self.ask.etcd.as_ref().ok_or_else(|| bad(format!("{} has no etcd member", self.own)))
+    }
+
+    /// The parts of the host's own query that are asked for.
+    fn own_query(&self, ask: ObserveAsk) -> ObserveAsk {
+        let own = self.ask.clone();
+        ObserveAsk {
+            files: if ask.files.is_empty() { vec![] } else { own.files },
+            parts: if ask.parts.is_empty() { vec![] } else { own.parts },
+            units: if ask.units.is_empty() { vec![] } else { own.units },
+            leaves: if ask.leaves.is_empty() { vec![] } else { own.leaves },
+            etcd: ask.etcd.and(own.etcd),
+            disk: ask.disk,
+            ..ObserveAsk::default()
+        }
+    }
+
+    /// How this host reaches a member by the certificate of its own.
+    fn reach(&self, root: &Root, address: IpAddr) -> Outcome<Access> {
+        let url = format!("https://{}", SocketAddr::new(address, ETCD_CLIENTS));
+        access(root, &EtcdAsk { url, ..self.etcd()?.clone() })
+    }
+
+    /// The view of the own member.
+    async fn own_view(&self, root: &Root) -> Outcome<EtcdView> {
+        match Box::pin(etcd::view(&access(root, self.etcd()?)?, LOOK, Election::NotAwaited)).await {
+            Ok((view, None)) => Ok(view),
+            Ok((_, Some(error))) | Err(error) => {
+                Err(bad(format!("the member of {} does not serve: {error}", self.own)))
+            }
+        }
+    }
+
+    /// What each member says that serves linearizable reads, by its address.
+    async fn serving(&self, root: &Root) -> Outcome<Vec<(IpAddr, EtcdView)>> {
+        let asked = self.members.iter().map(async |(_, address)| {
+            let access = self.reach(root, *address)?;
+            let seen = Box::pin(etcd::view(&access, LOOK, Election::NotAwaited)).await;
+            Ok(seen.ok().filter(|(_, trouble)| trouble.is_none()).map(|(view, _)| (*address, view)))
+        });
+        let seen: Outcome<Vec<_>> = join_all(asked).await.into_iter().collect();
+        Ok(seen?.into_iter().flatten().collect())
+    }
+
+    /// The same; at least one.
+    async fn list(&self, root: &Root) -> Outcome<Vec<(IpAddr, EtcdView)>> {
+        let seen = self.serving(root).await?;
+        if seen.is_empty() {
+            Err(bad(format!("no etcd member that {} can ask has a quorum", self.own)))
+        } else {
+            Ok(seen)
+        }
+    }
+
+    /// The entry of this host in the list: whether it is a learner. All that serve must agree.
+    fn own_entry(&self, seen: &[(IpAddr, EtcdView)]) -> Outcome<Option<bool>> {
+        let own = self.peer(&self.own).ok_or_else(|| bad(format!("the policy names no member of {}", self.own)))?;
+        let mut entries = seen
+            .iter()
+            .map(|(_, view)| view.members.iter().find(|(.., peer, _)| *peer == own).map(|(.., learner)| *learner));
+        let first = entries.next().flatten();
+        if entries.all(|entry| entry == first) { Ok(first) } else { Err(bad("the members report different lists")) }
+    }
+
+    /// The peer URL of a host of the policy.
+    fn peer(&self, host: &HostName) -> Option<PeerUrl> {
+        let found = self.members.iter().find(|(name, _)| name == host);
+        found.map(|(_, address)| PeerUrl::of(*address))
+    }
+
+    async fn may_change(&self, root: &Root, change: &MemberChange) -> Outcome<()> {
+        let peer = match change {
+            MemberChange::Remove(peer) | MemberChange::AddLearner(peer) | MemberChange::Promote(peer) => peer,
+            MemberChange::Move(..) | MemberChange::Lead(_) => return Err(bad("no repair by guards takes this change")),
+        };
+        let theirs = self.members.iter().find(|(name, _)| *name == self.by);
+        let Some((host, address)) = theirs.filter(|(_, address)| PeerUrl::of(*address) == *peer) else {
+            return Err(bad(format!("the guard of {} changes no other member than its own", self.by)));
+        };
+        let own = self.own_view(root).await?;
+        let other = own.members.iter().find(|(.., url, learner)| *learner && url != peer);
+        if let Some((.., url, _)) = other {
+            return Err(bad(format!("{url} is a learner, and etcd has one at a time")));
+        }
+        if !matches!(change, MemberChange::Remove(_)) {
+            return Ok(());
+        }
+        let seen = self.serving(root).await?;
+        if host == &self.own || seen.iter().any(|(at, _)| at == address) {
+            return Err(bad(format!("the member of {host} serves: it stays in the list")));
+        }
+        let voters = own.members.iter().filter(|(.., learner)| !learner);
+        let stay: Vec<&PeerUrl> = voters.map(|(.., url, _)| url).filter(|url| *url != peer).collect();
+        let serves = |url: &&&PeerUrl| seen.iter().any(|(at, _)| PeerUrl::of(*at) == ***url);
+        let (healthy, quorum) = (stay.iter().filter(serves).count(), stay.len() / 2 + 1);
+        if healthy < quorum {
+            return Err(bad(format!("{healthy} healthy of {} voters would be left, quorum {quorum}", stay.len())));
+        }
+        Ok(())
+    }
+
+    async fn may_start(&self, root: &Root, start: MemberStart) -> Outcome<Op> {
+        let seen = self.list(root).await?;
+        let entry = self.own_entry(&seen)?;
+        if let Some(first) = &start.first {
+            if first.token.is_some() {
+                return Err(bad("no guard bootstraps etcd"));
+            }
+            if entry != Some(true) {
+                return Err(bad(format!("{} is no learner in the member list: it does not join", self.own)));
+            }
+            let listed =
+                |peer: &PeerUrl| seen.iter().all(|(_, view)| view.members.iter().any(|(.., url, _)| url == peer));
+            if let Some((_, peer)) = first.members.iter().find(|(_, peer)| !listed(peer)) {
+                return Err(bad(format!("{peer} is not in the member list")));
+            }
+        } else if entry.is_none() {
+            return Err(bad(format!("{} is not in the member list", self.own)));
+        }
+        Ok(Op::StartMember(MemberStart { first: start.first, ..self.start.clone() }))
+    }
+}

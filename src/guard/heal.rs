@@ -1,0 +1,170 @@
+//! One repair, `hactl host-heal`: the etcd member of this host has lost its data, and joins again.
+//!
+//! In: the files of the guard, the other etcd hosts. Out: the member is a voter again, or why not. It is a run like that
+//! of `hactl up`: the lock on a majority of the etcd hosts, facts, a plan, and the executor with its preconditions. The
+//! other hosts permit it only that (see `agent/admission`). A run of a person that wants the lock gets it: this one ends
+//! at once, wherever it is, and the facts decide how it goes on.
+
+use super::on_host::OnHost;
+use super::setup::{self, GuardError};
+use crate::agent::Root;
+use crate::model::event::{Event, Sink};
+use crate::model::healing::{HEALED, Mode};
+use crate::model::names::HostName;
+use crate::model::plan::{Action, InitialClusterState, Plan};
+use crate::observe::Wait;
+use crate::plan::{NotRejoined, rejoin};
+use crate::protocol::{Op, Reply};
+use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
+use crate::transport::mtls::MtlsError;
+use crate::transport::{Agents, Connect, Payload, Peers};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Hosts that are reached at the same time: all of etcd's.
+const AT_ONCE: usize = 9;
+/// Plans that are carried out one after the other: one is enough unless something happens meanwhile.
+const ROUNDS: usize = 3;
+/// Between two looks at whether a person's run waits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a member was not repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum HealError {
+    /// The files of the guard cannot be used.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] MtlsError),
+    /// The inventory does not ask for it.
+    #[error("healing is not on by the policy of this host")]
+    NotOn,
+    /// The hosts, or a step.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// No safe plan.
+    #[error(transparent)]
+    NotRejoined(#[from] NotRejoined),
+    /// A person's run waits for the lock.
+    #[error("a run that a person started gets the lock")]
+    Yields,
+    /// It changes while it is repaired.
+    #[error("the member is not a voter after {ROUNDS} plans")]
+    Unsettled,
+}
+
+/// Says what is done, as lines of the journal.
+struct Said(fn(&str));
+
+impl Sink for Said {
+    fn emit(&self, event: Event) {
+        match event {
+            Event::Warning { text } => (self.0)(&format!("heal: {text}")),
+            Event::Started { what, .. } => (self.0)(&format!("heal: {what}")),
+            Event::Failed { what, why, .. } => (self.0)(&format!("heal: {what}: failed: {why}")),
+            _ => {}
+        }
+    }
+}
+
+impl HealError {
+    /// The reason, for the record of the guard.
+    fn why(&self) -> String {
+        match self {
+            Self::Failure(Failure::Steps { what, why, .. }) => format!("{what}: {why}"),
+            Self::Failure(Failure::NoHost { hosts }) => {
+                hosts.first().map_or_else(|| self.to_string(), |(host, error)| format!("{host}: {error}"))
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Repairs the member of this host. If it cannot, the reason is also in a file, for its guard.
+///
+/// # Errors
+/// Why it was not repaired.
+pub async fn heal(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
+    let healed = Box::pin(tried(root, own, say)).await;
+    if let Err(error) = &healed
+        && let Err(unwritten) = std::fs::write(root.own(HEALED), error.why())
+    {
+        say(&format!("heal: cannot write {HEALED}: {unwritten}"));
+    }
+    healed
+}
+
+async fn tried(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
+    let (setup, identity) = setup::read(root, own, super::now(Instant::now()))?;
+    if setup.policy.healing.mode != Mode::On {
+        return Err(HealError::NotOn);
+    }
+    let authority = Arc::new(OnHost::of(setup::spec(root)?));
+    let desired = Arc::new(authority.spec().spec.desired.clone());
+    let addresses = desired.hosts.iter().map(|host| (host.name.clone(), host.address)).collect();
+    let connect: Arc<dyn Connect> = Arc::new(Peers::new(setup.own.address, &identity, addresses)?);
+    let mut fleet = Fleet::open(desired, &connect, AT_ONCE, Arc::new(Said(say)), CancellationToken::new()).await?;
+    let healed = locked(&mut fleet, &authority, own, say).await;
+    fleet.close().await;
+    healed
+}
+
+/// Takes the locks, and repairs until a person's run wants one of them.
+async fn locked(fleet: &mut Fleet, authority: &Arc<OnHost>, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
+    let locked = fleet.lock("heal").await?;
+    let agents = fleet.machines.clone();
+    tokio::select! {
+        healed = rounds(fleet, authority, own, locked, say) => healed,
+        () = wanted(&agents) => Err(HealError::Yields),
+    }
+}
+
+/// Observes, plans and performs until nothing is left to do.
+async fn rounds(
+    fleet: &Fleet,
+    authority: &Arc<OnHost>,
+    own: &HostName,
+    locked: Locked,
+    say: fn(&str),
+) -> Result<(), HealError> {
+    for _ in 0..ROUNDS {
+        let round = Round::take(fleet, &**authority, Wait::ForAll).await?;
+        let intent = round.intent(&**authority)?;
+        let plan = rejoin(&fleet.desired, &round.target, &round.facts, &intent, own)?;
+        if is_for_its_guard(&plan) {
+            say(&format!("heal: {own}: its etcd member needs no other host"));
+            return Ok(());
+        }
+        locked.allows(&plan, fleet, &round.facts).map_err(Failure::from)?;
+        let authority: Arc<dyn Authority> = Arc::clone(authority) as Arc<dyn Authority>;
+        Run::new(authority).run(fleet, round, &plan).await?;
+    }
+    Err(HealError::Unsettled)
+}
+
+/// Whether a plan contains nothing, or only the start of a stopped member, which the guard of its host decides about: a
+/// person may have stopped it.
+fn is_for_its_guard(plan: &Plan) -> bool {
+    let restarts = |action: &Action| {
+        matches!(action, Action::StartMember { state: InitialClusterState::Restart, .. } | Action::Seal { .. })
+    };
+    let starts = plan.steps.iter().any(|step| matches!(step.action, Action::StartMember { .. }));
+    plan.steps.is_empty() || starts && plan.steps.iter().all(|step| restarts(&step.action))
+}
+
+/// Returns once a person's run waits for the lock of any host.
+async fn wanted(agents: &Agents) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        for agent in agents.values() {
+            let again = Op::Lock { holder: String::new() };
+            let reply = agent.call(again, Payload::None, LOCK_TIMEOUT, &|_| {}).await;
+            if matches!(reply, Ok(Reply::Locked { wanted: true, .. })) {
+                return;
+            }
+        }
+    }
+}

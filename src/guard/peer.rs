@@ -1,0 +1,99 @@
+//! One connection of the guard of another host, `hactl host-peer`: systemd accepts it and starts this program with it.
+//!
+//! In: the connection. Out: the agent's protocol, with what `agent/admission` permits. The other side is an etcd host of
+//! the policy by its address, before anything of it is read, and by its certificate.
+
+use super::setup::{self, GuardError};
+use crate::agent::{Admission, Caller, Root, ServeError, serve};
+use crate::execute::member_start;
+use crate::model::desired::Role;
+use crate::model::healing::{GuardedHost, Mode, Policy};
+use crate::model::names::HostName;
+use crate::model::plan::InitialClusterState;
+use crate::reconcile::RepairSpec;
+use crate::transport::mtls::{self, CONNECT, MtlsError};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// Why a connection is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The files of the guard cannot be used.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+    /// The inventory does not ask for it.
+    #[error("healing is not on by the policy of this host")]
+    NotOn,
+    /// It comes from elsewhere.
+    #[error("{0} is no etcd host by the policy of this host")]
+    Stranger(IpAddr),
+    /// The connection failed.
+    #[error("the connection failed")]
+    Connection(#[from] io::Error),
+    /// Its certificate is not a guard's.
+    #[error("{from}: {why}")]
+    Refused {
+        /// The address.
+        from: IpAddr,
+        /// Why.
+        why: MtlsError,
+    },
+    /// Its certificate is that of another host.
+    #[error("the certificate is that of {named}, the address that of {host}")]
+    Another {
+        /// By the certificate.
+        named: HostName,
+        /// By the address.
+        host: HostName,
+    },
+    /// The protocol.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Serves one connection until it ends.
+///
+/// # Errors
+/// Why it is not served.
+pub async fn peer(root: &Root, own: &HostName, stream: std::net::TcpStream) -> Result<(), PeerError> {
+    let (setup, identity) = setup::read(root, own, super::now(Instant::now()))?;
+    if setup.policy.healing.mode != Mode::On {
+        return Err(PeerError::NotOn);
+    }
+    let from = stream.peer_addr()?.ip().to_canonical();
+    let host = member_at(&setup.policy, from).ok_or(PeerError::Stranger(from))?;
+    stream.set_nonblocking(true)?;
+    let server = identity.server().map_err(GuardError::from)?;
+    let accepted = TlsAcceptor::from(Arc::new(server)).accept(TcpStream::from_std(stream)?);
+    let stream = timeout(CONNECT, accepted).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let named = mtls::guard(stream.get_ref().1.peer_certificates(), &identity.authorities);
+    let named = named.map_err(|why| PeerError::Refused { from, why })?;
+    if named != host.name {
+        return Err(PeerError::Another { named, host: host.name.clone() });
+    }
+    let admission = admission(&setup::spec(root)?, own, named);
+    let (reader, writer) = tokio::io::split(stream);
+    Ok(serve(Caller::Guard(Box::new(admission)), reader, writer).await?)
+}
+
+/// The etcd host of the policy with this address; this host itself, too.
+fn member_at(policy: &Policy, address: IpAddr) -> Option<&GuardedHost> {
+    policy.guards.iter().find(|guard| guard.address == address && guard.has_etcd())
+}
+
+/// What this host permits to a guard.
+fn admission(spec: &RepairSpec, own: &HostName, by: HostName) -> Admission {
+    let desired = &spec.spec.desired;
+    Admission {
+        by,
+        own: own.clone(),
+        members: desired.with(Role::Etcd).map(|host| (host.name.clone(), host.address)).collect(),
+        ask: spec.spec.asks.get(own).cloned().unwrap_or_default(),
+        start: member_start(&desired.etcd.data_dir.to_string_lossy(), &InitialClusterState::Restart),
+    }
+}
