@@ -16,13 +16,17 @@ use crate::etcd::{self, Access, Election};
 use crate::model::facts::{ETCD_UNIT, EtcdView};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::ports::ETCD_CLIENTS;
-use crate::protocol::{EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
+use crate::model::units::etcd_balancer_unit;
+use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
 use futures::future::join_all;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How long a member may take to report its view.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a balancer bypasses a member at a guard's request, seconds.
+const MOST_PASSED_OVER_S: u32 = 600;
 
 /// Who asks.
 #[derive(Debug)]
@@ -109,6 +113,14 @@ impl Admission {
                 }
                 Ok(Op::Seal { data_dir: self.start.data_dir.clone(), cluster })
             }
+            // The balancer of this host sends clients to other members than that of the host that asks.
+            Op::Balance { how: Balancing::PassOver { member, most_s }, .. } if member == self.by => {
+                let how = Balancing::PassOver { member, most_s: most_s.min(MOST_PASSED_OVER_S) };
+                Ok(Op::Balance { unit: etcd_balancer_unit(), how })
+            }
+            Op::Balance { how: Balancing::PassTo { member }, .. } if member == self.by => {
+                Ok(Op::Balance { unit: etcd_balancer_unit(), how: Balancing::PassTo { member } })
+            }
             Op::Blame { unit } if unit.as_str() == ETCD_UNIT => Ok(Op::Blame { unit }),
             _ => Err(bad(format!("{} permits guards only what the repair of an etcd member takes", self.own))),
         }
@@ -190,10 +202,9 @@ impl Admission {
             MemberChange::Remove(peer) | MemberChange::AddLearner(peer) | MemberChange::Promote(peer) => peer,
             MemberChange::Move(..) | MemberChange::Lead(_) => return Err(bad("no repair by guards takes this change")),
         };
-        let theirs = self.members.iter().find(|(name, _)| *name == self.by);
-        let Some((host, address)) = theirs.filter(|(_, address)| PeerUrl::of(*address) == *peer) else {
+        if self.peer(&self.by).as_ref() != Some(peer) {
             return Err(bad(format!("the guard of {} changes no other member than its own", self.by)));
-        };
+        }
         let own = self.own_view(root).await?;
         let other = own.members.iter().find(|(.., url, learner)| *learner && url != peer);
         if let Some((.., url, _)) = other {
@@ -202,10 +213,10 @@ impl Admission {
         if !matches!(change, MemberChange::Remove(_)) {
             return Ok(());
         }
-        let seen = self.serving(root).await?;
-        if host == &self.own || seen.iter().any(|(at, _)| at == address) {
-            return Err(bad(format!("the member of {host} serves: it stays in the list")));
+        if self.by == self.own {
+            return Err(bad(format!("{} removes its member through another one", self.own)));
         }
+        let seen = self.serving(root).await?;
         let voters = own.members.iter().filter(|(.., learner)| !learner);
         let stay: Vec<&PeerUrl> = voters.map(|(.., url, _)| url).filter(|url| *url != peer).collect();
         let serves = |url: &&&PeerUrl| seen.iter().any(|(at, _)| PeerUrl::of(*at) == ***url);

@@ -359,7 +359,9 @@ fn start_learner(d: &Draft, chain: &mut Chain, host: &Host) -> Result<(), Refusa
     let precondition = Precondition::Members { list: chain.list.shape() };
     let started = chain.steps.must(action, "new members join as learners", requires).guarded(precondition).provides();
     change(chain, &peer, Change::Promote, "a learner has no vote".to_owned(), vec![started])?;
-    chain.steps.add(seal(d, &host.name, Condition::Voter(peer)));
+    // Also if the disk is marked: the mark is that of the member whose data is gone.
+    let action = Action::Seal { host: host.name.clone() };
+    chain.steps.must(action, "a later start must not bootstrap a second cluster", vec![Condition::Voter(peer)]);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ pub(super) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Off => "off",
         Mode::Watch => "watch: faults are detected and reported, nothing is repaired",
-        Mode::On => "on: each guard restarts frozen and stopped components of its own host",
+        Mode::On => "on: each guard repairs its own host",
     }
 }
 

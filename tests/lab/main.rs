@@ -40,6 +40,7 @@ mod moved;
 mod outside;
 mod parted;
 mod recover;
+mod rejoin;
 mod repairs;
 mod roles;
 mod rolled_back;
@@ -247,7 +248,11 @@ fn main() {
         &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, worker::LAST].concat(),
     );
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
-    tally.suite("t-set", (3, 1), &[settings::SCENARIOS, repairs::SCENARIOS, guard::SCENARIOS].concat());
+    tally.suite(
+        "t-set",
+        (3, 1),
+        &[settings::SCENARIOS, repairs::SCENARIOS, rejoin::SCENARIOS, guard::SCENARIOS].concat(),
+    );
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);

@@ -108,7 +108,7 @@ fn restarted(w: &World, all: &[Frozen]) {
 }
 
 /// The repairs so far: host, kind and outcome.
-fn history(hactl: &Hactl) -> Vec<[String; 3]> {
+pub fn history(hactl: &Hactl) -> Vec<[String; 3]> {
     let ran = hactl.run(&["guard", "history", "-o", "json"]).ok();
     let all: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.all()));
     let field = |repair: &Value, key: &str| repair[key].as_str().expect("a text").to_owned();

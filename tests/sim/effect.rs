@@ -311,6 +311,10 @@ fn first_boot(world: &mut World, host: &HostName, boot: &FirstBoot) -> Result<()
         }
     };
     let found = world.host_mut(host);
+    if matches!(boot, FirstBoot::Existing { .. }) {
+        // The mark was that of the member whose data is gone.
+        found.bootstrapped = None;
+    }
     (found.token, found.first_boot) = (token, Some(boot.clone()));
     Ok(())
 }

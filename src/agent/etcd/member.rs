@@ -167,8 +167,10 @@ fn settings(root: &Root, data_dir: &str, first_boot: &str, first: Option<&FirstB
         Some(FirstBoot { token: Some(token), .. }) => mark(&data, GENESIS, token)?,
         Some(FirstBoot { token: None, .. }) => {
             mark(&data, JOIN, "joins a living cluster")?;
-            // A joining member does not bootstrap, whatever its earlier settings.
+            // A joining member does not bootstrap, whatever its earlier settings. Only with its data it is marked again:
+            // as long as it is not, an empty disk may join, and nothing else.
             remove(&data.join(GENESIS))?;
+            remove(&data.join(BORN))?;
         }
         None => {}
     }

@@ -128,6 +128,23 @@ async fn a_member_that_is_started_once_more_has_nothing_written_for_it() {
 }
 
 #[tokio::test]
+async fn a_member_that_joins_on_a_disk_whose_data_is_gone_is_marked_again_only_with_its_new_data() {
+    let place = host();
+    let mut client = place.locked().await;
+    place.write("/var/lib/etcd/hactl-born", "cafe");
+    client.ask(start(None)).await.unwrap_err();
+    assert_eq!(
+        (place.list("/var/lib/etcd"), look(&mut client).await.bootstrapped),
+        (vec!["hactl-join".to_owned()], None)
+    );
+    place.write("/var/lib/etcd/member/wal/0", "x");
+    client.ask(seal("cafe")).await.unwrap();
+    // It lost its data again: nothing permits a start on the empty disk.
+    std::fs::remove_dir_all(place.at("/var/lib/etcd/member")).unwrap();
+    assert_eq!(place.list("/var/lib/etcd"), ["hactl-born"]);
+}
+
+#[tokio::test]
 async fn an_initial_member_that_never_started_and_then_joins_is_no_longer_an_initial_member() {
     let place = host();
     let mut client = place.locked().await;

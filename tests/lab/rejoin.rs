@@ -1,0 +1,104 @@
+//! Guards whose host has lost the data of its etcd member: the member joins again, under a client that writes. A host
+//! that a person holds is left to the person, and strangers get nothing from the port for guards.
+
+use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, is_known, none};
+use super::leaving::move_leadership_to;
+use super::repairs::history;
+use super::support::{Hactl, Writer, wait_for};
+use super::{Scenario, World, in_one_line};
+use std::time::{Duration, Instant};
+
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "an etcd member that lost its data joins again by itself, and no acknowledged write is lost",
+    cut: true,
+    run: rejoins,
+}];
+
+/// From the loss to linearizable reads from the member, its detection included.
+const GOAL: Duration = Duration::from_secs(30);
+const LOSE: &str = "sudo rm -rf /var/lib/etcd/member";
+const SERVES: &str = "curl -sf -m 1 -o /dev/null http://127.0.0.1:2384/readyz && sudo test -d /var/lib/etcd/member \
+    && sudo test -e /var/lib/etcd/hactl-born && echo yes || true";
+
+fn serves(w: &World, host: &str) -> bool {
+    w.on(host, SERVES).trim() == "yes"
+}
+
+/// The id of the member on a host, by itself.
+fn member(w: &World, host: &str) -> String {
+    w.on(host, "curl -s http://127.0.0.1:2384/metrics | sed -n 's/^etcd_server_id{server_id=\"\\(.*\\)\"} 1$/\\1/p'")
+}
+
+/// A host loses the data of its member, and has a new member in time.
+fn lost(w: &World, host: &str, how: &str) {
+    let before = member(w, host);
+    let since = Instant::now();
+    w.on(host, how);
+    wait_for(&format!("the member of {host} serves again"), GOAL + SLACK, || serves(w, host));
+    let took = since.elapsed();
+    println!("        the member of {host} serves again after {took:.1?} (goal {GOAL:?})");
+    assert!(took < GOAL + SLACK / 2, "{took:?}");
+    let after = member(w, host);
+    assert!(!before.is_empty() && !after.is_empty() && before != after, "{before:?} is removed, {after:?} is new");
+}
+
+/// The repairs of lost data so far: host and outcome.
+fn rejoined(hactl: &Hactl) -> Vec<[String; 2]> {
+    let all = history(hactl).into_iter().filter(|[_, kind, _]| kind == "EtcdDataLost");
+    all.map(|[host, _, outcome]| [host, outcome]).collect()
+}
+
+fn rejoins(w: &World) {
+    let hactl = asked(w, "healing: on");
+    hactl.up().ok();
+    hactl.up().ok().says("nothing to do");
+    wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
+    w.healthy(CLEARED);
+    assert_eq!(rejoined(&hactl), Vec::<[String; 2]>::new());
+
+    move_leadership_to(w, "cp1");
+    let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-rejoin");
+    // A follower whose etcd goes on for a while without its files, then the leader at once.
+    lost(w, "cp2", LOSE);
+    lost(w, "cp1", &format!("{LOSE}; sudo systemctl kill --signal=SIGKILL etcd"));
+    let (written, longest) = writer.end_within(Duration::from_secs(15));
+    println!("        {written} writes acknowledged, longest pause {longest:.1?}");
+    w.healthy(CLEARED);
+    none(&hactl);
+    assert_eq!(rejoined(&hactl), ["cp1", "cp2"].map(|host| [host, "helped"].map(str::to_owned)), "once each");
+
+    left_to_a_person(w, &hactl);
+    strangers(w);
+    hactl.up().ok().says("nothing to do");
+}
+
+/// A host that a person holds: its guard says so, and the person's `up` repairs it.
+fn left_to_a_person(w: &World, hactl: &Hactl) {
+    hactl.run(&["guard", "pause", "--host", "cp3", "--for", "1h", "--reason", "disk swap"]).ok();
+    w.on("cp3", &format!("{LOSE}; sudo systemctl kill --signal=SIGKILL etcd"));
+    wait_for("the fault is reported", SLACK, || is_known(hactl, "cp3", "EtcdDataLost"));
+    wait_for("its guard says why it does nothing", SLACK, || {
+        in_one_line(&hactl.run(&["guard", "explain", "cp3"]).exits(4)).contains("the host is held")
+    });
+    assert!(!serves(w, "cp3"), "nobody has repaired it");
+    hactl.up().ok();
+    assert!(serves(w, "cp3"), "`up` has");
+    hactl.run(&["guard", "resume"]).ok();
+    none(hactl);
+    assert_eq!(rejoined(hactl).len(), 2, "the guard of cp3 had no part in it");
+    w.healthy(CLEARED);
+}
+
+/// Neither a host without etcd nor a certificate of another CA gets anything from the port for guards.
+fn strangers(w: &World) {
+    let to = format!("{}:10271", w.lab.address("cp1").expect("an address"));
+    let hello = |host: &str, with: &str| {
+        let ask = format!("echo | sudo timeout 5 openssl s_client -tls1_3 -connect {to} {with} 2>&1; true");
+        w.on(host, &ask)
+    };
+    let worker = hello("w1", "");
+    assert!(!worker.contains("BEGIN CERTIFICATE"), "w1 is no etcd host: {worker}");
+    let etcd = "-cert /etc/etcd/pki/observer.crt -key /etc/etcd/pki/observer.key -CAfile /etc/hactl/guard/ca.crt";
+    let other = hello("cp2", etcd);
+    assert!(other.contains("alert"), "a certificate of etcd's CA: {other}");
+}
