@@ -61,7 +61,7 @@ type Out<W> = Arc<Mutex<W>>;
 ///
 /// The caller should exit the process without waiting for threads: an interrupted operation may still be in a system
 /// call.
-pub async fn serve<R, W>(caller: Caller, stdin: R, stdout: W) -> Result<(), ServeError>
+pub async fn serve<R, W>(stdin: R, stdout: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -73,7 +73,7 @@ where
         signalled.push(Box::pin(end.recv()));
     }
     tokio::select! {
-        outcome = serve_as(Root::host(), caller, stdin, stdout) => outcome,
+        outcome = serve_at(Root::host(), stdin, stdout) => outcome,
         _ = select_all(signalled) => Ok(()),
     }
 }

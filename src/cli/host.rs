@@ -1,7 +1,7 @@
 //! The hidden verbs, which run on a host or inside a pod.
 
 use super::common::block_on;
-use crate::agent::{Caller, Fence, Root};
+use crate::agent::{Fence, Root};
 use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::STAYS_DOWN;
@@ -127,7 +127,7 @@ fn ended<E: Display>(verb: &str, result: Result<(), E>) -> Exit {
 
 /// Serves the agent protocol on standard input and output.
 pub fn serve() -> Exit {
-    let served = async { crate::agent::serve(Caller::Person, tokio::io::stdin(), tokio::io::stdout()).await };
+    let served = async { crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await };
     run(served, |served| ended("host", served))
 }
 

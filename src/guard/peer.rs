@@ -4,14 +4,14 @@
 //! the policy by its address, before anything of it is read, and by its certificate.
 
 use super::setup::{self, GuardError};
-use crate::agent::{Admission, Caller, Root, ServeError, serve};
+use crate::agent::{Admission, Caller, Root, ServeError, serve_as};
 use crate::execute::member_start;
 use crate::model::desired::Role;
 use crate::model::healing::{GuardedHost, Mode, Policy};
 use crate::model::names::HostName;
 use crate::model::plan::InitialClusterState;
 use crate::reconcile::RepairSpec;
-use crate::transport::mtls::{self, CONNECT, MtlsError};
+use crate::transport::mtls::{self, CONNECT, Identity, MtlsError};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -62,23 +62,33 @@ pub enum PeerError {
 /// Why it is not served.
 pub async fn peer(root: &Root, own: &HostName, stream: std::net::TcpStream) -> Result<(), PeerError> {
     let (setup, identity) = setup::read(root, own, super::now(Instant::now()))?;
-    if setup.policy.healing.mode != Mode::On {
+    stream.set_nonblocking(true)?;
+    served(root, (own, &setup.policy, &identity), || setup::spec(root), TcpStream::from_std(stream)?).await
+}
+
+/// Serves a connection by these files.
+pub(super) async fn served(
+    root: &Root,
+    (own, policy, identity): (&HostName, &Policy, &Identity),
+    spec: impl FnOnce() -> Result<RepairSpec, GuardError>,
+    stream: TcpStream,
+) -> Result<(), PeerError> {
+    if policy.healing.mode != Mode::On {
         return Err(PeerError::NotOn);
     }
     let from = stream.peer_addr()?.ip().to_canonical();
-    let host = member_at(&setup.policy, from).ok_or(PeerError::Stranger(from))?;
-    stream.set_nonblocking(true)?;
+    let host = member_at(policy, from).ok_or(PeerError::Stranger(from))?;
     let server = identity.server().map_err(GuardError::from)?;
-    let accepted = TlsAcceptor::from(Arc::new(server)).accept(TcpStream::from_std(stream)?);
+    let accepted = TlsAcceptor::from(Arc::new(server)).accept(stream);
     let stream = timeout(CONNECT, accepted).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let named = mtls::guard(stream.get_ref().1.peer_certificates(), &identity.authorities);
     let named = named.map_err(|why| PeerError::Refused { from, why })?;
     if named != host.name {
         return Err(PeerError::Another { named, host: host.name.clone() });
     }
-    let admission = admission(&setup::spec(root)?, own, named);
+    let admission = admission(&spec()?, own, named);
     let (reader, writer) = tokio::io::split(stream);
-    Ok(serve(Caller::Guard(Box::new(admission)), reader, writer).await?)
+    Ok(serve_as(root.clone(), Caller::Guard(Box::new(admission)), reader, writer).await?)
 }
 
 /// The etcd host of the policy with this address; this host itself, too.

@@ -6,6 +6,7 @@
 use super::desired::{Desired, EndpointKind, Host, Role};
 pub use super::healing_mode::{Delays, Healing, Mode};
 use super::names::{ClusterName, Digest, HostName};
+pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -27,8 +28,6 @@ pub const SPEC: &str = "/etc/hactl/guard/spec.json";
 pub const PEER_SOCKET: &str = "hactl-guard-peer.socket";
 /// That program.
 pub const PEER_UNIT: &str = "hactl-guard-peer@.service";
-/// One repair of an etcd member by other hosts.
-pub const HEAL_UNIT: &str = "hactl-heal.service";
 /// The last [`super::guard_report::GuardReport`], on a file system that is empty after a boot.
 pub const REPORT: &str = "/run/hactl/guard/self.json";
 /// Why the last repair of [`HEAL_UNIT`] failed.

@@ -4,10 +4,9 @@
 //! by `report/`. Nothing that another host says leads to a repair here.
 
 use super::fault::{FaultKind, evidence};
-use super::healing::HEAL_UNIT;
 use super::names::UnitName;
 use super::timestamp;
-use super::units::{containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
+use super::units::{HEAL_UNIT, containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -2,6 +2,9 @@
 
 use super::names::UnitName;
 
+/// One repair of the etcd member of its host, with the leave of the others.
+pub const HEAL_UNIT: &str = "hactl-heal.service";
+
 /// The unit that runs etcd.
 pub const ETCD_UNIT: &str = "etcd.service";
 
