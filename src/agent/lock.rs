@@ -271,6 +271,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_person_that_waits_for_a_program_of_the_host_itself_asks_it_to_end() {
+        let wanted_after = |holder, waits| {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            let _held = take(&root, "first", holder).unwrap().unwrap();
+            assert!(!is_wanted(&root));
+            take(&root, "second", waits).unwrap().unwrap_err();
+            is_wanted(&root)
+        };
+        assert!(wanted_after(Rank::Resident, Rank::Person));
+        assert!(!wanted_after(Rank::Resident, Rank::Resident), "two guards");
+        assert!(!wanted_after(Rank::Person, Rank::Person), "a run that a person started ends as it is");
+    }
+
+    #[test]
     fn an_older_epoch_may_not_change_anything() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());

@@ -9,10 +9,11 @@ use super::on_host::OnHost;
 use super::setup::{self, GuardError};
 use crate::agent::Root;
 use crate::model::event::{Event, Sink};
-use crate::model::healing::{HEALED, Mode};
+use crate::model::facts::HostFacts;
+use crate::model::healing::{HEALED, Mode, SPEC};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, InitialClusterState, Plan};
-use crate::observe::Wait;
+use crate::observe::{Answers, Wait};
 use crate::plan::{NotRejoined, rejoin};
 use crate::protocol::{Op, Reply};
 use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
@@ -48,6 +49,9 @@ pub enum HealError {
     /// No safe plan.
     #[error(transparent)]
     NotRejoined(#[from] NotRejoined),
+    /// The last `hactl up` did not reach one of the two.
+    #[error("{0} has another {SPEC} than this host; `hactl up` makes them equal")]
+    Differs(HostName),
     /// A person's run waits for the lock.
     #[error("a run that a person started gets the lock")]
     Yields,
@@ -132,6 +136,9 @@ async fn rounds(
 ) -> Result<(), HealError> {
     for _ in 0..ROUNDS {
         let round = Round::take(fleet, &**authority, Wait::ForAll).await?;
+        if let Some(host) = differs(&round.facts.hosts, own) {
+            return Err(HealError::Differs(host.clone()));
+        }
         let intent = round.intent(&**authority)?;
         let plan = rejoin(&fleet.desired, &round.target, &round.facts, &intent, own)?;
         if is_for_its_guard(&plan) {
@@ -143,6 +150,14 @@ async fn rounds(
         Run::new(authority).run(fleet, round, &plan).await?;
     }
     Err(HealError::Unsettled)
+}
+
+/// A host that answers, and whose file for repairs is not that of this host.
+fn differs<'a>(hosts: &'a Answers, own: &HostName) -> Option<&'a HostName> {
+    let of = |facts: &HostFacts| facts.files.get(SPEC).map(|file| file.digest);
+    let mine = hosts.get(own).and_then(|answer| of(answer.as_ref().ok()?));
+    let mut answers = hosts.iter().filter_map(|(host, answer)| Some((host, answer.as_ref().ok()?)));
+    answers.find(|(_, facts)| mine.is_none() || of(facts) != mine).map(|(host, _)| host)
 }
 
 /// Whether a plan contains nothing, or only the start of a stopped member, which the guard of its host decides about: a
@@ -166,5 +181,31 @@ async fn wanted(agents: &Agents) {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::FileFact;
+    use crate::model::names::Digest;
+
+    #[test]
+    fn hosts_repair_only_while_all_that_answer_have_the_same_file() {
+        let host = |text: &str| {
+            let digest = Digest::of(text.as_bytes());
+            let file = FileFact { digest, mode: 0o600, owner: "root".to_owned(), changed_ms: 0 };
+            let files = if text.is_empty() { [].into() } else { [(SPEC.to_owned(), file)].into() };
+            Ok(HostFacts { files, ..HostFacts::default() })
+        };
+        let name = |n: usize| -> HostName { format!("cp{}", n + 1).parse().unwrap() };
+        let found = |texts: [&str; 3]| {
+            let hosts = texts.iter().enumerate().map(|(n, text)| (name(n), host(text))).collect();
+            differs(&hosts, &name(1)).cloned()
+        };
+        assert_eq!(found(["a", "a", "a"]), None);
+        assert_eq!(found(["a", "a", "b"]), Some(name(2)));
+        assert_eq!(found(["a", "a", ""]), Some(name(2)), "it has none");
+        assert!(found(["a", "", "a"]).is_some(), "the own one is missing");
     }
 }

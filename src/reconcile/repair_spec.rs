@@ -6,6 +6,7 @@
 
 use super::Spec;
 use crate::model::desired::{Agent, Desired, Extra, Host, Named, Proxy, Role, SshTarget};
+use crate::model::healing::SPEC;
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::target::{CaId, FileSet, HostTarget, Target};
@@ -156,8 +157,10 @@ fn of_member(target: HostTarget) -> HostTarget {
 
 fn asked_of_member(target: &Target, name: HostName, ask: ObserveAsk) -> (HostName, ObserveAsk) {
     let sets = target.hosts.get(&name).into_iter().flat_map(|host| host.sets.values());
+    let files = sets.flat_map(|set| set.files.iter().map(|file| file.path.clone()));
     let ask = ObserveAsk {
-        files: sets.flat_map(|set| set.files.iter().map(|file| file.path.clone())).collect(),
+        // Also this file itself: hosts repair only while they agree on it.
+        files: files.chain([SPEC.to_owned()]).collect(),
         parts: ask.parts.into_iter().filter(|part| part.name == PROGRAM).collect(),
         units: vec![etcd_unit()],
         leaves: ask.leaves.into_iter().filter(|leaf| leaf.ca == CaId::Etcd).collect(),
