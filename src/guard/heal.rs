@@ -52,6 +52,9 @@ pub enum HealError {
     /// The last `hactl up` did not reach one of the two.
     #[error("{0} has another {SPEC} than this host; `hactl up` makes them equal")]
     Differs(HostName),
+    /// Its data is there, or the member already votes.
+    #[error("the etcd member of this host has its data, so it needs no other host")]
+    NotNeeded,
     /// A person's run waits for the lock.
     #[error("a run that a person started gets the lock")]
     Yields,
@@ -134,7 +137,7 @@ async fn rounds(
     locked: Locked,
     say: fn(&str),
 ) -> Result<(), HealError> {
-    for _ in 0..ROUNDS {
+    for done in 0..ROUNDS {
         let round = Round::take(fleet, &**authority, Wait::ForAll).await?;
         if let Some(host) = differs(&round.facts.hosts, own) {
             return Err(HealError::Differs(host.clone()));
@@ -142,7 +145,10 @@ async fn rounds(
         let intent = round.intent(&**authority)?;
         let plan = rejoin(&fleet.desired, &round.target, &round.facts, &intent, own)?;
         if is_for_its_guard(&plan) {
-            say(&format!("heal: {own}: its etcd member needs no other host"));
+            if done == 0 {
+                return Err(HealError::NotNeeded);
+            }
+            say(&format!("heal: the etcd member of {own} votes again"));
             return Ok(());
         }
         locked.allows(&plan, fleet, &round.facts).map_err(Failure::from)?;
