@@ -60,7 +60,7 @@ impl Authority for OnHost {
     }
 
     fn intent(&self, _: &ClusterId) -> Result<Intent, Failure> {
-        Ok(self.spec.intent([]))
+        Ok(self.spec.intent())
     }
 
     fn bootstrap_token(&self) -> Result<String, Failure> {

@@ -22,7 +22,7 @@ pub const CERT: &str = "/etc/hactl/guard/guard.crt";
 pub const KEY: &str = "/etc/hactl/guard/guard.key";
 /// The certificate of the cluster CA, for guards: hosts that are no Nodes have no other copy.
 pub const CA: &str = "/etc/hactl/guard/ca.crt";
-/// What a repair of an etcd member by other hosts is planned from: [`crate::reconcile::RepairSpec`].
+/// What the repair of an etcd member is planned from: [`crate::reconcile::RepairSpec`].
 pub const SPEC: &str = "/etc/hactl/guard/spec.json";
 /// The socket for requests of other guards; systemd starts `hactl host-peer` for each connection.
 pub const PEER_SOCKET: &str = "hactl-guard-peer.socket";

@@ -1,4 +1,4 @@
-//! The plan of a guard that repairs an etcd member of another host: the host rejoins with an empty disk.
+//! The plan by which a host repairs its own etcd member: it rejoins with an empty disk.
 //!
 //! In: the etcd hosts and what their members are started from, the facts, and the host. Out: a plan that changes this
 //! one member and nothing else, or a refusal. The member is removed only by a plan that also makes it a voter again:

@@ -83,8 +83,8 @@ impl RepairSpec {
         text
     }
 
-    /// For the repair of the members of these hosts. Nothing is bootstrapped, pruned or renewed.
-    pub fn intent(&self, hosts: impl IntoIterator<Item = HostName>) -> Intent {
+    /// Nothing is bootstrapped, pruned or renewed, and no host may be changed: `plan/rejoin` names the one.
+    pub fn intent(&self) -> Intent {
         let EtcdPast { bootstrapped, recovered, leapt, dropped, lived, taken_down_ms } = self.past.clone();
         Intent {
             cluster_id: self.spec.cluster.clone(),
@@ -96,7 +96,7 @@ impl RepairSpec {
             prune: vec![],
             removed_hosts: vec![],
             balanced: BTreeSet::new(),
-            limit: Some(hosts.into_iter().collect()),
+            limit: Some(BTreeSet::new()),
             dropped,
             lived,
             taken_down_ms,

@@ -20,7 +20,7 @@ use crate::observe::{Answers, Queries};
 use crate::plan::Intent;
 use crate::protocol::{FilePut, ObserveAsk};
 use crate::reconcile::{Authority, EtcdPast, Failure as Stop, Files, KnownHost, RepairSpec, Spec, manifests};
-use crate::render::{Input, Keys, RenderedSet, Sealed, Trust};
+use crate::render::{Input, Keys, Sealed, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl State {
         let mut target = Target { addons, ..Target::default() };
         let (text, recipients) = self.sealed(&self.given.inventory, &desired.snapshots.recipients)?;
         let sealed = Sealed { text: &text, recipients: &recipients, authority: self.contents().rotations.founded };
-        let mut rendered = Vec::new();
+        let mut files = Files::new();
         let parting = somebody_parts(desired, answers);
         for host in &desired.hosts {
             let Some(Ok(facts)) = answers.get(&host.name) else { continue };
@@ -163,7 +163,7 @@ impl State {
             };
             let mut leaves = crate::pki::leaves(desired, host, &publics);
             crate::pki::keep_addresses(&mut leaves, facts);
-            let sets = crate::render::host_sets(&Input {
+            let rendered = crate::render::host_sets(&Input {
                 desired,
                 host,
                 facts,
@@ -175,13 +175,7 @@ impl State {
                 attached: &self.given.attached,
                 hactl_path: &hactl,
             })?;
-            rendered.push((host, parts, leaves, sets));
-        }
-        self.add_spec(desired, &mut rendered)?;
-        let mut files = Files::new();
-        for (host, parts, leaves, sets) in rendered {
-            let Some(Ok(facts)) = answers.get(&host.name) else { continue };
-            let (mut host_target, contents) = split(desired, host, (parts, leaves), sets);
+            let (mut host_target, contents) = split(desired, host, (parts, leaves), rendered);
             // A port that a host still needs until it has given up a role is closed in the next round.
             if let (true, Some(wanted), Some(found)) = (parting, &mut host_target.openings, &facts.firewall) {
                 wanted.extend(found.open.iter().copied());
@@ -189,30 +183,27 @@ impl State {
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
+        self.add_spec(desired, &mut target, &mut files)?;
         Ok((target, files))
     }
 }
 
-/// A host of which everything is rendered.
-type Rendered<'a> = (&'a Host, Vec<Part>, Vec<CertSpec>, Vec<RenderedSet>);
-
 impl State {
-    /// Fills the file from which guards plan repairs of etcd members: it is made from the other files of all hosts.
-    fn add_spec(&self, desired: &Desired, rendered: &mut [Rendered<'_>]) -> Result<(), Failure> {
+    /// Fills the file from which guards plan repairs of etcd members: it is made from the target of all hosts.
+    fn add_spec(&self, desired: &Desired, target: &mut Target, files: &mut Files) -> Result<(), Failure> {
         if !desired.hosts.iter().any(|host| heals(desired, host)) {
             return Ok(());
         }
         let queries = self.questions(&Arc::new(desired.clone()))?;
-        let hosts = rendered.iter().map(|(host, parts, leaves, sets)| {
-            let parts_and_leaves = (parts.clone(), leaves.clone());
-            (host.name.clone(), split(desired, host, parts_and_leaves, sets.clone()).0)
-        });
-        let target = Target { hosts: hosts.collect(), ..Target::default() };
-        let spec = Spec::of(desired, &target, &queries);
         let past = EtcdPast::of(&self.intent(&queries.cluster_id)?);
-        let text = RepairSpec::of(spec, past).to_text();
-        let sets = rendered.iter_mut().flat_map(|(.., sets)| sets).filter(|set| set.set == FileSet::Guard);
-        for file in sets.flat_map(|set| &mut set.files).filter(|file| file.path == SPEC) {
+        let text = RepairSpec::of(Spec::of(desired, target, &queries), past).to_text();
+        let digest = Digest::of(text.as_bytes());
+        let targets = target.hosts.values_mut().filter_map(|host| host.sets.get_mut(&FileSet::Guard));
+        for file in targets.flat_map(|set| &mut set.files).filter(|file| file.path == SPEC) {
+            file.digest = digest;
+        }
+        let contents = files.values_mut().filter_map(|sets| sets.get_mut(&FileSet::Guard));
+        for file in contents.flatten().filter(|file| file.path == SPEC) {
             file.content.clone_from(&text);
         }
         Ok(())

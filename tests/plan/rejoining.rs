@@ -21,7 +21,7 @@ fn plan(world: &mut World, host: &HostName) -> Result<Plan, NotRejoined> {
     assert_eq!(read, written);
     let mut facts = world.observe();
     facts.hosts.retain(|host, _| read.spec.desired.host(host).is_some());
-    rejoin(&read.spec.desired, &read.spec.target, &facts, &read.intent([]), host)
+    rejoin(&read.spec.desired, &read.spec.target, &facts, &read.intent(), host)
 }
 
 /// One repair of a host.
