@@ -22,7 +22,7 @@ STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage test test-all test-first test-second check unit fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle older registry storage test test-all test-first test-second check unit coverage fuzz bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -83,6 +83,9 @@ check: packages $(DENY) ## check formatting, lints, shell scripts, licences, adv
 
 unit: build ## run the tests that need no lab
 	cargo test --release --locked -q
+
+coverage: build ## run the same with counters, and print the part of the code that they run
+	@tests/coverage.sh
 
 # Vagrant, and the providers whose settings the tests use or read.
 test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-libvirt

@@ -61,7 +61,8 @@ suite() {
 
 if [ "$which" != second ]; then
 	suite components sh -c 'cd components/image && go test ./... && echo "test result: ok. 1 passed; 0 failed;"'
-	suite units cargo test --release --locked --no-fail-fast
+	suite units tests/coverage.sh
+	grep '^coverage' "$logs/units.log" || true
 	suite publishers cargo test --release --locked --test publishers
 	suite storage cargo test --release --locked --test storage
 	suite vagrant cargo test --release --locked --test vagrant -- "$which"

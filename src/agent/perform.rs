@@ -87,7 +87,6 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Sweep(what) => wipe::sweep(host, what).await.map(done),
         Op::Gather(ask) => gather::gather(host, ask).await.map(Reply::Pages),
         Op::Guard(ask) => repair::obey(host, ask).await.map(done),
-        Op::Journal { units, lines } => units::journal(&units, lines).await.map(Reply::Lines),
     }
 }
 

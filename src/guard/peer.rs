@@ -35,21 +35,13 @@ pub enum PeerError {
     /// The connection failed.
     #[error("the connection failed")]
     Connection(#[from] io::Error),
-    /// Its certificate is not a guard's.
+    /// Its certificate is not that of the guard there.
     #[error("{from}: {why}")]
     Refused {
         /// The address.
         from: IpAddr,
         /// Why.
         why: MtlsError,
-    },
-    /// Its certificate is that of another host.
-    #[error("the certificate is that of {named}, the address that of {host}")]
-    Another {
-        /// By the certificate.
-        named: HostName,
-        /// By the address.
-        host: HostName,
     },
     /// The protocol.
     #[error(transparent)]
@@ -81,12 +73,9 @@ pub(super) async fn served(
     let server = identity.server().map_err(GuardError::from)?;
     let accepted = TlsAcceptor::from(Arc::new(server)).accept(stream);
     let stream = timeout(CONNECT, accepted).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let named = mtls::guard(stream.get_ref().1.peer_certificates(), &identity.authorities);
-    let named = named.map_err(|why| PeerError::Refused { from, why })?;
-    if named != host.name {
-        return Err(PeerError::Another { named, host: host.name.clone() });
-    }
-    let admission = admission(&spec()?, own, named);
+    let proven = mtls::is_guard_of(&host.name, stream.get_ref().1.peer_certificates(), &identity.authorities);
+    proven.map_err(|why| PeerError::Refused { from, why })?;
+    let admission = admission(&spec()?, own, host.name.clone());
     let (reader, writer) = tokio::io::split(stream);
     Ok(serve_as(root.clone(), Caller::Guard(Box::new(admission)), reader, writer).await?)
 }

@@ -69,12 +69,8 @@ pub(super) async fn receive(shared: Arc<Shared>, server: ServerConfig, authoriti
                 Ok(Err(error)) => return shared.refused(from.ip(), &error.to_string()),
                 Err(_) => return shared.refused(from.ip(), "the TLS handshake took too long"),
             };
-            match mtls::guard(stream.get_ref().1.peer_certificates(), &authorities) {
-                Ok(named) if named == host.name => listen(&shared, &host, stream).await,
-                Ok(named) => {
-                    let why = format!("the certificate is that of {named}, the address that of {}", host.name);
-                    shared.refused(from.ip(), &why);
-                }
+            match mtls::is_guard_of(&host.name, stream.get_ref().1.peer_certificates(), &authorities) {
+                Ok(()) => listen(&shared, &host, stream).await,
                 Err(why) => shared.refused(from.ip(), &why.to_string()),
             }
         });

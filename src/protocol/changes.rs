@@ -28,8 +28,7 @@ pub fn changes(op: &Op) -> bool {
         | Op::PruneBundles
         // A guard must be stopped at once, also while a run has the lock.
         | Op::Guard(_)
-        | Op::Blame { .. }
-        | Op::Journal { .. } => false,
+        | Op::Blame { .. } => false,
         Op::WriteClusterId(_)
         | Op::Prepare(_)
         | Op::InstallPackages { .. }

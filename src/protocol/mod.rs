@@ -342,13 +342,6 @@ pub enum Op {
     Gather(GatherAsk),
     /// Writes what a person wants of the guard of this host.
     Guard(GuardAsk),
-    /// The last lines of the journals of some units, for the user.
-    Journal {
-        /// The units.
-        units: Vec<UnitName>,
-        /// How many lines each, at most 200.
-        lines: u32,
-    },
 }
 
 /// What a person wants of a guard.

@@ -158,7 +158,7 @@ impl Machine {
     }
 
     async fn ask(&self, op: Op, payload: &Payload, watch: Watch<'_>) -> Result<Reply, HostError> {
-        let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. } | Op::Journal { .. });
+        let quick = matches!(op, Op::Lock { .. } | Op::Observe(_) | Op::EtcdHash { .. });
         let locking = matches!(op, Op::Lock { .. });
         let (mut lease, _turn) = loop {
             let turn = self.gate.acquire().await.map_err(|_| closed())?;

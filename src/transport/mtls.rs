@@ -52,6 +52,14 @@ pub enum MtlsError {
     /// Too many certificates, or one of another issuer.
     #[error("its certificate was not issued by the cluster CA or by the issuer of {0}")]
     Issuer(HostName),
+    /// The guard of another host sent it.
+    #[error("the certificate is that of {named}, the address that of {host}")]
+    Another {
+        /// By the certificate.
+        named: HostName,
+        /// By the address.
+        host: HostName,
+    },
 }
 
 impl Identity {
@@ -104,15 +112,25 @@ pub async fn dial(
     };
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let stream = timeout(CONNECT, connected).await.map_err(late)??;
-    match guard(stream.get_ref().1.peer_certificates(), authorities) {
-        Ok(named) if named == *host => Ok(stream),
-        Ok(named) => Err(io::Error::other(format!("the certificate there is that of {named}"))),
-        Err(error) => Err(io::Error::other(error.to_string())),
-    }
+    is_guard_of(host, stream.get_ref().1.peer_certificates(), authorities).map_err(io::Error::other)?;
+    Ok(stream)
 }
 
 fn unusable(error: impl std::error::Error + 'static) -> MtlsError {
     MtlsError::Identity(causes(&error))
+}
+
+/// Whether the guard of this host sent these certificates; their signatures and their time are verified already.
+///
+/// # Errors
+/// They are no guard's, or another one's.
+pub fn is_guard_of(
+    host: &HostName,
+    certificates: Option<&[CertificateDer<'_>]>,
+    authorities: &[CertificateDer<'_>],
+) -> Result<(), MtlsError> {
+    let named = guard(certificates, authorities)?;
+    if named == *host { Ok(()) } else { Err(MtlsError::Another { named, host: host.clone() }) }
 }
 
 /// The host whose guard sent these certificates; their signatures and their time are verified already.

@@ -94,7 +94,8 @@ fn strangers(w: &World) {
     let to = format!("{}:10271", w.lab.address("cp1").expect("an address"));
     // In TLS 1.3 the client is done before the server has judged its certificate: it stays until the server ends it.
     let hello = |host: &str, with: &str| {
-        let ask = format!("sudo timeout 5 openssl s_client -ign_eof -tls1_3 -connect {to} {with} 2>&1 < /dev/null; true");
+        let ask =
+            format!("sudo timeout 5 openssl s_client -ign_eof -tls1_3 -connect {to} {with} 2>&1 < /dev/null; true");
         w.on(host, &ask)
     };
     let with = |certificate: &str| {

@@ -458,17 +458,6 @@ pub(crate) async fn state(unit: &UnitName) -> Outcome<String> {
     Ok(show_one(unit).await?.active().to_owned())
 }
 
-/// Last lines of the journals of some units, unit after unit.
-pub(crate) async fn journal(units: &[UnitName], lines: u32) -> Outcome<Vec<String>> {
-    let count = lines.min(200).to_string();
-    let mut all = Vec::new();
-    for unit in units.iter().take(50) {
-        let argv = ["journalctl", "-u", unit.as_str(), "-n", &count, "-o", "short-iso", "--no-pager", "-q"];
-        all.extend(must(&argv, ANSWER).await?.lines().map(|l| l.chars().take(2000).collect::<String>()));
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

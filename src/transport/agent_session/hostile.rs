@@ -54,7 +54,7 @@ async fn one(case: u64, good: &[Vec<u8>], words: &[&str]) {
             tokio::time::sleep(TIMEOUT * 3).await;
         }
     };
-    let call = line.call(0, Op::Journal { units: vec![], lines: 1 }, &Payload::None, &|_| {});
+    let call = line.call(0, Op::PruneBundles, &Payload::None, &|_| {});
     let both = async { tokio::join!(host, call).1 };
     let outcome = tokio::time::timeout(Duration::from_secs(30), both).await;
     match outcome.unwrap_or_else(|_| panic!("case {case} hangs")) {

@@ -22,7 +22,7 @@ fn line() -> (AgentSession, DuplexStream, ExitReport) {
 fn nobody(_: Progress) {}
 
 async fn ask(line: &mut AgentSession) -> Result<Reply, HostError> {
-    line.call(7, Op::Journal { units: vec![], lines: 1 }, &Payload::None, &nobody).await
+    line.call(7, Op::PruneBundles, &Payload::None, &nobody).await
 }
 
 async fn received(far: &mut DuplexStream) -> Request {
@@ -88,7 +88,7 @@ async fn heartbeats_report_each_awaited_condition_once() {
         }
         say(&mut far, 1, Ok(Reply::Done)).await;
     };
-    let us = line.call(0, Op::Journal { units: vec![], lines: 1 }, &Payload::None, &note);
+    let us = line.call(0, Op::PruneBundles, &Payload::None, &note);
     assert!(matches!(tokio::join!(host, us).1, Ok(Reply::Done)));
     assert_eq!(*said.lock().unwrap(), ["etcd", "a [31mlog"]);
 }
