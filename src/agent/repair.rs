@@ -4,6 +4,7 @@
 //! In: a step for a kind of fault, decided by `plan/local_repair`; what a person wants of the guard. Out: done, or why
 //! not. A step has the lock of the host, so that no run is active meanwhile; a run that a person starts waits for it.
 
+use crate::agent::etcd::quota;
 use crate::agent::host::Host;
 use crate::agent::lock::{self, Rank};
 use crate::agent::machine::root::Root;
@@ -17,7 +18,7 @@ use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::names::UnitName;
 use crate::model::repair::{HOLD, Hold, LocalStep, RETRY, Runner, Runs, deed, runner};
 use crate::model::units::unit;
-use crate::protocol::{GuardAsk, OpError};
+use crate::protocol::{EtcdAsk, GuardAsk, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -130,6 +131,7 @@ pub async fn repair(
         (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
         (LocalStep::Rejoin, _) => rejoin(&host.root).await?,
         (LocalStep::FreeSpace, _) => free_space(host).await?,
+        (LocalStep::FreeEtcdSpace, _) => quota::free_space(host, &EtcdAsk::own(&policy.etcd_data_dir)).await?,
         (LocalStep::RestartTimeService, _) => restart_time_service().await?,
         (LocalStep::RenewCertificates, _) => {
             must(&["systemctl", "start", RENEWAL], TIMEOUT).await?;

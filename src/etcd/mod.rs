@@ -16,7 +16,7 @@ mod view;
 pub use alarms::{Alarm, alarms};
 pub use change::change;
 pub use positions::{Known, Reporter, Witness, witness};
-pub use room::make_room;
+pub use room::{disarm_nospace, make_room};
 pub use snapshot::snapshot;
 pub use view::{Election, hash, holds_quorum, raw, view};
 

@@ -44,6 +44,15 @@ async fn disarm(link: &mut Link, kind: AlarmType, whose: impl Fn(u64) -> bool) -
     Ok(())
 }
 
+/// Disarms the alarm NOSPACE of one member; none: nothing.
+///
+/// # Errors
+/// etcd does not answer or refuses.
+pub async fn disarm_nospace(access: &Access, member: u64) -> Result<(), EtcdError> {
+    let mut link = access.connect(CALL).await?;
+    disarm(&mut link, AlarmType::Nospace, |id| id == member).await
+}
+
 /// Disarms the alarms of a removed member: etcd keeps them, and nothing else would disarm them.
 pub(super) async fn disarm_of(link: &mut Link, member: u64) -> Result<(), EtcdError> {
     disarm(link, AlarmType::Nospace, |id| id == member).await?;

@@ -399,6 +399,8 @@ pub struct EtcdFact {
     pub slow: bool,
     /// The data on disk, read where the member has no quorum.
     pub disk: Option<DiskFact>,
+    /// Whether no process had the database open when the data was read.
+    pub closed: bool,
     /// Data that was moved aside, by directory name, as far as it can be read, when asked for.
     pub aside: BTreeMap<String, DiskFact>,
     /// The highest first revision of any restore on this host; `None`: there was none.
@@ -437,8 +439,7 @@ pub struct DiskFact {
     /// When the log was last written to, by the host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub written_ms: i64,
-    /// Whether a complete record of its log is damaged: entries before it can be recovered, but no member starts from
-    /// it.
+    /// Whether a complete record of its log is damaged: no member starts from it, but entries before it are there.
     #[serde(default)]
     pub damaged: bool,
     /// What is wrong with it, in words.
@@ -449,6 +450,10 @@ impl DiskFact {
     /// The position that decides which data is the newest, by raft's rule.
     pub fn reach(&self) -> (u64, u64) {
         (self.term, self.index)
+    }
+    /// Whether a member can start from it, as far as its files tell.
+    pub fn is_usable(&self) -> bool {
+        !self.damaged && self.revision.is_some()
     }
     /// Whether the member list in the database can be read.
     pub fn lists(&self) -> bool {

@@ -74,10 +74,12 @@ kinds! {
     EtcdFrozen, "its etcd member runs but does not answer", Confirmed, |d| d.frozen_s;
     /// The data directory has no data, although the host was part of the cluster.
     EtcdDataLost, "its etcd data is gone", Confirmed, |_| 10;
+    /// systemd starts etcd in vain, and its log or its database cannot be read.
+    EtcdDamaged, "its etcd data is damaged", Confirmed, |_| 5;
     /// The member has raised the alarm CORRUPT: its keys differ from those of the others.
     EtcdDiverged, "its etcd member has other keys than the others", Confirmed, |_| 10;
-    /// The alarm NOSPACE is set: etcd accepts no writes.
-    EtcdFull, "etcd has reached its quota and accepts no writes", Confirmed, |_| 5;
+    /// The member has raised the alarm NOSPACE: etcd accepts no writes.
+    EtcdFull, "its etcd member has reached its quota, so etcd accepts no writes", Confirmed, |_| 5;
     /// The API server does not answer, although etcd has a quorum here.
     ApiFrozen, "its API server does not answer", Confirmed, |d| 2 * d.frozen_s;
     /// The kubelet does not answer its own health check.

@@ -96,7 +96,7 @@ impl EtcdFact {
         if let Some(why) = self.disk.as_ref().and_then(DiskFact::impossible) {
             doubts.push(format!("says of its etcd data: {why}"));
             self.trouble.get_or_insert_with(|| format!("its data has {why}, which no cluster can reach"));
-            self.disk = None;
+            (self.disk, self.closed) = (None, false);
         }
         self.aside.retain(|name, disk| match disk.impossible() {
             None => true,

@@ -10,7 +10,7 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
     let text = match kind {
         FaultKind::EtcdStopped => "hactl up starts it; if it stops again, on HOST: journalctl -u etcd -n 50",
         FaultKind::EtcdFrozen => "once the other members are healthy, on HOST: systemctl restart etcd",
-        FaultKind::EtcdDataLost => {
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => {
             "while the others have quorum, hactl up removes the member and adds it again; without quorum: hactl \
              recover --dry-run"
         }

@@ -21,7 +21,8 @@ pub const MOST_RECORDS: usize = 200;
 /// The longest text of a person, characters.
 const LONGEST: usize = 120;
 
-/// A step on the own host. All but [`LocalStep::Rejoin`] need no quorum and no other host.
+/// A step on the own host. [`LocalStep::Rejoin`] and [`LocalStep::FreeEtcdSpace`] need a quorum; no other one needs
+/// another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalStep {
@@ -31,6 +32,8 @@ pub enum LocalStep {
     Restart,
     /// Deletes old journals and core dumps.
     FreeSpace,
+    /// Compacts and defragments its etcd member, and disarms the alarm of that member.
+    FreeEtcdSpace,
     /// Restarts the service that sets the clock.
     RestartTimeService,
     /// Renews the certificates that the host itself can renew.
@@ -45,7 +48,7 @@ impl LocalStep {
         match self {
             Self::Start | Self::Restart | Self::Rejoin => 3,
             // What did not help once does not help again.
-            Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
+            Self::FreeSpace | Self::FreeEtcdSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
         }
     }
 }
@@ -69,7 +72,7 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         FaultKind::BalancerFrozen => unit("haproxy.service"),
         FaultKind::EtcdBalancerFrozen => etcd_balancer_unit(),
         FaultKind::KeepalivedFrozen | FaultKind::VipMissing | FaultKind::VipDuplicate => unit("keepalived.service"),
-        FaultKind::EtcdDataLost => unit(HEAL_UNIT),
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => unit(HEAL_UNIT),
         FaultKind::EtcdDiverged
         | FaultKind::EtcdFull
         | FaultKind::DiskFull
@@ -311,6 +314,7 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
         LocalStep::Start => format!("start {what}"),
         LocalStep::Restart => format!("restart {what}"),
         LocalStep::FreeSpace => "delete old journals and core dumps".to_owned(),
+        LocalStep::FreeEtcdSpace => "free space in etcd".to_owned(),
         LocalStep::RestartTimeService => "restart the time service".to_owned(),
         LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
         LocalStep::Rejoin => "rejoin etcd with an empty disk".to_owned(),

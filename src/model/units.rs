@@ -5,6 +5,12 @@ use super::names::UnitName;
 /// One repair of the etcd member of its host, with the leave of the others.
 pub const HEAL_UNIT: &str = "hactl-heal.service";
 
+/// Approves the serving certificates of kubelets.
+pub const APPROVER_UNIT: &str = "hactl-approver.service";
+
+/// Records the positions of etcd members.
+pub const POSITIONS_UNIT: &str = "hactl-positions.service";
+
 /// The unit that runs etcd.
 pub const ETCD_UNIT: &str = "etcd.service";
 

@@ -70,9 +70,9 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         FaultKind::DiskFull => Some(LocalStep::FreeSpace),
         FaultKind::ClockSkew => Some(LocalStep::RestartTimeService),
         FaultKind::CertificateExpiring => Some(LocalStep::RenewCertificates),
-        FaultKind::EtcdDataLost => Some(LocalStep::Rejoin),
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => Some(LocalStep::Rejoin),
+        FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
         FaultKind::EtcdDiverged
-        | FaultKind::EtcdFull
         | FaultKind::HostUnreachable
         | FaultKind::Partitioned
         | FaultKind::GuardDown
@@ -153,9 +153,9 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
 }
 
 /// Whether hosts with this fault at the same time act one after the other: their components may share the load, and be
-/// slow by it.
+/// slow by it. A member that is defragmented answers nothing meanwhile.
 fn takes_turns(kind: FaultKind) -> bool {
-    matches!(kind, FaultKind::EtcdFrozen | FaultKind::ApiFrozen)
+    matches!(kind, FaultKind::EtcdFrozen | FaultKind::EtcdFull | FaultKind::ApiFrozen)
 }
 
 /// Whether earlier attempts prevent or delay this one.
@@ -192,11 +192,11 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         // Without it, the others have to be a quorum of all but one.
-        FaultKind::EtcdDataLost => {
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => {
             let needed = voters(situation).saturating_sub(1) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
-        FaultKind::ApiFrozen if situation.runs != Some(Runs::Suspended) => {
+        FaultKind::ApiFrozen | FaultKind::EtcdFull if situation.runs != Some(Runs::Suspended) => {
             (!situation.etcd.values().any(|serves| *serves)).then_some(Gate::NoQuorum)
         }
         FaultKind::VipMissing => (!situation.usable).then_some(Gate::NotUsable),
@@ -300,7 +300,7 @@ mod tests {
             let expected = step(*kind).map_or(Decision::Person, |step| Decision::Act { step });
             // The program by which a member joins again does not run yet.
             let idle = |world: &mut World| {
-                if *kind == FaultKind::EtcdDataLost {
+                if step(*kind) == Some(LocalStep::Rejoin) {
                     world.runs = Runs::Stopped(NOW);
                 }
             };
@@ -391,8 +391,10 @@ mod tests {
 
     #[test]
     fn a_cause_elsewhere_is_not_repaired_here() {
-        let no_quorum = on(FaultKind::ApiFrozen, |world| world.etcd = members(&["cp1", "cp2"], &[]));
-        assert_eq!(no_quorum, held_back(Gate::NoQuorum));
+        let no_quorum = |kind| on(kind, |world| world.etcd = members(&["cp1", "cp2"], &[]));
+        assert_eq!(no_quorum(FaultKind::ApiFrozen), held_back(Gate::NoQuorum));
+        let step = LocalStep::FreeEtcdSpace;
+        assert_eq!(no_quorum(FaultKind::EtcdFull), Decision::HeldBack { step, gate: Gate::NoQuorum });
         assert_eq!(on(FaultKind::VipMissing, |world| world.usable = false), held_back(Gate::NotUsable));
         assert_eq!(on(FaultKind::KeepalivedFrozen, |world| world.usable = false), RESTART);
     }

@@ -174,7 +174,8 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
         (true, _) if foreign => Stand::Dead,
         // A learner that never published its name cannot have written this data, unless it is just starting.
         (true, false) if unstarted => Stand::Dead,
-        (true, false) if damaged(fact) => Stand::Dead,
+        // A member that ends after each start, seen while its process runs.
+        (true, _) if damaged(fact) && (fact.closed || !process) => Stand::Dead,
         (true, true) => Stand::Runs,
         (true, false) => Stand::Still,
     }
@@ -188,8 +189,7 @@ pub(super) fn unfit(d: &Draft, host: &Host) -> Option<Unfit> {
 /// Whether a stopped member could not start: its log or its database cannot be read to the end. The other members have
 /// its data.
 fn damaged(fact: &EtcdFact) -> bool {
-    let useless = |disk: &DiskFact| disk.damaged || disk.revision.is_none();
-    fact.data && fact.view.is_none() && fact.disk.as_ref().is_none_or(useless)
+    fact.data && fact.view.is_none() && !fact.disk.as_ref().is_some_and(DiskFact::is_usable)
 }
 
 /// Why a member is removed, in words.

@@ -19,7 +19,7 @@ use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
 use crate::model::renewal::{SERVICE, TIMER};
 use crate::model::target::FileSet;
-use crate::model::units::{kubelet_unit, unit};
+use crate::model::units::{APPROVER_UNIT, POSITIONS_UNIT, kubelet_unit, unit};
 
 /// Services that are started by timers and not at boot.
 const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
@@ -184,7 +184,7 @@ fn control_plane(d: &Draft, host: &Host, all: &mut Removal) {
         all.requires.push(Condition::Api);
         all.then(Action::EndPods { host: name.clone() }, Precondition::Tolerates { down: name.clone() });
     }
-    all.stop(d, name, &["hactl-approver.service", "hactl-etcd-balancer.service"]);
+    all.stop(d, name, &[APPROVER_UNIT, "hactl-etcd-balancer.service"]);
     if !host.is(Role::Etcd) {
         all.stop(d, name, &[TIMER, SERVICE]);
     }
@@ -212,7 +212,7 @@ fn member(d: &Draft, host: &Host, all: &mut Removal) -> Result<(), Refusal> {
     let Some(list) = all.steps.members.as_ref().or(d.members.as_ref()).map(Members::shape).filter(|_| left) else {
         return Ok(());
     };
-    all.stop(d, name, &["hactl-positions.service", "hactl-snapshot.timer", "hactl-snapshot.service"]);
+    all.stop(d, name, &[POSITIONS_UNIT, "hactl-snapshot.timer", "hactl-snapshot.service"]);
     all.stop(d, name, &[drill::TIMER, drill::SERVICE]);
     if !host.is(Role::ControlPlane) {
         all.stop(d, name, &[TIMER, SERVICE]);

@@ -16,6 +16,7 @@ use crate::model::healing::{self, Policy};
 use crate::model::names::UnitName;
 use crate::model::renewal::{Reader, SETTINGS, TIMER};
 use crate::model::target::{CertId, FileSet};
+use crate::model::units::{APPROVER_UNIT, POSITIONS_UNIT};
 
 /// One host file.
 pub(super) struct Row {
@@ -74,14 +75,14 @@ impl Row {
 pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
     let (name, reload) = match set {
         FileSet::Etcd => ("etcd.service", false),
-        FileSet::Fence => ("hactl-positions.service", false),
+        FileSet::Fence => (POSITIONS_UNIT, false),
         FileSet::EtcdBalancer => ("hactl-etcd-balancer.service", true),
         FileSet::Runtime => ("containerd.service", false),
         FileSet::Kubelet => ("kubelet.service", false),
         FileSet::LoadBalancer => ("haproxy.service", true),
         FileSet::VrrpFilter => ("hactl-vrrp-filter.service", true),
         FileSet::Keepalived => ("keepalived.service", true),
-        FileSet::Approver => ("hactl-approver.service", false),
+        FileSet::Approver => (APPROVER_UNIT, false),
         FileSet::Snapshots => ("hactl-snapshot.timer", false),
         FileSet::Renewal => (TIMER, false),
         FileSet::Drills => (drill::TIMER, false),

@@ -39,6 +39,7 @@ mod lies;
 mod moved;
 mod outside;
 mod parted;
+mod quota;
 mod recover;
 mod rejoin;
 mod repairs;
@@ -251,7 +252,7 @@ fn main() {
     tally.suite(
         "t-set",
         (3, 1),
-        &[settings::SCENARIOS, repairs::SCENARIOS, rejoin::SCENARIOS, guard::SCENARIOS].concat(),
+        &[settings::SCENARIOS, repairs::SCENARIOS, rejoin::SCENARIOS, quota::SCENARIOS, guard::SCENARIOS].concat(),
     );
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());

@@ -1,5 +1,5 @@
-//! Guards whose host has lost the data of its etcd member: the member joins again, under a client that writes. A host
-//! that a person holds is left to the person, and strangers get nothing from the port for guards.
+//! Guards whose host has lost the data of its etcd member, or has damaged data: the member joins again, under a client
+//! that writes. A host that a person holds is left to the person, and strangers get nothing from the port for guards.
 
 use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, is_known, none};
 use super::leaving::move_leadership_to;
@@ -9,7 +9,8 @@ use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "an etcd member that lost its data joins again by itself, and no acknowledged write is lost",
+    name: "an etcd member that lost its data, or whose data is damaged, joins again by itself, and no acknowledged write \
+           is lost",
     cut: true,
     run: rejoins,
 }];
@@ -17,6 +18,8 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 /// From the loss to linearizable reads from the member, its detection included.
 const GOAL: Duration = Duration::from_secs(30);
 const LOSE: &str = "sudo rm -rf /var/lib/etcd/member";
+const DAMAGE: &str = "sudo systemctl kill --signal=SIGKILL etcd; \
+    sudo dd if=/dev/zero of=/var/lib/etcd/member/snap/db bs=4096 seek=2 count=400 conv=notrunc";
 const SERVES: &str = "curl -sf -m 1 -o /dev/null http://127.0.0.1:2384/readyz && sudo test -d /var/lib/etcd/member \
     && sudo test -e /var/lib/etcd/hactl-born && echo yes || true";
 
@@ -42,10 +45,12 @@ fn lost(w: &World, host: &str, how: &str) {
     assert!(!before.is_empty() && !after.is_empty() && before != after, "{before:?} is removed, {after:?} is new");
 }
 
-/// The repairs of lost data so far: host and outcome.
-fn rejoined(hactl: &Hactl) -> Vec<[String; 2]> {
-    let all = history(hactl).into_iter().filter(|[_, kind, _]| kind == "EtcdDataLost");
-    all.map(|[host, _, outcome]| [host, outcome]).collect()
+/// The repairs of lost and damaged data so far: host, fault and outcome.
+fn rejoined(hactl: &Hactl) -> Vec<[String; 3]> {
+    let of_data = |kind: &str| matches!(kind, "EtcdDataLost" | "EtcdDamaged");
+    let mut all: Vec<_> = history(hactl).into_iter().filter(|[_, kind, _]| of_data(kind)).collect();
+    all.sort();
+    all
 }
 
 fn rejoins(w: &World) {
@@ -54,18 +59,21 @@ fn rejoins(w: &World) {
     hactl.up().ok().says("nothing to do");
     wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
     w.healthy(CLEARED);
-    assert_eq!(rejoined(&hactl), Vec::<[String; 2]>::new());
+    assert_eq!(rejoined(&hactl), Vec::<[String; 3]>::new());
 
     move_leadership_to(w, "cp1");
     let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-rejoin");
     // A follower whose etcd goes on for a while without its files, then the leader at once.
     lost(w, "cp2", LOSE);
     lost(w, "cp1", &format!("{LOSE}; sudo systemctl kill --signal=SIGKILL etcd"));
+    // Pages in the middle of the database, as a disk damages them: etcd ends after each start.
+    lost(w, "cp3", DAMAGE);
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
     w.healthy(CLEARED);
     none(&hactl);
-    assert_eq!(rejoined(&hactl), ["cp1", "cp2"].map(|host| [host, "helped"].map(str::to_owned)), "once each");
+    let once = [("cp1", "EtcdDataLost"), ("cp2", "EtcdDataLost"), ("cp3", "EtcdDamaged")];
+    assert_eq!(rejoined(&hactl), once.map(|(host, kind)| [host, kind, "helped"].map(str::to_owned)), "once each");
 
     left_to_a_person(w, &hactl);
     strangers(w);
@@ -85,7 +93,7 @@ fn left_to_a_person(w: &World, hactl: &Hactl) {
     assert!(serves(w, "cp3"), "`up` has");
     hactl.run(&["guard", "resume"]).ok();
     none(hactl);
-    assert_eq!(rejoined(hactl).len(), 2, "the guard of cp3 had no part in it");
+    assert_eq!(rejoined(hactl).len(), 3, "the guard of cp3 had no part in it");
     w.healthy(CLEARED);
 }
 

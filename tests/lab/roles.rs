@@ -116,7 +116,7 @@ fn one_by_one(w: &World) {
     roles(w, with("control-plane, etcd"));
     let plan = in_one_line(&w.hactl.run(&["plan"]).ok());
     assert!(
-        plan.contains("stop keepalived.service") && plan.contains("remove 5 files: the former load balancer"),
+        plan.contains("stop keepalived.service") && plan.contains("remove 7 files: the former load balancer"),
         "{plan}"
     );
     up(w, "w-balancer", 1);

@@ -26,9 +26,9 @@ const HEAL: Duration = Duration::from_secs(180);
 
 /// etcd's quota, so low that a few values reach it, and lower than an inventory allows. Earlier scenarios may have left
 /// half as much data.
-const QUOTA: u64 = 40_000_000;
+pub(super) const QUOTA: u64 = 40_000_000;
 /// Removes the quota again.
-const AS_BEFORE: &str = "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env";
+pub(super) const AS_BEFORE: &str = "sudo rm /etc/systemd/system/etcd.service.d/90-small.conf /etc/etcd/small.env";
 
 fn full(w: &World) {
     w.hactl.up().ok();
@@ -79,14 +79,14 @@ fn full_and_lost(w: &World) {
 }
 
 /// How many bytes of its store a member uses.
-fn stored(w: &World) -> u64 {
+pub(super) fn stored(w: &World) -> u64 {
     let said = w.on("cp1", &format!("{ETCDCTL} endpoint status -w json"));
     let said: Value = serde_json::from_str(&said).expect("JSON");
     said.pointer("/0/Status/dbSizeInUse").and_then(Value::as_u64).expect("a number of bytes")
 }
 
 /// Sets a quota of this many bytes on a host.
-fn small(bytes: u64) -> String {
+pub(super) fn small(bytes: u64) -> String {
     format!(
         "sudo mkdir -p /etc/systemd/system/etcd.service.d; echo ETCD_QUOTA_BACKEND_BYTES={bytes} | sudo tee /etc/etcd/small.env; \
          printf '[Service]\\nEnvironmentFile=/etc/etcd/small.env\\n' | sudo tee /etc/systemd/system/etcd.service.d/90-small.conf"
@@ -94,7 +94,7 @@ fn small(bytes: u64) -> String {
 }
 
 /// Writes this many keys again and again until etcd rejects writes.
-fn filled(w: &World, keys: u32) {
+pub(super) fn filled(w: &World, keys: u32) {
     let fill = format!(
         "head -c 1000000 /dev/zero | tr '\\0' x > /tmp/x; n=0; while [ $n -lt 60 ]; do {ETCDCTL} put /filler/$((n%{keys})) < /tmp/x 2>&1 \
          || break; n=$((n+1)); done"
@@ -104,7 +104,7 @@ fn filled(w: &World, keys: u32) {
 }
 
 /// Changes what etcd starts with on every host, one at a time.
-fn started_with(w: &World, change: &str) {
+pub(super) fn started_with(w: &World, change: &str) {
     for host in members(w) {
         // Its unit has `Type=notify`: the restart returns only once the member serves, which needs a quorum.
         w.on(host, &format!("{change}; sudo systemctl daemon-reload; sudo systemctl restart etcd"));

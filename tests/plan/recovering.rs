@@ -111,6 +111,36 @@ fn a_stopped_member_is_started_unless_its_data_is_damaged() {
     assert!(removes(&facts), "neither can its log");
 }
 
+#[test]
+fn a_member_that_ends_after_each_start_is_replaced_if_its_data_is_damaged_and_no_process_has_it_open() {
+    let mut world = converged(Shape::Stacked(3));
+    let host = world.with(Role::Etcd)[1].clone();
+    let facts = world.observe();
+    let removes = |facts: &Facts| {
+        let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
+        let peer = world.desired.host(&host).expect("it is there").peer_url();
+        plan.steps.iter().any(|step| step.action == Action::RemoveMember { peer: peer.clone() })
+    };
+    let etcd = |view: bool, closed: bool, damaged: bool| {
+        let mut facts = facts.clone();
+        let found = facts.hosts.get_mut(&host).and_then(|f| f.as_mut().ok()).expect("it answers");
+        let etcd = found.etcd.as_mut().expect("an etcd host");
+        assert!(found.units.values().any(|unit| unit.started_ms > 0), "its process runs");
+        if !view {
+            etcd.view = None;
+        }
+        etcd.closed = closed;
+        if damaged {
+            etcd.disk.as_mut().expect("its data is read").revision = None;
+        }
+        facts
+    };
+    assert!(removes(&etcd(false, true, true)));
+    assert!(!removes(&etcd(true, true, true)), "it answers");
+    assert!(!removes(&etcd(false, false, true)), "a process may be writing it");
+    assert!(!removes(&etcd(false, true, false)), "its data is whole");
+}
+
 /// Goes back to the data that the last recovery archived, as the same command run again would.
 fn undoes(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
     let facts = world.observe();

@@ -271,6 +271,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         programs: wanted.paths.iter().chain(wanted.packages.keys()).cloned().collect(),
         sysctls: wanted.sysctls.clone(),
         etcd: Some(EtcdFact {
+            closed: false,
             aside: [].into(),
             data: true,
             elsewhere: None,

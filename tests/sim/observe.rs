@@ -147,6 +147,7 @@ impl World {
         let trouble = view.is_none().then(|| "connection refused".to_owned());
         EtcdFact {
             data: host.disk.is_some(),
+            closed: view.is_none(),
             elsewhere: None,
             token: host.token.clone(),
             bootstrapped: host.bootstrapped.clone(),

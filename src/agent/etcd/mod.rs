@@ -7,6 +7,7 @@ pub(crate) mod defragment;
 pub(crate) mod fence;
 pub(crate) mod member;
 pub(crate) mod positions;
+pub(crate) mod quota;
 pub(crate) mod recover;
 pub(crate) mod scratch;
 pub(crate) mod survey;

@@ -46,8 +46,10 @@ pub type Seen = Option<Vec<Found>>;
 /// The probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// The process and the data of the etcd member.
+    /// The process of the etcd member, and whether it has data.
     Etcd,
+    /// Whether the data of a member that does not start can be read.
+    EtcdData,
     /// The alarms of etcd.
     Alarms,
     /// The API server.
@@ -67,8 +69,9 @@ pub enum Probe {
 }
 
 impl Probe {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Etcd,
+        Self::EtcdData,
         Self::Alarms,
         Self::ApiServer,
         Self::Kubelet,
@@ -83,7 +86,7 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::Alarms => host.is(Role::Etcd),
+            Self::Etcd | Self::EtcdData | Self::Alarms => host.is(Role::Etcd),
             Self::ApiServer => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
@@ -97,8 +100,8 @@ impl Probe {
     pub fn every(self) -> Duration {
         Duration::from_secs(match self {
             Self::Etcd | Self::Balancers | Self::Keepalived => 2,
-            Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
-            Self::Alarms | Self::Disk => 10,
+            Self::EtcdData | Self::Alarms | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
+            Self::Disk => 10,
             Self::Certificates => 3600,
         })
     }
@@ -108,6 +111,7 @@ impl Probe {
         use FaultKind as Kind;
         match self {
             Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
+            Self::EtcdData => &[Kind::EtcdDamaged],
             Self::Alarms => &[Kind::EtcdDiverged, Kind::EtcdFull],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
@@ -123,6 +127,7 @@ impl Probe {
     pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
         match self {
             Self::Etcd => etcd::process(root, policy).await,
+            Self::EtcdData => etcd::data(root, policy).await,
             Self::Alarms => etcd::alarms(root, policy).await,
             Self::ApiServer => api_server::look(root, policy, host).await,
             Self::Kubelet => runtime::kubelet().await,

@@ -15,8 +15,8 @@ const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 const PAGE_HEADER: usize = 16;
 const ELEMENT: usize = 16;
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
+pub(super) const BRANCH: u16 = 0x01;
+pub(super) const LEAF: u16 = 0x02;
 /// Deeper than the tree of the largest file.
 const DEEPEST: usize = 32;
 /// A page with its overflow holds at least one value; etcd's largest are far below this.
@@ -56,25 +56,25 @@ pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
     outcome
 }
 
-struct Bolt<'a> {
+pub(super) struct Bolt<'a> {
     file: &'a File,
     path: &'a Path,
     length: u64,
-    page_size: u64,
-    root: u64,
+    pub(super) page_size: u64,
+    pub(super) root: u64,
     transaction: u64,
 }
 
 /// A page with its overflow.
-struct Page {
-    at: u64,
-    flags: u16,
-    count: usize,
+pub(super) struct Page {
+    pub(super) at: u64,
+    pub(super) flags: u16,
+    pub(super) count: usize,
     bytes: Vec<u8>,
 }
 
 /// A bucket: a tree of pages, or a page inside the value of its parent.
-enum Bucket {
+pub(super) enum Bucket {
     Tree(u64),
     Inline(Page),
 }
@@ -107,7 +107,7 @@ fn meta(bytes: &[u8]) -> Option<(u64, u64, u64)> {
 }
 
 impl<'a> Bolt<'a> {
-    fn open(file: &'a File, path: &'a Path) -> Result<Self, DiskError> {
+    pub(super) fn open(file: &'a File, path: &'a Path) -> Result<Self, DiskError> {
         let length = file.metadata().map_err(io(path))?.len();
         let read = |at: u64| {
             let mut bytes = [0; PAGE_HEADER + 64];
@@ -130,11 +130,11 @@ impl<'a> Bolt<'a> {
         Ok(Self { file, path, length, page_size, root, transaction })
     }
 
-    fn damaged(&self, at: u64, what: &'static str) -> DiskError {
+    pub(super) fn damaged(&self, at: u64, what: &'static str) -> DiskError {
         DiskError::Damaged { path: self.path.to_owned(), at, what }
     }
 
-    fn page(&self, id: u64) -> Result<Page, DiskError> {
+    pub(super) fn page(&self, id: u64) -> Result<Page, DiskError> {
         let at =
             id.checked_mul(self.page_size).ok_or_else(|| self.damaged(0, "a page is beyond the end of the file"))?;
         let mut head = [0; PAGE_HEADER];
@@ -215,7 +215,12 @@ impl<'a> Bolt<'a> {
     /// A bucket inside a bucket.
     fn bucket(&self, parent: &Bucket, name: &[u8]) -> Result<Bucket, DiskError> {
         let (value, at) = self.get(parent, name)?.ok_or_else(|| self.damaged(0, "a bucket of etcd is missing"))?;
-        match u64_at(&value, 0) {
+        self.inner(&value, at)
+    }
+
+    /// The bucket in this value.
+    pub(super) fn inner(&self, value: &[u8], at: u64) -> Result<Bucket, DiskError> {
+        match u64_at(value, 0) {
             Some(0) => {
                 let page = value.get(16..).and_then(|bytes| Page::of(at, bytes.to_vec()));
                 page.map(Bucket::Inline).ok_or_else(|| self.damaged(at, "a bucket is truncated"))
@@ -275,22 +280,27 @@ impl Page {
     }
 
     /// The key of an element. In a leaf: flags, position, key size, value size; in a branch: position, key size, page.
-    fn key(&self, index: usize) -> Option<&[u8]> {
+    pub(super) fn key(&self, index: usize) -> Option<&[u8]> {
         let at = self.element(index)?;
         let skip = if self.flags == LEAF { 4 } else { 0 };
         let (position, size) = (u32_at(&self.bytes, at + skip)?, u32_at(&self.bytes, at + skip + 4)?);
         self.slice(at, position, size)
     }
 
-    fn value(&self, index: usize) -> Option<&[u8]> {
+    pub(super) fn value(&self, index: usize) -> Option<&[u8]> {
         let at = self.element(index)?;
         let (position, key) = (u32_at(&self.bytes, at + 4)?, u32_at(&self.bytes, at + 8)?);
         self.slice(at, position.checked_add(key)?, u32_at(&self.bytes, at + 12)?)
     }
 
-    fn child(&self, index: usize) -> Option<u64> {
+    pub(super) fn child(&self, index: usize) -> Option<u64> {
         let at = self.element(index)?;
         u64_at(&self.bytes, at + 8)
+    }
+
+    /// Whether an element of a leaf has this flag.
+    pub(super) fn is(&self, index: usize, flag: u32) -> bool {
+        self.element(index).and_then(|at| u32_at(&self.bytes, at)).is_some_and(|flags| flags & flag != 0)
     }
 
     fn element(&self, index: usize) -> Option<usize> {

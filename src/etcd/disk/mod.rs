@@ -8,6 +8,7 @@
 
 mod bolt;
 mod wal;
+mod walk;
 
 use crate::model::facts::DiskFact;
 use crate::model::names::PeerUrl;
@@ -72,14 +73,29 @@ pub fn read(data_dir: &Path) -> Result<DiskFact, DiskError> {
     member(&data_dir.join("member"))
 }
 
+/// The same with a look at every page of the database; and whether no process had it open. A database that a process
+/// keeps open is read as by [`read`]. etcd cannot open it meanwhile.
+pub fn read_closed(data_dir: &Path) -> (bool, Result<DiskFact, DiskError>) {
+    let member = data_dir.join("member");
+    let db = member.join("snap").join("db");
+    let closed = walk::closed(&db, walk::CLOSED_WITHIN);
+    let walked = closed.as_ref().map_or(Ok(()), |file| walk::walk(file, &db));
+    (closed.is_some(), fact(&member, walked))
+}
+
 /// The same for the archived directory of a member, which has another name.
 ///
 /// # Errors
 /// As for [`read`].
 pub fn member(member: &Path) -> Result<DiskFact, DiskError> {
+    fact(member, Ok(()))
+}
+
+/// What the files of a member contain, after a look at all pages of its database.
+fn fact(member: &Path, walked: Result<(), DiskError>) -> Result<DiskFact, DiskError> {
     let log = wal::read(&member.join("wal"))?;
     let db = member.join("snap").join("db");
-    let (store, mut flaws) = match bolt::read(&db) {
+    let (store, mut flaws) = match walked.and_then(|()| bolt::read(&db)) {
         Ok(store) => (Some(store), Vec::new()),
         Err(error) => (None, vec![error.to_string()]),
     };

@@ -5,7 +5,9 @@ use super::wal::{Entry, HardState, Metadata, Record, Segment, Snapshot, kind, se
 use super::*;
 use proptest::prelude::*;
 use prost::Message as _;
+use rustix::fs::{FlockOperation, flock};
 use std::fs;
+use std::time::Duration;
 
 /// Writes a segment.
 struct Log {
@@ -93,11 +95,16 @@ impl Pages {
 }
 
 fn leaf(items: &[(&[u8], &[u8])]) -> Vec<u8> {
+    elements(0, items)
+}
+
+/// Each with these flags; 1: it is a bucket.
+fn elements(flags: usize, items: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut heads = Vec::new();
     let mut bodies = Vec::new();
     for (index, (key, value)) in items.iter().enumerate() {
         let position = (items.len() - index) * 16 + bodies.len();
-        for number in [0, position, key.len(), value.len()] {
+        for number in [flags, position, key.len(), value.len()] {
             heads.extend(u32::try_from(number).unwrap().to_le_bytes());
         }
         bodies.extend_from_slice(key);
@@ -145,7 +152,7 @@ fn store() -> Pages {
     pages.meta(1, 3, 9);
     let buckets: [(&[u8], &[u8]); 4] =
         [(b"alarm", &tree(7)), (b"key", &tree(4)), (b"members", &members), (b"meta", &inline(&inner, 2))];
-    pages.put(3, 2, &leaf(&buckets), 4);
+    pages.put(3, 2, &elements(1, &buckets), 4);
     pages.put(4, 1, &branch(&[(&revision(2, 0), 5), (&revision(4, 0), 6)]), 2);
     pages.put(5, 2, &leaf(&[(&revision(2, 0), b"a"), (&revision(3, 0), b"b")]), 2);
     let tombstone = [revision(5, 1).as_slice(), b"t"].concat();
@@ -251,6 +258,41 @@ fn a_store_that_cannot_be_read_is_a_flaw_and_the_log_counts_all_the_same() {
     let fact = read(member(&[&sample()], &broken).path()).unwrap();
     assert_eq!((fact.term, fact.index, fact.revision), (2, 3, None));
     assert!(fact.flaws[0].contains("damaged"), "{:?}", fact.flaws);
+}
+
+#[test]
+fn a_page_that_the_revision_does_not_need_is_found_damaged_by_a_look_at_all_pages() {
+    let whole = member(&[&sample()], &store());
+    let (closed, fact) = read_closed(whole.path());
+    assert_eq!((closed, fact.unwrap()), (true, read(whole.path()).unwrap()));
+    for page in 3..=7 {
+        let mut pages = store();
+        pages.bytes[page * PAGE..(page + 1) * PAGE].fill(0);
+        let dir = member(&[&sample()], &pages);
+        let (closed, read) = read_closed(dir.path());
+        let fact = read.unwrap();
+        assert_eq!((closed, fact.revision, fact.index), (true, None, 3), "page {page}");
+        assert!(fact.flaws[0].contains("damaged at byte"), "{:?}", fact.flaws);
+    }
+    let mut pages = store();
+    pages.bytes[5 * PAGE..6 * PAGE].fill(0);
+    let dir = member(&[&sample()], &pages);
+    assert_eq!(read(dir.path()).unwrap().revision, Some(5));
+}
+
+#[test]
+fn a_database_that_a_process_has_open_is_not_taken_for_closed() {
+    let dir = member(&[&sample()], &store());
+    let db = dir.path().join("member/snap/db");
+    let etcd = File::open(&db).unwrap();
+    flock(&etcd, FlockOperation::LockExclusive).unwrap();
+    assert!(walk::closed(&db, Duration::from_millis(50)).is_none());
+    flock(&etcd, FlockOperation::Unlock).unwrap();
+    let held = walk::closed(&db, Duration::from_millis(50)).unwrap();
+    assert!(flock(&etcd, FlockOperation::NonBlockingLockExclusive).is_err(), "etcd waits meanwhile");
+    drop(held);
+    assert!(flock(&etcd, FlockOperation::NonBlockingLockExclusive).is_ok());
+    assert!(walk::closed(&dir.path().join("none"), Duration::ZERO).is_none());
 }
 
 #[test]
@@ -370,8 +412,12 @@ proptest! {
         if let Some(cut) = cut {
             pages.bytes.truncate(cut);
         }
-        let fact = read(member(&[&sample()], &pages).path()).unwrap();
+        let dir = member(&[&sample()], &pages);
+        let fact = read(dir.path()).unwrap();
         prop_assert_eq!(fact.revision.is_none() || fact.members.is_none(), !fact.flaws.is_empty());
+        let (_, closed) = read_closed(dir.path());
+        let closed = closed.unwrap();
+        prop_assert!(closed.revision.is_none() || closed == fact);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod table;
 use super::healing;
 use super::names::{HostName, PeerUrl, UnitName};
 use super::target::FileSet;
+use super::units::{APPROVER_UNIT, POSITIONS_UNIT};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -209,9 +210,11 @@ pub fn counted(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// What an interruption of a unit disturbs: no component depends on a guard.
+/// What an interruption of a unit disturbs: nothing that serves depends on a guard, on the recorder of positions or on
+/// a timer, and a CSR can wait for its approver.
 fn outage(unit: &UnitName) -> Disturbs {
-    if unit.as_str() == healing::UNIT { Disturbs::NOTHING } else { Disturbs::RESTART }
+    let apart = [healing::UNIT, APPROVER_UNIT, POSITIONS_UNIT].contains(&unit.as_str());
+    if apart || unit.as_str().ends_with(".timer") { Disturbs::NOTHING } else { Disturbs::RESTART }
 }
 
 /// The verb for a set of files: those of a role that the host lost are removed.
