@@ -178,7 +178,13 @@ impl Doing<'_> {
                 precondition::tolerates(self, down, what, self.timeout).await?;
             }
         }
-        let Some((host, away)) = disturbed else { return self.act(step).await };
+        let Some((host, away)) = disturbed else {
+            self.act(step).await?;
+            if let Some(host) = self.returns(&step.action) {
+                self.pass_to(host).await;
+            }
+            return Ok(());
+        };
         self.must_not_lead(host).await?;
         if !self.is_passed_over(host, away) {
             return self.act(step).await;

@@ -44,7 +44,7 @@ impl Away {
 impl Actuator {
     /// The host of the member that an action disrupts, and how.
     pub(super) fn disturbs<'a>(&'a self, action: &'a Action) -> Option<(&'a HostName, Away)> {
-        let of = |peer: &PeerUrl| self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name);
+        let of = |peer| self.host_of(peer);
         match action {
             Action::RunUnit { host, unit, how } if *unit == etcd_unit() => {
                 Some((host, if *how == HowToRun::Restart { Away::Restarts } else { Away::Hardly }))
@@ -54,6 +54,15 @@ impl Actuator {
             Action::MoveMember { to, .. } => of(to).map(|host| (host, Away::Moves)),
             _ => None,
         }
+    }
+
+    /// The host of the member that serves clients after an action, and may have been bypassed until its removal.
+    pub(super) fn returns<'a>(&'a self, action: &Action) -> Option<&'a HostName> {
+        if let Action::Promote { peer } = action { self.host_of(peer) } else { None }
+    }
+
+    fn host_of(&self, peer: &PeerUrl) -> Option<&HostName> {
+        self.desired.entered().find(|host| &host.peer_url() == peer).map(|host| &host.name)
     }
 
     /// Whether balancers bypass a member during the step: if there is another one.

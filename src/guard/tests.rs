@@ -337,5 +337,5 @@ fn the_role_of_a_host_decides_what_is_probed() {
     policy.guards[0].roles = vec![Role::Etcd];
     policy.guards[0].balances = false;
     let of = Probe::of(&policy.guards[0], &policy);
-    assert_eq!(of, [Probe::Etcd, Probe::Alarms, Probe::Disk, Probe::Certificates]);
+    assert_eq!(of, [Probe::Etcd, Probe::EtcdData, Probe::Alarms, Probe::Disk, Probe::Certificates]);
 }

@@ -46,9 +46,9 @@ impl LocalStep {
     /// How often it is tried for one fault.
     pub fn tries(self) -> usize {
         match self {
-            Self::Start | Self::Restart | Self::Rejoin => 3,
+            Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace => 3,
             // What did not help once does not help again.
-            Self::FreeSpace | Self::FreeEtcdSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
+            Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::conditions::Observed;
 use super::draft::Draft;
+use super::etcd::etcd_fact;
 use super::rollout::reason;
 use super::steps::Steps;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
@@ -141,20 +142,29 @@ fn waits_for_servers(o: &Observed, host: &HostName) -> bool {
         && o.reachable_with(Role::ControlPlane).iter().any(|h| !o.serves_now(&h.name))
 }
 
-/// Before keepalived starts on a host, the others must send advertisements to it: a keepalived that receives none takes
-/// the VIP, and then two hosts have it.
+/// Before keepalived starts on a host, or uses another address, the others must send advertisements to it: a keepalived
+/// that receives none takes the VIP, and then two hosts have it.
 fn known_to(o: &Observed, name: &HostName) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
-    if o.is_active(name, &keepalived) {
+    if o.is_active(name, &keepalived) && !has_another_address(o, name) {
         return Vec::new();
     }
     let others = o.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
-    let running = others.filter(|h| h != name && o.is_active(h, &keepalived));
+    let stays = |h: &HostName| h != name && !has_another_address(o, h);
+    let running = others.filter(|h| stays(h) && o.is_active(h, &keepalived));
     running
         .flat_map(|h| {
             [Condition::Configured(h.clone(), FileSet::Keepalived), Condition::Running(h, keepalived.clone())]
         })
         .collect()
+}
+
+/// Whether the etcd member of a host still has another address than the inventory.
+fn has_another_address(o: &Observed, name: &HostName) -> bool {
+    let view = etcd_fact(o, name).and_then(|etcd| etcd.view.as_ref());
+    let listed = view.and_then(|view| view.members.iter().find(|(id, ..)| *id == view.member));
+    let wanted = o.desired.host(name).map(Host::peer_url);
+    listed.zip(wanted).is_some_and(|((_, _, peer, _), wanted)| *peer != wanted)
 }
 
 fn balancer(d: &Draft, name: &HostName, set: FileSet, after: Vec<Condition>) -> Steps {

@@ -100,7 +100,9 @@ fn requests(w: &World) {
 fn reached(w: &World) {
     for host in ["cp1", "w1"] {
         let path = format!("/api/v1/nodes/{host}/proxy/healthz");
-        w.hactl.kubectl(&["get", "--raw", &path]).ok().says("ok");
+        // A connection that the API server keeps to a kubelet may have been closed: a call that meets it fails once.
+        let answers = || w.hactl.kubectl(&["get", "--raw", &path]).out.contains("ok");
+        wait_for(&format!("an API server reaches the kubelet of {host}"), Duration::from_secs(10), answers);
     }
     let kept = ["logs", "-n", "kube-system", "-l", "k8s-app=kube-dns", "--tail=1", "--prefix"];
     w.hactl.kubectl(&kept).ok().says("coredns");

@@ -33,11 +33,15 @@ fn member(w: &World, host: &str) -> String {
 }
 
 /// A host loses the data of its member, and has a new member in time.
-fn lost(w: &World, host: &str, how: &str) {
+fn lost(w: &World, hactl: &Hactl, host: &str, how: &str) {
     let before = member(w, host);
     let since = Instant::now();
     w.on(host, how);
-    wait_for(&format!("the member of {host} serves again"), GOAL + SLACK, || serves(w, host));
+    while !serves(w, host) {
+        let why = || hactl.run(&["guard", "explain", host]).all();
+        assert!(since.elapsed() < GOAL + SLACK, "the member of {host} does not serve: {}", why());
+        std::thread::sleep(Duration::from_millis(250));
+    }
     let took = since.elapsed();
     println!("        the member of {host} serves again after {took:.1?} (goal {GOAL:?})");
     assert!(took < GOAL + SLACK / 2, "{took:?}");
@@ -64,10 +68,10 @@ fn rejoins(w: &World) {
     move_leadership_to(w, "cp1");
     let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-rejoin");
     // A follower whose etcd goes on for a while without its files, then the leader at once.
-    lost(w, "cp2", LOSE);
-    lost(w, "cp1", &format!("{LOSE}; sudo systemctl kill --signal=SIGKILL etcd"));
+    lost(w, &hactl, "cp2", LOSE);
+    lost(w, &hactl, "cp1", &format!("{LOSE}; sudo systemctl kill --signal=SIGKILL etcd"));
     // Pages in the middle of the database, as a disk damages them: etcd ends after each start.
-    lost(w, "cp3", DAMAGE);
+    lost(w, &hactl, "cp3", DAMAGE);
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
     w.healthy(CLEARED);

@@ -115,6 +115,10 @@ fn a_stopped_member_is_started_unless_its_data_is_damaged() {
 fn a_member_that_ends_after_each_start_is_replaced_if_its_data_is_damaged_and_no_process_has_it_open() {
     let mut world = converged(Shape::Stacked(3));
     let host = world.with(Role::Etcd)[1].clone();
+    let view = |facts: &Facts| facts.host(&host).and_then(|f| f.etcd.as_ref()?.view.clone());
+    let serving = view(&world.observe()).expect("it serves");
+    let unit = sim::make::unit("etcd.service");
+    world.host_mut(&host).units.get_mut(&unit).expect("it has run").running = false;
     let facts = world.observe();
     let removes = |facts: &Facts| {
         let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
@@ -124,12 +128,10 @@ fn a_member_that_ends_after_each_start_is_replaced_if_its_data_is_damaged_and_no
     let etcd = |view: bool, closed: bool, damaged: bool| {
         let mut facts = facts.clone();
         let found = facts.hosts.get_mut(&host).and_then(|f| f.as_mut().ok()).expect("it answers");
+        let process = found.units.get_mut(&unit).expect("it is asked for");
+        (process.active, process.started_ms) = ("activating".to_owned(), 1);
         let etcd = found.etcd.as_mut().expect("an etcd host");
-        assert!(found.units.values().any(|unit| unit.started_ms > 0), "its process runs");
-        if !view {
-            etcd.view = None;
-        }
-        etcd.closed = closed;
+        (etcd.view, etcd.closed) = (view.then(|| serving.clone()), closed);
         if damaged {
             etcd.disk.as_mut().expect("its data is read").revision = None;
         }

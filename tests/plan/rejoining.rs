@@ -13,6 +13,7 @@ use hactl::reconcile::{EtcdPast, RepairSpec};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// What a guard plans for a host, from what it reads in the file on its own host.
 fn plan(world: &mut World, host: &HostName) -> Result<Plan, NotRejoined> {
@@ -67,6 +68,8 @@ fn a_member_whose_disk_is_lost_votes_again_also_if_its_healer_is_killed_after_an
             let end = heal(&mut world, &host, &script).unwrap_or_else(|broken| panic!("after {crash}: {broken:?}"));
             assert_eq!(healed(&mut world), Ok(()), "{shape:?}, killed after {crash}");
             if end != Some(Ended::Crashed) {
+                let over = world.hosts.values().map(|host| &host.passed_over);
+                assert!(over.clone().all(BTreeSet::is_empty), "{shape:?}: balancers use it again: {over:?}");
                 assert!(crash >= 5, "{shape:?}: removed, added, started, promoted, marked; only {crash} effects");
                 break;
             }

@@ -17,7 +17,8 @@ use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
 use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
-    MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk, WaitCondition, WipeAsk,
+    Balancing, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk, WaitCondition,
+    WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;
@@ -124,7 +125,17 @@ impl SimAgent {
             Op::ArchiveData(_) if self.serves() => Err(fault("its member serves")),
             Op::Halt { unless_serving: Some(_), .. } if self.serves() => Err(fault("its member serves")),
             // This world does not simulate these.
-            Op::Unlock | Op::DeliverSnapshot { .. } | Op::Balance { .. } | Op::Sweep(_) | Op::Accept { .. } => {
+            Op::Balance { how, .. } => {
+                let mut live = self.live.lock().expect("no panic holds it");
+                let passed_over = &mut live.world.host_mut(&self.host).passed_over;
+                match how {
+                    Balancing::PassOver { member, .. } => drop(passed_over.insert(member)),
+                    Balancing::PassTo { member } => drop(passed_over.remove(&member)),
+                    Balancing::Pause { .. } | Balancing::Resume => {}
+                }
+                Ok(Reply::Done)
+            }
+            Op::Unlock | Op::DeliverSnapshot { .. } | Op::Sweep(_) | Op::Accept { .. } => {
                 if let Op::Accept { sets } = op {
                     self.live.lock().expect("no panic holds it").world.accept(&self.host, &sets);
                 }

@@ -75,6 +75,8 @@ pub struct SimHost {
     pub bundled_ms: Option<i64>,
     /// Previous files, kept until the new ones have passed their trial, by set and path; `None`: there was no file.
     pub previous: BTreeMap<FileSet, BTreeMap<String, Previous>>,
+    /// Members to which its balancer sends no client.
+    pub passed_over: BTreeSet<HostName>,
     /// The holder of a run's lock.
     pub lock: Option<String>,
 }

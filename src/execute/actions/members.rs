@@ -7,7 +7,7 @@
 use crate::execute::act::{Doing, failed, unexpected};
 use crate::execute::precondition;
 use crate::execute::walk::StepError;
-use crate::model::desired::Role;
+use crate::model::desired::{Host, Role};
 use crate::model::facts::UnitFact;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::protocol::{MemberChange, ObserveAsk, Op, Reply};
@@ -22,8 +22,12 @@ impl Doing<'_> {
     /// Asks one host after the other to change the list, until one has done it.
     pub(super) async fn change_members(&self, change: MemberChange) -> Result<(), StepError> {
         let mut last = None;
-        // A host that gave up the role may have the only member still.
-        for host in self.desired.entered().map(|h| &h.name) {
+        // A host that gave up the role may have the only member still. A member that is removed is asked last: it ends
+        // before it can tell.
+        let goes = |host: &&Host| matches!(&change, MemberChange::Remove(peer) if &host.peer_url() == peer);
+        let mut hosts: Vec<&Host> = self.desired.entered().collect();
+        hosts.sort_by_key(goes);
+        for host in hosts.into_iter().map(|host| &host.name) {
             let Some(etcd) = self.queries.etcd(host) else { continue };
             if !self.machines.contains_key(host) || !precondition::speaks(self, host).await {
                 continue;
