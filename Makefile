@@ -18,11 +18,14 @@ REGISTRY := $(CACHE)/tools/registry-$(REGISTRY_VERSION)/registry
 # The object storage for tests of copies of snapshots; built once per version.
 STORAGE_VERSION := 1.8.0
 STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
+# Tests the alert rules; built once per version.
+PROMTOOL_VERSION := 0.316.0
+PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/promtool
 # The packages for hactl's own build and the lab; those for the components are in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage test test-all test-first test-second check unit coverage fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle older registry storage promtool test test-all test-first test-second check unit coverage fuzz bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -69,6 +72,13 @@ $(STORAGE):
 	@GOBIN="$(dir $(STORAGE))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/versity/versitygw/cmd/versitygw@v$(STORAGE_VERSION)
 
+$(PROMTOOL):
+	@echo "building promtool $(PROMTOOL_VERSION), for tests (once, some minutes)"
+	@GOBIN="$(dir $(PROMTOOL))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	  go install github.com/prometheus/prometheus/cmd/promtool@v$(PROMTOOL_VERSION)
+
+promtool: $(PROMTOOL) ## build promtool for the test of the alert rules
+
 storage: $(STORAGE) ## build the object storage for tests of copies of snapshots
 
 registry: $(REGISTRY) ## build the registry for download tests
@@ -93,11 +103,11 @@ test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-li
 test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle older registry storage ## run everything, with all lab scenarios
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh all
+test-all: bundle older registry storage promtool ## run everything, with all lab scenarios
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh all
 
-test-first: bundle older registry storage ## run the first half of that: everything except half of the lab scenarios
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh first
+test-first: bundle older registry storage promtool ## run the first half of that: everything except half of the lab scenarios
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh first
 
 test-second: bundle older storage ## run the second half: the other lab scenarios
 	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh second

@@ -63,6 +63,9 @@ if [ "$which" != second ]; then
 	suite components sh -c 'cd components/image && go test ./... && echo "test result: ok. 1 passed; 0 failed;"'
 	suite units tests/coverage.sh
 	grep '^coverage' "$logs/units.log" || true
+	if [ "$which" != cut ]; then
+		suite alerts sh -c "'$PROMTOOL' test rules tests/alerts.yaml && echo 'test result: ok. 1 passed; 0 failed;'"
+	fi
 	suite publishers cargo test --release --locked --test publishers
 	suite storage cargo test --release --locked --test storage
 	suite vagrant cargo test --release --locked --test vagrant -- "$which"

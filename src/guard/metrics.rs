@@ -53,8 +53,11 @@ pub(super) async fn serve(shared: Arc<Shared>) {
 
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
-    let report = found.then(|| shared.state().report(shared.now()));
-    let text = report.as_ref().map(text).unwrap_or_default();
+    let look = || {
+        let (state, now) = (shared.state(), shared.now());
+        text(&state.report(now), state.etcd())
+    };
+    let text = found.then(look).unwrap_or_default();
     let mut response = Response::new(Full::new(Bytes::from(text)));
     if !found {
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -64,8 +67,9 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     response
 }
 
-/// The metrics of a report.
-pub fn text(report: &GuardReport) -> String {
+/// The metrics of a report, and of the own etcd member: whether it serves linearizable reads, and how many members etcd
+/// has by the policy.
+pub fn text(report: &GuardReport, etcd: Option<(bool, u32)>) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, help: &str, samples: &[(String, f64)]| {
         // Writing to a String does not fail.
@@ -107,6 +111,12 @@ pub fn text(report: &GuardReport) -> String {
         .filter_map(|(host, other)| Some((format!("{{host=\"{host}\"}}"), seconds(other.ahead_ms?))))
         .collect();
     metric("hactl_clock_offset_seconds", "How far the clock of another host is ahead.", &clocks);
+    if let Some((serves, members)) = etcd {
+        let serves = f64::from(u8::from(serves));
+        metric("hactl_etcd_serves", "Whether the etcd member of this host serves.", &[(String::new(), serves)]);
+        let members = f64::from(members);
+        metric("hactl_etcd_members", "How many members etcd has by the policy.", &[(String::new(), members)]);
+    }
     let of = |is: fn(&Decision) -> bool| -> Vec<(String, f64)> {
         let decided = report.decided.iter().filter(|decided| is(&decided.decision));
         decided.map(|decided| (format!("{{kind=\"{}\"}}", decided.kind), 1.0)).collect()

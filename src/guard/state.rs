@@ -121,6 +121,13 @@ impl State {
         self.serves = Some(serves);
     }
 
+    /// Whether the own etcd member serves linearizable reads, and how many members etcd has by the policy; `None`: this
+    /// host has none, or it was not asked yet.
+    pub fn etcd(&self) -> Option<(bool, u32)> {
+        let members = self.setup.policy.guards.iter().filter(|guard| guard.has_etcd()).map(|_| 1).sum();
+        self.serves.map(|serves| (serves, members))
+    }
+
     /// Records what the guard does about the faults of its host.
     pub fn decides(&mut self, decided: Vec<Decided>, hold: Option<Hold>) {
         (self.decided, self.hold) = (decided, hold);

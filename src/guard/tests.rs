@@ -18,6 +18,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -318,8 +319,12 @@ fn metrics_name_each_fault_with_its_host_and_kind() {
         cp1.state.probed(&[FaultKind::EtcdFrozen], &found, cp1.now());
         cp1.second(&[], &[]);
     }
-    let text = super::metrics_text(&cp1.report());
+    assert_eq!(cp1.state.etcd(), None, "it was not asked yet");
+    cp1.state.serves(false);
+    let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
     for line in [
+        "hactl_etcd_serves 0\n",
+        "hactl_etcd_members 3\n",
         "hactl_guard_up 1\n",
         "hactl_faults{host=\"cp1\",kind=\"EtcdFrozen\",class=\"confirmed\"} 1\n",
         "hactl_fault_seconds{host=\"cp1\",kind=\"EtcdFrozen\"} 20\n",
@@ -328,6 +333,22 @@ fn metrics_name_each_fault_with_its_host_and_kind() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("hactl_clock_offset_seconds{"), "no clock is heard");
+}
+
+#[test]
+fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
+    let mut cp1 = Played::new();
+    cp1.state.serves(true);
+    let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
+    let served: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let named = |text: &'static str| -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        words.filter(|word| word.starts_with("hactl_")).collect()
+    };
+    let rules = named(include_str!("../../docs/alerts.yaml"));
+    assert!(rules.len() >= 7 && rules.is_subset(&served), "{rules:?} of {served:?}");
+    assert_eq!(named(include_str!("../../docs/healing.md")), served);
 }
 
 #[test]
