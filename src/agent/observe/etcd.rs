@@ -10,7 +10,8 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::op_error::Outcome;
 use crate::agent::plain_http::{ETCD_METRICS, answers};
-use crate::etcd::{Election, EtcdError, disk, raw, view};
+use crate::etcd::disk::{self, CLOSED_WITHIN};
+use crate::etcd::{Election, EtcdError, raw, view};
 use crate::model::facts::EtcdFact;
 use crate::model::recovery::is_aside;
 use crate::protocol::EtcdAsk;
@@ -46,7 +47,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         // Before the first certificate there are no credentials, and no member that would answer.
         Err(fault) => {
             let fact = EtcdFact { trouble: Some(fault.what), ..fact };
-            return on_disk(data, fact, disk).await;
+            return on_disk(data, fact, disk, CLOSED_WITHIN).await;
         }
     };
     // With `disk`, the data must be read even if no member answers.
@@ -64,6 +65,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         fact.slow = lives.is_ok() && !matches!(again, Ok(Ok(_)));
         seen = again.unwrap_or_else(|_| Err(silent()));
     }
+    // A process that is connected to and does not answer keeps its database open.
+    let within = if matches!(seen, Err(EtcdError::Silent { .. })) { Duration::ZERO } else { CLOSED_WITHIN };
     match seen {
         Ok((view, quorum)) => {
             fact.view = Some(view);
@@ -76,7 +79,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     if speaks && !disk {
         return Ok(fact);
     }
-    fact = on_disk(data.clone(), fact, disk).await?;
+    fact = on_disk(data.clone(), fact, disk, within).await?;
     if let Some(found) = fact.disk.as_ref().filter(|_| !speaks && root.is_host()) {
         fact.stuck = stuck::stuck(&data, found).await;
     }
@@ -100,8 +103,8 @@ async fn moved_aside(data: PathBuf, mut fact: EtcdFact) -> Outcome<EtcdFact> {
     Ok(fact)
 }
 
-/// Adds the position of the data, if there is any.
-async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdFact> {
+/// Adds the position of the data, if there is any. If no member answers, its process has this long to close the database.
+async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool, within: Duration) -> Outcome<EtcdFact> {
     if disk {
         fact = moved_aside(data.clone(), fact).await?;
     }
@@ -109,7 +112,7 @@ async fn on_disk(data: PathBuf, mut fact: EtcdFact, disk: bool) -> Outcome<EtcdF
         return Ok(fact);
     }
     let answers = fact.view.is_some() || fact.slow;
-    let look = move || if answers { (false, disk::read(&data)) } else { disk::read_closed(&data) };
+    let look = move || if answers { (false, disk::read(&data)) } else { disk::read_closed(&data, within) };
     let (closed, read) = blocking(move || Ok(look())).await?;
     fact.closed = closed;
     match read {

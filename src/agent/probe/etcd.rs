@@ -8,7 +8,8 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::units;
 use crate::agent::plain_http::{ETCD_METRICS, answers};
-use crate::etcd::{self, disk};
+use crate::etcd;
+use crate::etcd::disk::{self, CLOSED_WITHIN};
 use crate::model::facts::{CORRUPT, ETCD_UNIT, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::Policy;
@@ -46,7 +47,7 @@ pub(super) async fn data(root: &Root, policy: &Policy) -> Seen {
     if !folder.join("member").is_dir() || !matches!(runs, How::Changing | How::Failed) {
         return Some(vec![]);
     }
-    let (closed, read) = blocking(move || Ok(disk::read_closed(&folder))).await.ok()?;
+    let (closed, read) = blocking(move || Ok(disk::read_closed(&folder, CLOSED_WITHIN))).await.ok()?;
     let flaws = match read {
         _ if !closed => return None,
         Ok(fact) if fact.is_usable() => return Some(vec![]),

@@ -17,7 +17,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
+
+pub use walk::CLOSED_WITHIN;
 
 /// Why a directory cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -74,11 +76,11 @@ pub fn read(data_dir: &Path) -> Result<DiskFact, DiskError> {
 }
 
 /// The same with a look at every page of the database; and whether no process had it open. A database that a process
-/// keeps open is read as by [`read`]. etcd cannot open it meanwhile.
-pub fn read_closed(data_dir: &Path) -> (bool, Result<DiskFact, DiskError>) {
+/// keeps open for longer than `within` is read as by [`read`]. etcd cannot open it meanwhile.
+pub fn read_closed(data_dir: &Path, within: Duration) -> (bool, Result<DiskFact, DiskError>) {
     let member = data_dir.join("member");
     let db = member.join("snap").join("db");
-    let closed = walk::closed(&db, walk::CLOSED_WITHIN);
+    let closed = walk::closed(&db, within);
     let walked = closed.as_ref().map_or(Ok(()), |file| walk::walk(file, &db));
     (closed.is_some(), fact(&member, walked))
 }

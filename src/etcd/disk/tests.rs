@@ -263,13 +263,13 @@ fn a_store_that_cannot_be_read_is_a_flaw_and_the_log_counts_all_the_same() {
 #[test]
 fn a_page_that_the_revision_does_not_need_is_found_damaged_by_a_look_at_all_pages() {
     let whole = member(&[&sample()], &store());
-    let (closed, fact) = read_closed(whole.path());
+    let (closed, fact) = read_closed(whole.path(), CLOSED_WITHIN);
     assert_eq!((closed, fact.unwrap()), (true, read(whole.path()).unwrap()));
     for page in 3..=7 {
         let mut pages = store();
         pages.bytes[page * PAGE..(page + 1) * PAGE].fill(0);
         let dir = member(&[&sample()], &pages);
-        let (closed, read) = read_closed(dir.path());
+        let (closed, read) = read_closed(dir.path(), CLOSED_WITHIN);
         let fact = read.unwrap();
         assert_eq!((closed, fact.revision, fact.index), (true, None, 3), "page {page}");
         assert!(fact.flaws[0].contains("damaged at byte"), "{:?}", fact.flaws);
@@ -415,7 +415,7 @@ proptest! {
         let dir = member(&[&sample()], &pages);
         let fact = read(dir.path()).unwrap();
         prop_assert_eq!(fact.revision.is_none() || fact.members.is_none(), !fact.flaws.is_empty());
-        let (_, closed) = read_closed(dir.path());
+        let (_, closed) = read_closed(dir.path(), CLOSED_WITHIN);
         let closed = closed.unwrap();
         prop_assert!(closed.revision.is_none() || closed == fact);
     }

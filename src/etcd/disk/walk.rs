@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a process may have the database open: etcd that starts and ends again and again is between two starts by
 /// then.
-pub(super) const CLOSED_WITHIN: Duration = Duration::from_secs(3);
+pub const CLOSED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the walk takes at most; etcd waits meanwhile. What is left is taken as undamaged.
 const LASTS: Duration = Duration::from_secs(10);
