@@ -104,7 +104,7 @@ impl Shown {
         if code.is_none_or(|code| code == SAYS_NO) { SKIPPED } else { NOT_CHECKED }
     }
     /// How often systemd restarted it automatically since it was started.
-    fn restarts(&self) -> u32 {
+    pub(crate) fn restarts(&self) -> u32 {
         self.get("NRestarts").parse().unwrap_or(0)
     }
     fn started_ms(&self) -> i64 {

@@ -8,12 +8,14 @@ use crate::agent::etcd::positions::remembered;
 use crate::agent::etcd::recover::high_water;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
+use crate::agent::machine::units;
 use crate::agent::op_error::Outcome;
 use crate::agent::plain_http::{ETCD_METRICS, answers};
 use crate::etcd::disk::{self, CLOSED_WITHIN};
 use crate::etcd::{Election, EtcdError, raw, view};
 use crate::model::facts::EtcdFact;
 use crate::model::recovery::is_aside;
+use crate::model::units::etcd_unit;
 use crate::protocol::EtcdAsk;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -47,7 +49,7 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         // Before the first certificate there are no credentials, and no member that would answer.
         Err(fault) => {
             let fact = EtcdFact { trouble: Some(fault.what), ..fact };
-            return on_disk(data, fact, disk, CLOSED_WITHIN).await;
+            return on_disk(data, fact, disk, Duration::ZERO).await;
         }
     };
     // With `disk`, the data must be read even if no member answers.
@@ -65,8 +67,8 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         fact.slow = lives.is_ok() && !matches!(again, Ok(Ok(_)));
         seen = again.unwrap_or_else(|_| Err(silent()));
     }
-    // A process that is connected to and does not answer keeps its database open.
-    let within = if matches!(seen, Err(EtcdError::Silent { .. })) { Duration::ZERO } else { CLOSED_WITHIN };
+    // Only one that ends after each start closes its database by itself.
+    let within = if seen.is_err() && ends(root).await { CLOSED_WITHIN } else { Duration::ZERO };
     match seen {
         Ok((view, quorum)) => {
             fact.view = Some(view);
@@ -84,6 +86,11 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
         fact.stuck = stuck::stuck(&data, found).await;
     }
     Ok(fact)
+}
+
+/// Whether systemd has restarted the member since a run started it.
+async fn ends(root: &Root) -> bool {
+    root.is_host() && units::show_one(&etcd_unit()).await.is_ok_and(|shown| shown.restarts() > 0)
 }
 
 /// Adds the archived data; unreadable data is useless for a recovery.
