@@ -1,5 +1,5 @@
 //! The steps of a guard on its own host: a frozen component is ended and started, space is freed, the time service is
-//! restarted. None of them touches etcd's members or data; the program that one of them starts does.
+//! restarted. None of them touches etcd's members or the values in it; the program that one of them starts does.
 //!
 //! In: a step for a kind of fault, decided by `plan/local_repair`; what a person wants of the guard. Out: done, or why
 //! not. A step has the lock of the host, so that no run is active meanwhile; a run that a person starts waits for it.

@@ -22,6 +22,10 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Between two decisions.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// After this time, each probe of etcd has looked again: a member that is defragmented answers none meanwhile, and is
+/// not frozen.
+const LOOKED_AGAIN: Duration = Duration::from_secs(6);
+
 /// The own host: what can be asked of it, and done on it.
 pub(super) trait LocalHost {
     /// The lock of the host for one step.
@@ -78,7 +82,10 @@ pub(super) async fn keep(shared: Arc<Shared>, root: Root, policy: Policy) {
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turn.tick().await;
-        repairs.turn(&shared, &here.policy, &here, shared.now()).await;
+        let step = repairs.turn(&shared, &here.policy, &here, shared.now()).await;
+        if step == Some(LocalStep::FreeEtcdSpace) {
+            turn.reset_after(LOOKED_AGAIN);
+        }
     }
 }
 
@@ -118,8 +125,14 @@ impl Repairs {
         self.book
     }
 
-    /// Decides about each fault, and performs the first step that is due.
-    pub async fn turn(&mut self, shared: &Shared, policy: &Policy, host: &impl LocalHost, now: Now) {
+    /// Decides about each fault, and performs the first step that is due. Returns the step that it performed.
+    pub async fn turn(
+        &mut self,
+        shared: &Shared,
+        policy: &Policy,
+        host: &impl LocalHost,
+        now: Now,
+    ) -> Option<LocalStep> {
         let faults = shared.state().lasting_here();
         let seen = shared.state().seen_here();
         let over = |record: &RepairRecord| {
@@ -149,12 +162,16 @@ impl Repairs {
         shared.state().decides(decided, around.hold);
         shared.state().repairs(self.book.records(), now.wall_ms);
         self.locked_by = None;
-        let Some((fault, step)) = due else { return };
+        let (fault, step) = due?;
         match host.lock(fault.kind, step).await {
-            Ok(Ok(lock)) => self.act(shared, host, (fault, step), &lock, now).await,
+            Ok(Ok(lock)) => {
+                self.act(shared, host, (fault, step), &lock, now).await;
+                return Some(step);
+            }
             Ok(Err(by)) => self.locked_by = Some(by),
             Err(error) => shared.say_once(&format!("cannot lock this host: {}", error.what)),
         }
+        None
     }
 
     /// What to do about a fault now.

@@ -146,11 +146,15 @@ fn waits_for_servers(o: &Observed, host: &HostName) -> bool {
 /// that receives none takes the VIP, and then two hosts have it.
 fn known_to(o: &Observed, name: &HostName) -> Vec<Condition> {
     let keepalived = unit("keepalived.service");
-    if o.is_active(name, &keepalived) && !has_another_address(o, name) {
+    let all = o.reachable_with(Role::LoadBalancer);
+    let runs = o.is_active(name, &keepalived);
+    // After an interrupted run, files on trial make reloads take turns: an order on top of that may be a circle.
+    let in_turns = all.iter().any(|h| o.on_trial(&h.name, FileSet::Keepalived));
+    if runs && (in_turns || !has_another_address(o, name)) {
         return Vec::new();
     }
-    let others = o.reachable_with(Role::LoadBalancer).into_iter().map(|h| h.name);
-    let stays = |h: &HostName| h != name && !has_another_address(o, h);
+    let stays = |h: &HostName| h != name && !(runs && has_another_address(o, h));
+    let others = all.into_iter().map(|h| h.name);
     let running = others.filter(|h| stays(h) && o.is_active(h, &keepalived));
     running
         .flat_map(|h| {

@@ -2,7 +2,7 @@
 //! by which an etcd member that lost its data joins again.
 //!
 //! In: a fault that is raised and still seen, and the [`Situation`] of the host. Out: a [`Decision`], with the numbers
-//! that were weighed. Pure. A step of the guard itself changes neither etcd's members nor any data, and disturbs nothing
+//! that were weighed. Pure. A step of the guard itself changes neither etcd's members nor any value, and disturbs nothing
 //! that works: what it ends does not answer, and quorum does not depend on it. Only the program that it starts changes
 //! members.
 

@@ -174,8 +174,9 @@ fn stand(d: &Draft, host: &Host, members: &Members) -> Stand {
         (true, _) if foreign => Stand::Dead,
         // A learner that never published its name cannot have written this data, unless it is just starting.
         (true, false) if unstarted => Stand::Dead,
-        // A member that ends after each start, seen while its process runs.
-        (true, _) if damaged(fact) && (fact.closed || !process) => Stand::Dead,
+        // Also a member that ends after each start, while its process runs. A process that has the database open may be
+        // writing.
+        (true, _) if damaged(fact) && fact.closed => Stand::Dead,
         (true, true) => Stand::Runs,
         (true, false) => Stand::Still,
     }

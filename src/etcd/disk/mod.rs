@@ -82,7 +82,7 @@ pub fn read_closed(data_dir: &Path, within: Duration) -> (bool, Result<DiskFact,
     let db = member.join("snap").join("db");
     let closed = walk::closed(&db, within);
     let walked = closed.as_ref().map_or(Ok(()), |file| walk::walk(file, &db));
-    (closed.is_some(), fact(&member, walked))
+    (closed.is_some() || !db.exists(), fact(&member, walked))
 }
 
 /// The same for the archived directory of a member, which has another name.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const CLOSED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the walk takes at most; etcd waits meanwhile. What is left is taken as undamaged.
-const LASTS: Duration = Duration::from_secs(10);
+const LASTS: Duration = Duration::from_secs(5);
 /// bbolt marks a value that is a bucket.
 const IS_BUCKET: u32 = 0x01;
 
@@ -46,19 +46,19 @@ pub(super) fn walk(file: &File, path: &Path) -> Result<(), DiskError> {
     let (mut left, mut seen) = (vec![bolt.root], 0);
     while let Some(id) = left.pop() {
         seen += 1;
-        if seen > pages {
+        if seen + left.len() as u64 > pages {
             return Err(bolt.damaged(0, "its tree is endless"));
         }
         if Instant::now() > until {
             return Ok(());
         }
-        look(&bolt, &bolt.page(id)?, &mut left)?;
+        look(&bolt, &bolt.page(id)?, false, &mut left)?;
     }
     Ok(())
 }
 
 /// Looks at one page, and notes those below it.
-fn look(bolt: &Bolt<'_>, page: &Page, left: &mut Vec<u64>) -> Result<(), DiskError> {
+fn look(bolt: &Bolt<'_>, page: &Page, is_inline: bool, left: &mut Vec<u64>) -> Result<(), DiskError> {
     let damaged = |what| bolt.damaged(page.at, what);
     let mut before: Option<&[u8]> = None;
     for index in 0..page.count {
@@ -72,9 +72,11 @@ fn look(bolt: &Bolt<'_>, page: &Page, left: &mut Vec<u64>) -> Result<(), DiskErr
             LEAF => {
                 let value = page.value(index).ok_or_else(|| damaged("a value is beyond the end of its page"))?;
                 if page.is(index, IS_BUCKET) {
-                    match bolt.inner(value, page.at)? {
-                        Bucket::Inline(inner) => look(bolt, &inner, left)?,
-                        Bucket::Tree(root) => left.push(root),
+                    match (is_inline, bolt.inner(value, page.at)?) {
+                        (false, Bucket::Inline(inner)) => look(bolt, &inner, true, left)?,
+                        (false, Bucket::Tree(root)) => left.push(root),
+                        // bbolt stores only buckets without buckets inside a value.
+                        (true, _) => return Err(damaged("a bucket is inside an inline bucket")),
                     }
                 }
             }
