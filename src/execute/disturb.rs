@@ -44,14 +44,13 @@ impl Away {
 impl Actuator {
     /// The host of the member that an action disrupts, and how.
     pub(super) fn disturbs<'a>(&'a self, action: &'a Action) -> Option<(&'a HostName, Away)> {
-        let of = |peer| self.host_of(peer);
         match action {
             Action::RunUnit { host, unit, how } if *unit == etcd_unit() => {
                 Some((host, if *how == HowToRun::Restart { Away::Restarts } else { Away::Hardly }))
             }
             Action::Defragment { host } => Some((host, Away::Defragments)),
-            Action::RemoveMember { peer } => of(peer).map(|host| (host, Away::Goes)),
-            Action::MoveMember { to, .. } => of(to).map(|host| (host, Away::Moves)),
+            Action::RemoveMember { peer } => self.host_of(peer).map(|host| (host, Away::Goes)),
+            Action::MoveMember { to, .. } => self.host_of(to).map(|host| (host, Away::Moves)),
             _ => None,
         }
     }

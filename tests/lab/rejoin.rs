@@ -52,9 +52,7 @@ fn lost(w: &World, hactl: &Hactl, host: &str, how: &str) {
 /// The repairs of lost and damaged data so far: host, fault and outcome.
 fn rejoined(hactl: &Hactl) -> Vec<[String; 3]> {
     let of_data = |kind: &str| matches!(kind, "EtcdDataLost" | "EtcdDamaged");
-    let mut all: Vec<_> = history(hactl).into_iter().filter(|[_, kind, _]| of_data(kind)).collect();
-    all.sort();
-    all
+    history(hactl).into_iter().filter(|[_, kind, _]| of_data(kind)).collect()
 }
 
 fn rejoins(w: &World) {

@@ -85,17 +85,20 @@ fn a_running_member_that_is_to_be_replaced_joins_again_once_wherever_the_run_is_
     }
 }
 
+/// Whether `up` would remove the member of a host.
+fn removes(world: &World, facts: &Facts, host: &HostName) -> bool {
+    let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
+    let peer = world.desired.host(host).expect("it is there").peer_url();
+    plan.steps.iter().any(|step| step.action == Action::RemoveMember { peer: peer.clone() })
+}
+
 #[test]
 fn a_stopped_member_is_started_unless_its_data_is_damaged() {
     let mut world = converged(Shape::Stacked(3));
     let hosts = world.with(Role::Etcd);
     world.host_mut(&hosts[1]).units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
     let mut facts = world.observe();
-    let removes = |facts: &Facts| {
-        let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
-        let peer = world.desired.host(&hosts[1]).expect("it is there").peer_url();
-        plan.steps.iter().any(|step| step.action == Action::RemoveMember { peer: peer.clone() })
-    };
+    let removes = |facts: &Facts| removes(&world, facts, &hosts[1]);
     assert!(!removes(&facts));
     let disk = |facts: &mut Facts, change: &dyn Fn(&mut Option<DiskFact>)| {
         let found = facts.hosts.get_mut(&hosts[1]).and_then(|f| f.as_mut().ok()).and_then(|f| f.etcd.as_mut());
@@ -120,11 +123,7 @@ fn a_member_that_ends_after_each_start_is_replaced_if_its_data_is_damaged_and_no
     let unit = sim::make::unit("etcd.service");
     world.host_mut(&host).units.get_mut(&unit).expect("it has run").running = false;
     let facts = world.observe();
-    let removes = |facts: &Facts| {
-        let plan = hactl::plan::up(&world.desired, &world.target, facts, &world.intent).expect("a quorum answers");
-        let peer = world.desired.host(&host).expect("it is there").peer_url();
-        plan.steps.iter().any(|step| step.action == Action::RemoveMember { peer: peer.clone() })
-    };
+    let removes = |facts: Facts| removes(&world, &facts, &host);
     let etcd = |view: bool, closed: bool, damaged: bool| {
         let mut facts = facts.clone();
         let found = facts.hosts.get_mut(&host).and_then(|f| f.as_mut().ok()).expect("it answers");
@@ -137,10 +136,10 @@ fn a_member_that_ends_after_each_start_is_replaced_if_its_data_is_damaged_and_no
         }
         facts
     };
-    assert!(removes(&etcd(false, true, true)));
-    assert!(!removes(&etcd(true, true, true)), "it answers");
-    assert!(!removes(&etcd(false, false, true)), "a process may be writing it");
-    assert!(!removes(&etcd(false, true, false)), "its data is whole");
+    assert!(removes(etcd(false, true, true)));
+    assert!(!removes(etcd(true, true, true)), "it answers");
+    assert!(!removes(etcd(false, false, true)), "a process may be writing it");
+    assert!(!removes(etcd(false, true, false)), "its data is whole");
 }
 
 /// Goes back to the data that the last recovery archived, as the same command run again would.

@@ -124,7 +124,6 @@ impl SimAgent {
             }
             Op::ArchiveData(_) if self.serves() => Err(fault("its member serves")),
             Op::Halt { unless_serving: Some(_), .. } if self.serves() => Err(fault("its member serves")),
-            // This world does not simulate these.
             Op::Balance { how, .. } => {
                 let mut live = self.live.lock().expect("no panic holds it");
                 let passed_over = &mut live.world.host_mut(&self.host).passed_over;
@@ -135,6 +134,7 @@ impl SimAgent {
                 }
                 Ok(Reply::Done)
             }
+            // This world does not simulate these.
             Op::Unlock | Op::DeliverSnapshot { .. } | Op::Sweep(_) | Op::Accept { .. } => {
                 if let Op::Accept { sets } = op {
                     self.live.lock().expect("no panic holds it").world.accept(&self.host, &sets);

@@ -4,7 +4,7 @@
 //! its own alarm is disarmed; or the stored data itself fills the quota, and the alarm stays. Each host with this fault
 //! does that for its own member, one after the other.
 
-use super::member::{access, trouble};
+use super::member::{access, make_room, trouble};
 use crate::agent::host::Host;
 use crate::agent::lock;
 use crate::agent::machine::root::Root;
@@ -16,8 +16,6 @@ use crate::protocol::EtcdAsk;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// For compaction and defragmentation: seconds per GB.
-const WITHIN: Duration = Duration::from_secs(590);
 /// How long the member may take to report its sizes.
 const LOOK: Duration = Duration::from_secs(5);
 /// Between two looks at whether a person's run waits.
@@ -34,15 +32,14 @@ pub(crate) async fn free_space(host: &Host, ask: &EtcdAsk) -> Outcome<()> {
 /// Compacts, defragments if that helps, and disarms. If it was interrupted, the next attempt continues.
 async fn freed(host: &Host, ask: &EtcdAsk) -> Outcome<()> {
     let access = access(&host.root, ask)?;
-    let make = async |room| Box::pin(etcd::make_room(&access, room, WITHIN)).await.map_err(|e| trouble(&e));
     let look = async || {
         let seen = Box::pin(etcd::view(&access, LOOK, Election::NotAwaited)).await;
         seen.map(|(view, _)| view).map_err(|e| trouble(&e))
     };
-    make(Room::Compact).await?;
+    make_room(host, ask, Room::Compact).await?;
     let mut view = look().await?;
     if is_near(&view) {
-        make(Room::Defragment).await?;
+        make_room(host, ask, Room::Defragment).await?;
         view = look().await?;
     }
     if let Some(why) = still_full(&view) {
