@@ -38,8 +38,6 @@ const LONGEST_MARK: u64 = 4096;
 pub(crate) const OWNER: &str = "etcd";
 /// How long a member may take until its peers can reach it.
 const LISTEN: Duration = Duration::from_secs(60);
-/// How long systemd may take to begin to start a unit.
-const COME_TO_IT: Duration = Duration::from_secs(3);
 /// The port of peers.
 const PEER_PORT: u16 = 2380;
 /// How long a membership change is retried; a learner may have gigabytes to catch up on.
@@ -103,18 +101,15 @@ pub(crate) async fn start(host: &Host, start: MemberStart) -> Outcome<()> {
     let MemberStart { unit, data_dir, first_boot, first } = start;
     let changed = host.root.blocking(move |root| settings(root, &data_dir, &first_boot, first.as_ref())).await?;
     units::launch(host, &unit, changed).await?;
-    let launched = Instant::now();
-    let until = launched + LISTEN;
+    let until = Instant::now() + LISTEN;
     loop {
         if host.root.blocking(|root| Ok(ports::listening(root, PEER_PORT))).await? {
             return Ok(());
         }
-        match units::state(&unit).await?.as_str() {
-            "failed" => return Err(units::blame(&unit, OpErrorKind::Failed, "failed").await),
-            // Right after the launch, systemd has not begun yet.
-            "inactive" if launched.elapsed() > COME_TO_IT => {
-                return Err(units::not_begun(&unit).await);
-            }
+        let shown = units::show_one(&unit).await?;
+        match shown.active() {
+            "failed" if !shown.is_queued() => return Err(units::blame(&unit, OpErrorKind::Failed, "failed").await),
+            "inactive" if !shown.is_queued() => return Err(units::not_begun(&unit).await),
             _ if Instant::now() > until => {
                 return Err(units::blame(&unit, OpErrorKind::TimedOut, "does not listen for its peers yet").await);
             }

@@ -37,7 +37,7 @@ const SAYS_NO: u32 = 1;
 /// The message if the precondition could not be run, because its user or its program is missing.
 const NOT_CHECKED: &str = "was not started: systemd could not run its precondition";
 /// The properties that are read of a unit.
-const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp,InactiveEnterTimestamp";
+const PROPERTIES: &str = "--property=Id,LoadState,FragmentPath,NeedDaemonReload,DropInPaths,Type,Result,ActiveState,UnitFileState,Job,MainPID,NRestarts,ExecCondition,ExecMainStartTimestamp,ActiveEnterTimestamp,InactiveEnterTimestamp";
 
 /// Whether it starts at boot.
 const FILE_STATE: &str = "UnitFileState";
@@ -69,6 +69,10 @@ impl Shown {
     pub(crate) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"
     }
+    /// Whether systemd has yet to start or stop it: it does so when it has nothing else to do.
+    pub(crate) fn is_queued(&self) -> bool {
+        !self.get("Job").is_empty()
+    }
     /// How it runs; a signal may have suspended its processes, which systemd does not know.
     pub(crate) fn runs(&self) -> Runs {
         let enabled = self.enabled() || self.get(FILE_STATE) == "static";
@@ -76,6 +80,7 @@ impl Shown {
             _ if !self.known() => Runs::Absent,
             "active" | "reloading" => Runs::Since(self.started_ms()),
             "activating" | "deactivating" => Runs::Changing,
+            _ if self.is_queued() => Runs::Changing,
             _ if !enabled => Runs::Disabled,
             "inactive" if self.skipped() => Runs::Fenced,
             "inactive" if self.get("Result") == "success" => {
@@ -486,6 +491,8 @@ mod tests {
             ("ActiveState=inactive\nResult=success\nUnitFileState=disabled", Runs::Disabled),
             ("ActiveState=failed\nUnitFileState=masked", Runs::Disabled),
             ("ActiveState=activating", Runs::Changing),
+            ("ActiveState=failed\nResult=signal\nJob=70", Runs::Changing),
+            ("ActiveState=failed\nResult=signal\nJob=", Runs::Failed),
             ("ActiveState=inactive\nLoadState=not-found", Runs::Absent),
         ];
         for (text, runs) in cases {
