@@ -34,12 +34,16 @@ pub(super) fn tail(text: &str) -> Vec<String> {
     lines[lines.len().saturating_sub(TAIL)..].iter().map(|l| l.chars().take(500).collect()).collect()
 }
 
+/// How the line of etcd's fence begins if it keeps the member down.
+pub(super) const STAYS_DOWN: &str = "etcd stays down: ";
+
 /// The lines that explain a failure: the errors in the log, only those since the last stop of the unit if there are
 /// any. Without errors, all lines except the stacks of goroutines, which would push earlier output out of sight.
 pub(super) fn telling(log: &str) -> String {
     let loud = |line: &&str| {
         line.starts_with("panic: ")
             || line.starts_with("Error: ")
+            || line.starts_with(STAYS_DOWN)
             || line.contains(": Failed at step ")
             || line.contains(": Failed to determine ")
             || klog(line)
@@ -128,6 +132,9 @@ mod tests {
             step,
             "its output while it stopped belongs to the previous start"
         );
+        let fence = "etcd stays down: its disk went back in time";
+        let skipped = "etcd.service: Skipped due to 'exec-condition'.";
+        assert_eq!(telling(&format!("{before}\n{fence}\n{skipped}")), fence);
         assert_eq!(telling(&format!("{loud}\nStopped etcd.service - etcd.\nStarting etcd.service")), loud);
     }
 }

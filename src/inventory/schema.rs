@@ -369,7 +369,7 @@ pub enum Healing {
     /// The mode alone.
     Mode(#[schemars(with = "HealingName")] String),
     /// The mode and the delays.
-    Settings(HealingSettings),
+    Settings(Box<HealingSettings>),
 }
 
 /// The settings of guards.
@@ -394,6 +394,9 @@ pub struct HealingAfter {
     /// A process that runs and does not answer: a number with s, m, h or d, from 5s to 10m.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15s"))]
     pub frozen: Key<String>,
+    /// An etcd member that was removed, or that stays a learner: a number with s, m, h or d, from 10s to 1h.
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "10m"))]
+    pub not_voting: Key<String>,
 }
 
 /// Upgrades of Kubernetes.

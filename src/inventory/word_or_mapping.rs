@@ -21,7 +21,7 @@ impl<'de> Deserialize<'de> for Healing {
                 Ok(Healing::Mode(word.to_owned()))
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Healing, A::Error> {
-                HealingSettings::deserialize(MapAccessDeserializer::new(map)).map(Healing::Settings)
+                Box::<HealingSettings>::deserialize(MapAccessDeserializer::new(map)).map(Healing::Settings)
             }
         }
         deserializer.deserialize_any(WordOrMapping)

@@ -76,6 +76,10 @@ kinds! {
     EtcdDataLost, "its etcd data is gone", Confirmed, |_| 10;
     /// systemd starts etcd in vain, and its log or its database cannot be read.
     EtcdDamaged, "its etcd data is damaged", Confirmed, |_| 5;
+    /// The fence keeps the member down: its data is older than a recovery, was rolled back, or is another member's.
+    EtcdFenced, "its etcd data is outdated, so etcd is not started from it", Confirmed, |_| 10;
+    /// The others do not list the member, or list it as a learner.
+    EtcdNotVoting, "its etcd member has no vote", Confirmed, |d| d.not_voting_s;
     /// The member has raised the alarm CORRUPT: its keys differ from those of the others.
     EtcdDiverged, "its etcd member has other keys than the others", Confirmed, |_| 10;
     /// The member has raised the alarm NOSPACE: etcd accepts no writes.

@@ -30,17 +30,19 @@ impl Mode {
 
 /// For how long a fault must last before it is reported, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Delays {
     /// A host that gives no sign of life.
     pub host_unreachable_s: u32,
     /// A process that runs and does not answer.
     pub frozen_s: u32,
+    /// An etcd member without a vote: a person may have removed it, or be adding it.
+    pub not_voting_s: u32,
 }
 
 impl Default for Delays {
     fn default() -> Self {
-        Self { host_unreachable_s: 180, frozen_s: 15 }
+        Self { host_unreachable_s: 180, frozen_s: 15, not_voting_s: 600 }
     }
 }
 

@@ -10,9 +10,12 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
     let text = match kind {
         FaultKind::EtcdStopped => "hactl up starts it; if it stops again, on HOST: journalctl -u etcd -n 50",
         FaultKind::EtcdFrozen => "once the other members are healthy, on HOST: systemctl restart etcd",
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => {
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced => {
             "while the others have quorum, hactl up removes the member and adds it again; without quorum: hactl \
              recover --dry-run"
+        }
+        FaultKind::EtcdNotVoting => {
+            "hactl up makes it a voter; if it shall not be a member, remove the role etcd of HOST from the inventory"
         }
         FaultKind::EtcdDiverged => {
             "take a snapshot of each etcd host (hactl snapshot take --host), then hactl recover replaces the member"

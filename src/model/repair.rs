@@ -72,7 +72,9 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         FaultKind::BalancerFrozen => unit("haproxy.service"),
         FaultKind::EtcdBalancerFrozen => etcd_balancer_unit(),
         FaultKind::KeepalivedFrozen | FaultKind::VipMissing | FaultKind::VipDuplicate => unit("keepalived.service"),
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => unit(HEAL_UNIT),
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
+            unit(HEAL_UNIT)
+        }
         FaultKind::EtcdDiverged
         | FaultKind::EtcdFull
         | FaultKind::DiskFull

@@ -70,7 +70,9 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         FaultKind::DiskFull => Some(LocalStep::FreeSpace),
         FaultKind::ClockSkew => Some(LocalStep::RestartTimeService),
         FaultKind::CertificateExpiring => Some(LocalStep::RenewCertificates),
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => Some(LocalStep::Rejoin),
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
+            Some(LocalStep::Rejoin)
+        }
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
         FaultKind::EtcdDiverged
         | FaultKind::HostUnreachable
@@ -192,7 +194,7 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         // Without it, the others have to be a quorum of all but one.
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged => {
+        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
             let needed = voters(situation).saturating_sub(1) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
@@ -314,37 +316,39 @@ mod tests {
     #[test]
     fn a_member_joins_again_only_while_the_others_are_a_quorum_of_those_that_would_be_left() {
         let step = LocalStep::Rejoin;
-        let with = |change: &dyn Fn(&mut World)| {
-            on(FaultKind::EtcdDataLost, |world| {
-                world.runs = Runs::Failed;
-                change(world);
-            })
-        };
-        assert_eq!(with(&|_| ()), Decision::Act { step });
-        let serve = |others: [bool; 2]| {
-            with(&|world| {
-                world.etcd = [("cp1", false), ("cp2", others[0]), ("cp3", others[1])]
-                    .map(|(host, serves)| (name(host), serves))
-                    .into();
-            })
-        };
-        assert_eq!(serve([true, true]), Decision::Act { step });
-        let gate = Gate::Quorum { others: 1, needed: 2 };
-        assert_eq!(serve([true, false]), Decision::HeldBack { step, gate });
-        // Unlike a frozen member, it is never started without a quorum, however long there is none.
-        let gate = Gate::Quorum { others: 0, needed: 2 };
-        assert_eq!(serve([false, false]), Decision::HeldBack { step, gate });
-        let under_way = Decision::HeldBack { step, gate: Gate::Underway };
-        assert_eq!(with(&|world| world.runs = Runs::Since(NOW)), under_way);
-        assert_eq!(with(&|world| world.held = true), Decision::HeldBack { step, gate: Gate::Hold });
-        let tried = |times: i64| {
-            with(&|world| {
-                let at = |n| record(FaultKind::EtcdDataLost, NOW - 39_000 + n);
-                world.records = (0..times).map(at).collect();
-            })
-        };
-        assert!(matches!(tried(1), Decision::Wait { why: Delay::Attempts, .. }), "{:?}", tried(1));
-        assert_eq!(tried(3), Decision::GaveUp { step, tries: 3 });
+        for kind in FaultKind::ALL.iter().copied().filter(|kind| super::step(*kind) == Some(step)) {
+            let with = |change: &dyn Fn(&mut World)| {
+                on(kind, |world| {
+                    world.runs = Runs::Failed;
+                    change(world);
+                })
+            };
+            assert_eq!(with(&|_| ()), Decision::Act { step });
+            let serve = |others: [bool; 2]| {
+                with(&|world| {
+                    world.etcd = [("cp1", false), ("cp2", others[0]), ("cp3", others[1])]
+                        .map(|(host, serves)| (name(host), serves))
+                        .into();
+                })
+            };
+            assert_eq!(serve([true, true]), Decision::Act { step });
+            let gate = Gate::Quorum { others: 1, needed: 2 };
+            assert_eq!(serve([true, false]), Decision::HeldBack { step, gate });
+            // Unlike a frozen member, it is never started without a quorum, however long there is none.
+            let gate = Gate::Quorum { others: 0, needed: 2 };
+            assert_eq!(serve([false, false]), Decision::HeldBack { step, gate });
+            let under_way = Decision::HeldBack { step, gate: Gate::Underway };
+            assert_eq!(with(&|world| world.runs = Runs::Since(NOW)), under_way);
+            assert_eq!(with(&|world| world.held = true), Decision::HeldBack { step, gate: Gate::Hold });
+            let tried = |times: i64| {
+                with(&|world| {
+                    let at = |n| record(kind, NOW - 39_000 + n);
+                    world.records = (0..times).map(at).collect();
+                })
+            };
+            assert!(matches!(tried(1), Decision::Wait { why: Delay::Attempts, .. }), "{:?}", tried(1));
+            assert_eq!(tried(3), Decision::GaveUp { step, tries: 3 });
+        }
     }
 
     #[test]

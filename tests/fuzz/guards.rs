@@ -30,7 +30,7 @@ fn policy() -> Policy {
     let guard = |name: &str, n: u8| serde_json::json!({"name": name, "address": format!("10.0.0.{n}"), "roles": ["control-plane"], "balances": true});
     let policy = serde_json::json!({
         "cluster": "lab",
-        "healing": {"mode": "watch", "after": {"host_unreachable_s": 180, "frozen_s": 15}},
+        "healing": {"mode": "watch", "after": {"host_unreachable_s": 180, "frozen_s": 15, "not_voting_s": 600}},
         "guards": [guard("cp1", 1), guard("cp2", 2), guard("cp3", 3)],
         "etcd_data_dir": "/var/lib/etcd",
         "api_port": 6443,

@@ -46,14 +46,17 @@ fn every_port_of_a_component_is_refused_as_api_port() {
 #[test]
 fn healing_is_off_by_default_and_a_word_is_its_mode() {
     let healing = |line: &str| parse(&with(line)).unwrap().desired.healing;
-    let delays = |host_unreachable_s, frozen_s| Delays { host_unreachable_s, frozen_s };
+    let delays = |host_unreachable_s, frozen_s, not_voting_s| Delays { host_unreachable_s, frozen_s, not_voting_s };
     let watch = |after| Healing { mode: Mode::Watch, after };
     assert_eq!(parse(BASE).unwrap().desired.healing, Healing::default());
     assert_eq!(healing("healing: off"), Healing::default());
     assert_eq!(healing("healing: watch"), watch(Delays::default()));
-    assert_eq!(healing("healing: \"watch\""), watch(delays(180, 15)));
-    assert_eq!(healing("healing: {mode: watch, after: {frozen: 10m}}"), watch(delays(180, 600)));
-    assert_eq!(healing("healing: {mode: watch, after: {hostUnreachable: 30s, frozen: 5s}}"), watch(delays(30, 5)));
+    assert_eq!(healing("healing: \"watch\""), watch(delays(180, 15, 600)));
+    assert_eq!(healing("healing: {mode: watch, after: {frozen: 10m}}"), watch(delays(180, 600, 600)));
+    assert_eq!(
+        healing("healing: {mode: watch, after: {hostUnreachable: 30s, frozen: 5s, notVoting: 1h}}"),
+        watch(delays(30, 5, 3600))
+    );
 }
 
 #[test]

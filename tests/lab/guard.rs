@@ -71,13 +71,19 @@ pub fn asked(w: &World, more: &str) -> Hactl {
     Hactl::new(path)
 }
 
-fn watch(w: &World) {
-    let hactl = asked(w, "healing: {mode: watch, after: {hostUnreachable: 30s}}");
+/// hactl with these lines in its inventory, once `up` has nothing to do and all guards hear each other.
+pub fn guarded(w: &World, more: &str) -> Hactl {
+    let hactl = asked(w, more);
     hactl.up().ok();
     hactl.up().ok().says("nothing to do");
     wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
-    assert_eq!(faults(&hactl), [], "nothing is broken");
     w.healthy(CLEARED);
+    hactl
+}
+
+fn watch(w: &World) {
+    let hactl = guarded(w, "healing: {mode: watch, after: {hostUnreachable: 30s}}");
+    assert_eq!(faults(&hactl), [], "nothing is broken");
     let quick = hactl.run(&["guard", "status"]).ok().took;
     println!("        guard status took {quick:.1?}");
 

@@ -52,10 +52,13 @@ mod secrets;
 mod settings;
 mod shapes;
 mod shutdown;
+mod soak;
+mod timeline;
 mod tiny_tls;
 mod trials;
 mod unattended;
 mod upgrades;
+mod voting;
 mod ways_in;
 mod worker;
 
@@ -207,6 +210,9 @@ impl Tally {
 
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    if let Some(("soak", settings)) = chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return soak::soak(settings);
+    }
     let mut tally = Tally { passed: 0, failed: 0, chosen };
     tally.suite(
         "t-main",
@@ -252,7 +258,15 @@ fn main() {
     tally.suite(
         "t-set",
         (3, 1),
-        &[settings::SCENARIOS, repairs::SCENARIOS, rejoin::SCENARIOS, quota::SCENARIOS, guard::SCENARIOS].concat(),
+        &[
+            settings::SCENARIOS,
+            repairs::SCENARIOS,
+            rejoin::SCENARIOS,
+            voting::SCENARIOS,
+            quota::SCENARIOS,
+            guard::SCENARIOS,
+        ]
+        .concat(),
     );
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());

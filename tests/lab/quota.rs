@@ -1,6 +1,6 @@
 //! Guards whose etcd has reached its quota: etcd accepts writes again by itself, unless the stored data alone fills it.
 
-use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, is_known, none};
+use super::guard::{CLEARED, SLACK, guarded, is_known, none};
 use super::repairs::history;
 use super::room::{AS_BEFORE, QUOTA, filled, small, started_with, stored};
 use super::support::{ETCDCTL, Hactl, wait_for};
@@ -26,11 +26,7 @@ fn writes(w: &World) -> bool {
 }
 
 fn frees(w: &World) {
-    let hactl = asked(w, "healing: on");
-    hactl.up().ok();
-    hactl.up().ok().says("nothing to do");
-    wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
-    w.healthy(CLEARED);
+    let hactl = guarded(w, "healing: on");
     let before = freed(&hactl).len();
 
     started_with(w, &small(QUOTA));

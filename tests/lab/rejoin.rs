@@ -1,7 +1,7 @@
 //! Guards whose host has lost the data of its etcd member, or has damaged data: the member joins again, under a client
 //! that writes. A host that a person holds is left to the person, and strangers get nothing from the port for guards.
 
-use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, is_known, none};
+use super::guard::{CLEARED, SLACK, guarded, is_known, none};
 use super::leaving::move_leadership_to;
 use super::repairs::history;
 use super::support::{Hactl, Writer, wait_for};
@@ -23,12 +23,12 @@ const DAMAGE: &str = "sudo systemctl kill --signal=SIGKILL etcd; \
 const SERVES: &str = "curl -sf -m 1 -o /dev/null http://127.0.0.1:2384/readyz && sudo test -d /var/lib/etcd/member \
     && sudo test -e /var/lib/etcd/hactl-born && echo yes || true";
 
-fn serves(w: &World, host: &str) -> bool {
+pub fn serves(w: &World, host: &str) -> bool {
     w.on(host, SERVES).trim() == "yes"
 }
 
 /// The id of the member on a host, by itself.
-fn member(w: &World, host: &str) -> String {
+pub fn member(w: &World, host: &str) -> String {
     w.on(host, "curl -s http://127.0.0.1:2384/metrics | sed -n 's/^etcd_server_id{server_id=\"\\(.*\\)\"} 1$/\\1/p'")
 }
 
@@ -56,11 +56,7 @@ fn rejoined(hactl: &Hactl) -> Vec<[String; 3]> {
 }
 
 fn rejoins(w: &World) {
-    let hactl = asked(w, "healing: on");
-    hactl.up().ok();
-    hactl.up().ok().says("nothing to do");
-    wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
-    w.healthy(CLEARED);
+    let hactl = guarded(w, "healing: on");
     assert_eq!(rejoined(&hactl), Vec::<[String; 3]>::new());
 
     move_leadership_to(w, "cp1");

@@ -1,7 +1,7 @@
 //! Guards that repair their own host: what is frozen works again in time under a client that writes, and what a person
 //! has stopped, held or locked is left alone.
 
-use super::guard::{CLEARED, HEARD, SLACK, all_hear, asked, faults, is_known, none};
+use super::guard::{CLEARED, SLACK, faults, guarded, is_known, none};
 use super::leaving::move_leadership_to;
 use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
@@ -138,11 +138,7 @@ fn repaired(hactl: &Hactl, expected: &[&Frozen]) {
 }
 
 fn repair(w: &World) {
-    let hactl = asked(w, "healing: on");
-    hactl.up().ok();
-    hactl.up().ok().says("nothing to do");
-    wait_for("every guard hears every other one", HEARD, || all_hear(&hactl));
-    w.healthy(CLEARED);
+    let hactl = guarded(w, "healing: on");
     assert_eq!((faults(&hactl), history(&hactl)), (vec![], vec![]), "nothing is broken");
 
     move_leadership_to(w, ETCD.host);

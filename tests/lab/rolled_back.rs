@@ -36,12 +36,12 @@ pub const SCENARIOS: &[Scenario] = &[
 const BOOT: Duration = Duration::from_secs(90);
 const SOON: Duration = Duration::from_secs(60);
 
-fn sh(w: &World, host: &str, script: &str) -> String {
+pub fn sh(w: &World, host: &str, script: &str) -> String {
     w.on(host, &format!("sudo sh -c '{script}'"))
 }
 
 /// The positions that this host has recorded, as its file has them.
-fn memory(w: &World, host: &str) -> String {
+pub fn memory(w: &World, host: &str) -> String {
     sh(w, host, "cat /var/lib/hactl/positions.json")
 }
 
@@ -55,7 +55,7 @@ fn configmap(w: &World, name: &str) {
 }
 
 /// Waits until etcd's fence has decided; returns its line in the journal.
-fn stays_down(w: &World, host: &str) -> String {
+pub fn stays_down(w: &World, host: &str) -> String {
     let unit = || w.on(host, "systemctl show -p Result -p ActiveState etcd");
     wait_for("etcd's fence decides", SOON, || unit().contains("Result=exec-condition"));
     let said = w.on(host, "sudo journalctl -u etcd -o cat --no-pager | grep \"etcd stays down\" | tail -n 1");

@@ -5,6 +5,7 @@ use crate::sim::{Broken, Chaos, Ended, Script, World, config, make};
 use crate::spec::spec;
 use crate::{SHAPES, Shape, check, converged};
 use hactl::model::desired::Role;
+use hactl::model::facts::Facts;
 use hactl::model::names::HostName;
 use hactl::model::plan::Plan;
 use hactl::model::refusal::Refusal;
@@ -17,10 +18,15 @@ use std::collections::BTreeSet;
 
 /// What a guard plans for a host, from what it reads in the file on its own host.
 fn plan(world: &mut World, host: &HostName) -> Result<Plan, NotRejoined> {
+    let facts = world.observe();
+    by_facts(world, facts, host)
+}
+
+/// The same, from these facts.
+pub fn by_facts(world: &World, mut facts: Facts, host: &HostName) -> Result<Plan, NotRejoined> {
     let written = RepairSpec::of(spec(world), EtcdPast::of(&world.intent));
     let read: RepairSpec = serde_json::from_str(&written.to_text()).expect("it can be read");
     assert_eq!(read, written);
-    let mut facts = world.observe();
     facts.hosts.retain(|host, _| read.spec.desired.host(host).is_some());
     rejoin(&read.spec.desired, &read.spec.target, &facts, &read.intent(), host)
 }

@@ -2,7 +2,7 @@
 //! that cannot catch up.
 
 use crate::sim::{World, make};
-use crate::{Shape, converged};
+use crate::{Shape, converged, rejoining};
 use hactl::model::check::{Check, Outcome};
 use hactl::model::desired::Role;
 use hactl::model::facts::{DiskFact, Etcd, EtcdFact, EtcdView, Facts, HostFacts};
@@ -86,6 +86,7 @@ fn a_member_with_a_rolled_back_disk_joins_again_and_one_that_was_merely_off_is_s
     let (world, facts) = back(25);
     let plan = up(&world, &facts).expect("a plan");
     joins_again(&world, &plan, 2);
+    joins_again(&world, &rejoining::by_facts(&world, facts.clone(), &cp(2)).expect("a guard plans it, too"), 2);
     let why = &plan.steps.iter().find(|s| matches!(s.action, Action::RemoveMember { .. })).expect("removed").why;
     assert_eq!(
         why,

@@ -159,6 +159,11 @@ impl Api {
         self.runtime.block_on(async { send(request).await })
     }
 
+    pub fn delete(&self, path: &str) -> Result<Value, String> {
+        let request = self.client.delete(format!("{}{path}", self.base));
+        self.runtime.block_on(async { send(request).await })
+    }
+
     /// Opens a new connection every `every` that reads an object, as a client does, until it is ended; records how long
     /// each read took, or why it failed. It does not read `/readyz`: an API server that is shutting down, or that still
     /// reconciles its RBAC roles with etcd, reports there that it is not ready although it serves.
@@ -336,7 +341,7 @@ impl Writer {
                     break;
                 }
                 let name = format!("{prefix}-{number}");
-                let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": number.to_string()}});
+                let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"by": prefix}}, "data": {"n": number.to_string()}});
                 let tried = Instant::now();
                 if let Err(why) = own.post("/api/v1/namespaces/default/configmaps", &body) {
                     failed.push((tried.elapsed(), why));

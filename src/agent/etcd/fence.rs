@@ -13,7 +13,7 @@ use crate::agent::etcd::positions::remembered;
 use crate::agent::machine::files::{private_folder, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
-use crate::agent::op_error::Outcome;
+use crate::agent::op_error::{Outcome, STAYS_DOWN};
 use crate::etcd::{self, Access, EtcdError, Witness, disk};
 use crate::model::facts::DiskFact;
 use crate::model::names::PeerUrl;
@@ -141,7 +141,7 @@ fn verdict(own: &DiskFact, peer: &PeerUrl, remembered: &[Position], received: &[
     let why = why.or_else(|| of_another(own, peer, &answers().map(|(_, said)| said).collect::<Vec<_>>()));
     if let Some(why) = why.or_else(|| rolled_back(own, remembered, &answers().collect::<Vec<_>>())) {
         let then = "`hactl up` takes this host in again and keeps the data aside";
-        return Fence::StaysDown(format!("etcd stays down: {why}; {then}"));
+        return Fence::StaysDown(format!("{STAYS_DOWN}{why}; {then}"));
     }
     let words = received.iter().map(|(url, said)| match said {
         Ok(said) if said.cluster == own.cluster => format!("{url} is of the same cluster"),

@@ -102,6 +102,10 @@ impl Shown {
     fn skipped(&self) -> bool {
         self.active() == "inactive" && self.get("Result") == "exec-condition"
     }
+    /// Whether its precondition was checked, and does not hold.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.skipped() && self.skipped_for() == SKIPPED
+    }
     /// The reason why a skipped unit did not start: its precondition did not hold, or could not be run.
     fn skipped_for(&self) -> &'static str {
         let code = self.get("ExecCondition").rsplit_once("status=").map(|(_, code)| code);

@@ -52,6 +52,8 @@ pub enum Probe {
     EtcdData,
     /// The alarms of etcd.
     Alarms,
+    /// Whether the other members list the own one as a voter.
+    EtcdVote,
     /// The API server.
     ApiServer,
     /// The kubelet.
@@ -69,10 +71,11 @@ pub enum Probe {
 }
 
 impl Probe {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Etcd,
         Self::EtcdData,
         Self::Alarms,
+        Self::EtcdVote,
         Self::ApiServer,
         Self::Kubelet,
         Self::Runtime,
@@ -86,7 +89,7 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::EtcdData | Self::Alarms => host.is(Role::Etcd),
+            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote => host.is(Role::Etcd),
             Self::ApiServer => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
@@ -101,7 +104,7 @@ impl Probe {
         Duration::from_secs(match self {
             Self::Etcd | Self::Balancers | Self::Keepalived => 2,
             Self::EtcdData | Self::Alarms | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
-            Self::Disk => 10,
+            Self::EtcdVote | Self::Disk => 10,
             Self::Certificates => 3600,
         })
     }
@@ -111,7 +114,8 @@ impl Probe {
         use FaultKind as Kind;
         match self {
             Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
-            Self::EtcdData => &[Kind::EtcdDamaged],
+            Self::EtcdData => &[Kind::EtcdDamaged, Kind::EtcdFenced],
+            Self::EtcdVote => &[Kind::EtcdNotVoting],
             Self::Alarms => &[Kind::EtcdDiverged, Kind::EtcdFull],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
@@ -129,6 +133,7 @@ impl Probe {
             Self::Etcd => etcd::process(root, policy).await,
             Self::EtcdData => etcd::data(root, policy).await,
             Self::Alarms => etcd::alarms(root, policy).await,
+            Self::EtcdVote => etcd::vote(root, policy, host).await,
             Self::ApiServer => api_server::look(root, policy, host).await,
             Self::Kubelet => runtime::kubelet().await,
             Self::Runtime => runtime::containerd(root).await,

@@ -46,5 +46,6 @@ fn delays(judge: &mut Validator<'_>, raw: &schema::HealingAfter) -> Delays {
     let unreachable = &raw.host_unreachable;
     read("healing.after.hostUnreachable", unreachable, ["30s", "1h"], "3m", &mut delays.host_unreachable_s);
     read("healing.after.frozen", &raw.frozen, ["5s", "10m"], "15s", &mut delays.frozen_s);
+    read("healing.after.notVoting", &raw.not_voting, ["10s", "1h"], "10m", &mut delays.not_voting_s);
     delays
 }
