@@ -8,6 +8,8 @@ DIST  := $(CACHE)/dist
 OLDER := 1.34 1.35
 LAB   ?= lab
 HOSTS ?= 3
+HOURS ?= 24
+SEED ?= 1
 FUZZ_SECONDS ?= 60
 # Checks licences and sources; built once per version.
 DENY_VERSION := 0.20.2
@@ -25,7 +27,7 @@ PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/promtool
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage promtool test test-all test-first test-second check unit coverage fuzz bench clean
+.PHONY: help lab lab-down build packages components bundle older registry storage promtool test test-all test-first test-second check unit coverage fuzz bench soak clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -119,6 +121,9 @@ fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 bench: PACKAGES += time python3-venv
 bench: bundle older ## measure the figures of docs/figures.md, with kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
+
+soak: bundle ## let one random fault after the other happen on $(HOSTS) hosts for $(HOURS) hours, by the numbers of $(SEED)
+	@DIST="$(DIST)" cargo test --release --locked --test lab -- soak $(HOURS) $(HOSTS) $(SEED)
 
 clean: lab-down ## remove the lab and the build output; caches stay
 	cargo clean

@@ -16,6 +16,7 @@ use crate::etcd::{self, Access, Election};
 use crate::model::facts::{ETCD_UNIT, EtcdView};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::ports::ETCD_CLIENTS;
+use crate::model::recovery::Room;
 use crate::model::units::etcd_balancer_unit;
 use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
 use futures::future::join_all;
@@ -113,6 +114,10 @@ impl Admission {
                 }
                 Ok(Op::Seal { data_dir: self.start.data_dir.clone(), cluster })
             }
+            Op::EtcdHash { revision, .. } => Ok(Op::EtcdHash { etcd: self.etcd()?.clone(), revision }),
+            Op::MakeRoom { room: room @ Room::Agreed, .. } if self.by == self.own => {
+                Ok(Op::MakeRoom { etcd: self.etcd()?.clone(), room })
+            }
             // The balancer of this host sends clients to other members than that of the host that asks.
             Op::Balance { how: Balancing::PassOver { member, most_s }, .. } if member == self.by => {
                 let how = Balancing::PassOver { member, most_s: most_s.min(MOST_PASSED_OVER_S) };
@@ -200,6 +205,8 @@ impl Admission {
     async fn may_change(&self, root: &Root, change: &MemberChange) -> Outcome<()> {
         let peer = match change {
             MemberChange::Remove(peer) | MemberChange::AddLearner(peer) | MemberChange::Promote(peer) => peer,
+            // A member that is to be removed hands over the lead.
+            MemberChange::Lead(_) if self.by == self.own => return Ok(()),
             MemberChange::Move(..) | MemberChange::Lead(_) => return Err(bad("no repair by guards takes this change")),
         };
         if self.peer(&self.by).as_ref() != Some(peer) {

@@ -121,7 +121,7 @@ pub async fn repair(
     match (step, runner(kind)) {
         (LocalStep::Start | LocalStep::Restart, Some(Runner::Unit(unit))) => {
             // The containers of containerd go on without it.
-            let all = !matches!(kind, FaultKind::RuntimeFrozen | FaultKind::KubeletFrozen);
+            let all = !matches!(kind, FaultKind::RuntimeFrozen | FaultKind::KubeletFrozen | FaultKind::NodeMissing);
             units::kill_and_start(host, &unit, all, TIMEOUT).await?;
         }
         (LocalStep::Start | LocalStep::Restart, Some(Runner::ApiServer)) => {

@@ -1,4 +1,5 @@
-//! One repair, `hactl host-heal`: the etcd member of this host has lost its data, and joins again.
+//! One repair, `hactl host-heal`: the etcd member of this host has lost its data or its vote, or has other keys than the
+//! others, and joins again.
 //!
 //! In: the files of the guard, the other etcd hosts. Out: the member is a voter again, or why not. It is a run like that
 //! of `hactl up`: the lock on a majority of the etcd hosts, facts, a plan, and the executor with its preconditions. The
@@ -9,12 +10,13 @@ use super::on_host::OnHost;
 use super::setup::{self, GuardError};
 use crate::agent::Root;
 use crate::model::event::{Event, Sink};
-use crate::model::facts::HostFacts;
+use crate::model::facts::{CORRUPT, Etcd, HostFacts};
 use crate::model::healing::{HEALED, Mode, SPEC};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, InitialClusterState, Plan};
-use crate::observe::{Answers, Wait};
-use crate::plan::{NotRejoined, rejoin};
+use crate::model::recovery::Room;
+use crate::observe::{Answers, HashCheck, Wait};
+use crate::plan::{Intent, NotRejoined, rejoin};
 use crate::protocol::{Op, Reply};
 use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
 use crate::transport::mtls::MtlsError;
@@ -142,10 +144,11 @@ async fn rounds(
         if let Some(host) = differs(&round.facts.hosts, own) {
             return Err(HealError::Differs(host.clone()));
         }
-        let intent = round.intent(&**authority)?;
+        let mut intent = round.intent(&**authority)?;
+        let agreed = compare(fleet, &round, own, &mut intent, say).await?;
         let plan = rejoin(&fleet.desired, &round.target, &round.facts, &intent, own)?;
         if is_for_its_guard(&plan) {
-            if done == 0 {
+            if done == 0 && !agreed {
                 return Err(HealError::NotNeeded);
             }
             say(&format!("heal: the etcd member of {own} votes again"));
@@ -156,6 +159,35 @@ async fn rounds(
         Run::new(authority).run(fleet, round, &plan).await?;
     }
     Err(HealError::Unsettled)
+}
+
+/// While etcd has the alarm CORRUPT: if the keys of this host's member are not those of a majority, the member is to be
+/// replaced; if all members have the same, the alarm is disarmed, and this returns whether it was.
+async fn compare(
+    fleet: &Fleet,
+    round: &Round,
+    own: &HostName,
+    intent: &mut Intent,
+    say: fn(&str),
+) -> Result<bool, HealError> {
+    let view = round.facts.host(own).and_then(|facts| facts.etcd.as_ref()?.view.as_ref());
+    let Some(view) = view.filter(|view| view.alarms.iter().any(|alarm| alarm == CORRUPT)) else { return Ok(false) };
+    let check = round.hashes(fleet).await;
+    if let HashCheck::Same { members, .. } = &check {
+        let (Some(agent), Some(etcd)) = (fleet.machines.get(own), round.queries.etcd(own)) else {
+            return Err(Failure::NoHost { hosts: vec![] }.into());
+        };
+        let disarm = Op::MakeRoom { etcd, room: Room::Agreed };
+        let disarmed = agent.call(disarm, Payload::None, LOCK_TIMEOUT, &|_| {}).await;
+        disarmed.map_err(|error| Failure::Host { host: own.clone(), error: Box::new(error) })?;
+        say(&format!("heal: disarmed etcd's alarm {CORRUPT}: {members} members have the same keys"));
+        return Ok(true);
+    }
+    let Etcd::HasQuorum(members) = &round.facts.etcd else { return Ok(false) };
+    if check.odd(members.voters()).is_some_and(|odd| odd.contains(own)) {
+        intent.replace.insert(own.clone(), view.member);
+    }
+    Ok(false)
 }
 
 /// A host that answers, and whose file for repairs is not that of this host.

@@ -23,6 +23,9 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::EtcdFull => "hactl recover frees space and lets etcd accept writes again",
         FaultKind::ApiFrozen => "on HOST: pkill -9 -x kube-apiserver; the kubelet starts it again",
         FaultKind::KubeletFrozen => "on HOST: systemctl restart kubelet; pods keep running",
+        FaultKind::NodeMissing => {
+            "on HOST: systemctl restart kubelet creates the Node again, and hactl up its labels; pods keep running"
+        }
         FaultKind::RuntimeFrozen => "on HOST: systemctl restart containerd; pods keep running",
         FaultKind::BalancerFrozen => "on HOST: systemctl restart haproxy",
         FaultKind::EtcdBalancerFrozen => "on HOST: systemctl restart hactl-etcd-balancer",

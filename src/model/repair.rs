@@ -44,8 +44,10 @@ pub enum LocalStep {
 
 impl LocalStep {
     /// How often it is tried for one fault.
-    pub fn tries(self) -> usize {
+    pub fn tries(self, kind: FaultKind) -> usize {
         match self {
+            // A kubelet creates its Node when it starts, and only then.
+            Self::Restart if kind == FaultKind::NodeMissing => 1,
             Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace => 3,
             // What did not help once does not help again.
             Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
@@ -67,16 +69,17 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
     let unit = match kind {
         FaultKind::EtcdStopped | FaultKind::EtcdFrozen => etcd_unit(),
         FaultKind::ApiFrozen => return Some(Runner::ApiServer),
-        FaultKind::KubeletFrozen => kubelet_unit(),
+        FaultKind::KubeletFrozen | FaultKind::NodeMissing => kubelet_unit(),
         FaultKind::RuntimeFrozen => containerd_unit(),
         FaultKind::BalancerFrozen => unit("haproxy.service"),
         FaultKind::EtcdBalancerFrozen => etcd_balancer_unit(),
         FaultKind::KeepalivedFrozen | FaultKind::VipMissing | FaultKind::VipDuplicate => unit("keepalived.service"),
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
-            unit(HEAL_UNIT)
-        }
-        FaultKind::EtcdDiverged
-        | FaultKind::EtcdFull
+        FaultKind::EtcdDataLost
+        | FaultKind::EtcdDamaged
+        | FaultKind::EtcdFenced
+        | FaultKind::EtcdNotVoting
+        | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
+        FaultKind::EtcdFull
         | FaultKind::DiskFull
         | FaultKind::ClockSkew
         | FaultKind::CertificateExpiring

@@ -61,6 +61,7 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         FaultKind::EtcdFrozen
         | FaultKind::ApiFrozen
         | FaultKind::KubeletFrozen
+        | FaultKind::NodeMissing
         | FaultKind::RuntimeFrozen
         | FaultKind::BalancerFrozen
         | FaultKind::EtcdBalancerFrozen
@@ -70,15 +71,13 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         FaultKind::DiskFull => Some(LocalStep::FreeSpace),
         FaultKind::ClockSkew => Some(LocalStep::RestartTimeService),
         FaultKind::CertificateExpiring => Some(LocalStep::RenewCertificates),
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
-            Some(LocalStep::Rejoin)
-        }
+        FaultKind::EtcdDataLost
+        | FaultKind::EtcdDamaged
+        | FaultKind::EtcdFenced
+        | FaultKind::EtcdNotVoting
+        | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
-        FaultKind::EtcdDiverged
-        | FaultKind::HostUnreachable
-        | FaultKind::Partitioned
-        | FaultKind::GuardDown
-        | FaultKind::NeedsUp => None,
+        FaultKind::HostUnreachable | FaultKind::Partitioned | FaultKind::GuardDown | FaultKind::NeedsUp => None,
     }
 }
 
@@ -169,12 +168,13 @@ fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Opt
     };
     let attempts: Vec<i64> = situation.records.iter().filter(counts).map(|record| record.begun_ms).collect();
     let for_this = attempts.iter().filter(|begun_ms| **begun_ms >= fault.since_ms).count();
-    if for_this >= step.tries() {
+    if for_this >= step.tries(fault.kind) {
         return Some(Decision::GaveUp { step, tries: for_this });
     }
     let mut latest = attempts.iter().rev();
     let last_ms = latest.clone().next()?.saturating_add(BETWEEN_MS);
-    let oldest_ms = latest.nth(step.tries() - 1).map_or(i64::MIN, |begun_ms| begun_ms.saturating_add(WINDOW_MS));
+    let oldest_ms =
+        latest.nth(step.tries(fault.kind) - 1).map_or(i64::MIN, |begun_ms| begun_ms.saturating_add(WINDOW_MS));
     let until_ms = last_ms.max(oldest_ms);
     (until_ms > now_ms).then_some(Decision::Wait { step, until_ms, why: Delay::Attempts })
 }
@@ -194,7 +194,7 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         // Without it, the others have to be a quorum of all but one.
-        FaultKind::EtcdDataLost | FaultKind::EtcdDamaged | FaultKind::EtcdFenced | FaultKind::EtcdNotVoting => {
+        kind if step(kind) == Some(LocalStep::Rejoin) => {
             let needed = voters(situation).saturating_sub(1) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }

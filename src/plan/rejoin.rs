@@ -77,7 +77,10 @@ fn is_of_rejoining(action: &Action, member: &Host) -> bool {
         Action::RemoveMember { peer: of } | Action::AddLearner { peer: of } | Action::Promote { peer: of } => {
             *of == peer
         }
-        Action::ArchiveData { host } | Action::StartMember { host, .. } | Action::Seal { host } => *host == member.name,
+        Action::ArchiveData { host }
+        | Action::StartMember { host, .. }
+        | Action::Seal { host }
+        | Action::MoveLeader { host, .. } => *host == member.name,
         _ => false,
     }
 }

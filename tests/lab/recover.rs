@@ -109,7 +109,7 @@ fn from_a_survivor(w: &World, ran: &Ran) {
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The newest revision that this API server shows.
-fn newest(api: &Api) -> i64 {
+pub fn newest(api: &Api) -> i64 {
     let list = api.get(&format!("{CONFIG_MAPS}?limit=1")).expect("it serves");
     list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok()).expect("a revision")
 }
@@ -215,7 +215,7 @@ fn odd(w: &World) {
 }
 
 /// Changes keys of one member, in a store that etcd still opens.
-fn other_keys(w: &World) {
+pub fn other_keys(w: &World) {
     w.hactl.kubectl(&["create", "configmap", "needle", "--from-literal=is=needle-of-all"]).ok();
     // Of the same length, so that etcd can still open the store.
     w.on("cp2", "sudo systemctl stop etcd; sudo env LC_ALL=C sed -i s/needle-of-all/needle-of-cp2/g /var/lib/etcd/member/snap/db");

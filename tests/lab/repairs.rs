@@ -156,8 +156,10 @@ fn repair(w: &World) {
     w.healthy(CLEARED);
 
     let (held, locked) = left_alone(w, &hactl);
-    repaired(&hactl, &[all.as_slice(), &[&held, &locked]].concat());
+    let missing = Frozen { host: MISSING, kind: "NodeMissing", ..KUBELET };
+    repaired(&hactl, &[all.as_slice(), &[&held, &locked, &missing]].concat());
     none(&hactl);
+    hactl.up().ok();
     hactl.up().ok().says("nothing to do");
     w.healthy(CLEARED);
 }
@@ -167,8 +169,11 @@ fn next(hactl: &Hactl, host: &str) -> String {
     in_one_line(&hactl.run(&["guard", "explain", host]).exits(4))
 }
 
-/// A host that a person holds, one that a run has locked, and a unit that a person stopped. Returns what is repaired in
-/// the end.
+/// The host whose Node a person deletes.
+const MISSING: &str = "cp1";
+
+/// A host that a person holds, one that a run has locked, and a unit that a person stopped; meanwhile, a Node is deleted
+/// and comes back. Returns which frozen components are repaired in the end.
 fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
     let (held, locked) = (KUBELET, Frozen { host: "cp3", ..HAPROXY });
     let hour = ["guard", "pause", "--host", held.host, "--for", "1h", "--reason", "disk swap"];
@@ -176,6 +181,7 @@ fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
     let lock = "sudo systemd-run --quiet --unit=a-run flock /run/hactl/lock sleep 600 && echo locked";
     assert_eq!(w.on(locked.host, lock).trim(), "locked");
     w.on("cp1", "sudo systemctl stop haproxy");
+    hactl.kubectl(&["delete", "node", MISSING]).ok();
     let since = Instant::now();
     freeze(w, &held);
     freeze(w, &locked);
@@ -199,5 +205,8 @@ fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
     w.on(locked.host, "sudo systemctl stop a-run");
     wait_for("both work again", SLACK, || works(w, &held) && works(w, &locked));
     w.on("cp1", "sudo systemctl start haproxy");
+    let exists = || hactl.kubectl(&["get", "node", MISSING]).code == 0;
+    wait_for("the Node exists again", Duration::from_secs(60) + SLACK, exists);
+    println!("        the Node of {MISSING} exists again after {:.1?}", since.elapsed());
     (held, locked)
 }

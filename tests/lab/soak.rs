@@ -85,7 +85,7 @@ const SERVES: &str = "! ps -o stat= -C etcd,kube-apiserver,kubelet,containerd,ha
     && curl -sk -m 1 -o /dev/null --fail https://$(hostname -I | cut -d' ' -f1):6443/livez \
     && curl -sf -m 1 -o /dev/null http://127.0.0.1:10248/healthz && sudo timeout 1 ctr version >/dev/null 2>&1 \
     && curl -s -m 1 -o /dev/null http://127.0.0.1:6480/usable \
-    && systemctl is-active --quiet keepalived hactl-guard hactl-etcd-balancer && echo serves || true";
+    && systemctl is-active --quiet keepalived && systemctl is-active --quiet hactl-guard && echo serves || true";
 
 fn serves(w: &World, host: &str) -> bool {
     w.on(host, SERVES).contains("serves")
@@ -156,6 +156,9 @@ impl Round {
             self.failed_reads(),
             longest.as_secs_f32()
         );
+        if let Some(why) = self.reads.iter().find_map(|(.., failed)| failed.as_ref()) {
+            let _ = write!(line, "\n           the first failed read: {why}");
+        }
         for wrong in &self.wrong {
             let _ = write!(line, "\n           WRONG: {wrong}");
         }

@@ -1,6 +1,7 @@
 //! Guards whose etcd member has no vote, or may not use its data: it becomes a voter again, under a client that writes.
 
 use super::guard::{CLEARED, SLACK, guarded, is_known, none};
+use super::recover::{newest, other_keys};
 use super::rejoin::{member, serves};
 use super::repairs::history;
 use super::rolled_back::{memory, sh, stays_down};
@@ -9,7 +10,7 @@ use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "an etcd member that a person removed, or whose disk was rolled back, votes again by itself",
+    name: "an etcd member that a person removed, whose disk was rolled back, or whose keys differ is repaired by itself",
     cut: true,
     run: votes_again,
 }];
@@ -21,7 +22,7 @@ const GOAL: Duration = Duration::from_secs(45);
 
 /// The repairs of such members so far: host, fault and outcome.
 fn repaired(hactl: &Hactl) -> Vec<[String; 3]> {
-    let kinds = ["EtcdNotVoting", "EtcdFenced"];
+    let kinds = ["EtcdNotVoting", "EtcdFenced", "EtcdDiverged"];
     history(hactl).into_iter().filter(|[_, kind, _]| kinds.contains(&kind.as_str())).collect()
 }
 
@@ -33,10 +34,11 @@ fn votes_again(w: &World) {
     rolled_back(w, &hactl, "cp3");
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
+    diverged(w, &hactl);
     none(&hactl);
     w.healthy(CLEARED);
     assert_eq!(before, 0, "no repair before");
-    let once = [("cp2", "EtcdNotVoting"), ("cp3", "EtcdFenced")];
+    let once = [("cp2", "EtcdDiverged"), ("cp2", "EtcdNotVoting"), ("cp3", "EtcdFenced")];
     assert_eq!(repaired(&hactl), once.map(|(host, kind)| [host, kind, "helped"].map(str::to_owned)), "once each");
     hactl.up().ok().says("nothing to do");
 }
@@ -97,4 +99,26 @@ fn rolled_back(w: &World, hactl: &Hactl, host: &str) {
     assert!(explained.contains("its disk went back in time") && explained.contains("the host is held"), "{explained}");
     hactl.run(&["guard", "resume"]).ok();
     serves_again(w, hactl, host, &before, GOAL);
+}
+
+/// Keys of cp2's member differ: etcd notices at the next compaction, and rejects writes from then on.
+fn diverged(w: &World, hactl: &Hactl) {
+    other_keys(w);
+    wait_for("its member serves", SLACK, || serves(w, "cp2"));
+    let before = member(w, "cp2");
+    let revision = newest(&w.api());
+    w.on("cp1", &format!("{ETCDCTL} put /x y; {ETCDCTL} compact {revision}"));
+    let alarms = || w.on("cp1", &format!("{ETCDCTL} alarm list"));
+    wait_for("etcd raises its alarm", SLACK, || alarms().contains("CORRUPT"));
+    let since = Instant::now();
+    wait_for("etcd accepts writes", Duration::from_secs(60) + SLACK, || {
+        w.on("cp1", &format!("{ETCDCTL} put /x z 2>&1; true")).trim() == "OK"
+    });
+    println!("        etcd accepts writes {:.1?} after its alarm (goal 60 s)", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(60) + SLACK / 2, "{:?}", since.elapsed());
+    assert_ne!(member(w, "cp2"), before, "cp2 has a new member");
+    assert_eq!(alarms().trim(), "", "no alarm is left");
+    let read = format!("{ETCDCTL} get /registry/configmaps/default/needle --consistency=s | grep -ac needle-of-all");
+    assert_eq!(w.on("cp2", &read).trim(), "1", "cp2 has the data of the others");
+    hactl.kubectl(&["delete", "configmap", "needle"]).ok();
 }

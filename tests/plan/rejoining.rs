@@ -9,7 +9,7 @@ use hactl::model::facts::Facts;
 use hactl::model::names::HostName;
 use hactl::model::plan::Plan;
 use hactl::model::refusal::Refusal;
-use hactl::plan::{NotRejoined, rejoin};
+use hactl::plan::{Intent, NotRejoined, rejoin};
 use hactl::reconcile::{EtcdPast, RepairSpec};
 use proptest::collection::vec;
 use proptest::option;
@@ -23,12 +23,18 @@ fn plan(world: &mut World, host: &HostName) -> Result<Plan, NotRejoined> {
 }
 
 /// The same, from these facts.
-pub fn by_facts(world: &World, mut facts: Facts, host: &HostName) -> Result<Plan, NotRejoined> {
+pub fn by_facts(world: &World, facts: Facts, host: &HostName) -> Result<Plan, NotRejoined> {
+    replacing(world, facts, host, None)
+}
+
+/// The same; the keys of this member of the host differ from those of the others.
+fn replacing(world: &World, mut facts: Facts, host: &HostName, odd: Option<u64>) -> Result<Plan, NotRejoined> {
     let written = RepairSpec::of(spec(world), EtcdPast::of(&world.intent));
     let read: RepairSpec = serde_json::from_str(&written.to_text()).expect("it can be read");
     assert_eq!(read, written);
     facts.hosts.retain(|host, _| read.spec.desired.host(host).is_some());
-    rejoin(&read.spec.desired, &read.spec.target, &facts, &read.intent(), host)
+    let replace = odd.into_iter().map(|member| (host.clone(), member)).collect();
+    rejoin(&read.spec.desired, &read.spec.target, &facts, &Intent { replace, ..read.intent() }, host)
 }
 
 /// One repair of a host.
@@ -90,6 +96,27 @@ fn a_member_that_another_tool_removed_and_one_that_lies_stopped_are_repaired_too
     assert_eq!(healed(&mut world), Ok(()));
     world.suffer(Chaos::StopEtcd(2));
     assert_eq!(healed(&mut world), Ok(()));
+}
+
+#[test]
+fn a_member_that_serves_with_other_keys_joins_again_also_if_it_leads() {
+    for shape in [Shape::Stacked(3), Shape::Stacked(5), Shape::Apart] {
+        let start = converged(shape);
+        let mut led = 0;
+        for host in start.with(Role::Etcd) {
+            let mut world = start.clone();
+            let facts = world.observe();
+            let view = facts.host(&host).and_then(|facts| facts.etcd.as_ref()?.view.clone()).expect("it serves");
+            led += usize::from(view.leads());
+            let plan = replacing(&world, facts, &host, Some(view.member)).expect("a plan");
+            let ended = world.run(&plan, &Script::default()).unwrap_or_else(|broken| panic!("{host}: {broken:?}"));
+            assert_eq!(ended, Ended::Converged, "{host}");
+            assert!(serves(&world, &host), "{host}");
+            let now = world.observe().host(&host).and_then(|facts| Some(facts.etcd.as_ref()?.view.as_ref()?.member));
+            assert!(now.is_some_and(|id| id != view.member), "{host}: a new member");
+        }
+        assert_eq!(led, 1, "{shape:?}: one of them leads");
+    }
 }
 
 #[test]

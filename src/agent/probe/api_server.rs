@@ -1,4 +1,5 @@
-//! The probe of the API server: any answer counts. One that answers with an error works; its dependency does not.
+//! Probes that ask API servers. Of the own one, any answer counts: one that answers with an error works; its dependency
+//! does not.
 
 use super::{Found, Seen};
 use crate::agent::machine::root::Root;
@@ -6,6 +7,8 @@ use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
+use crate::model::ports::KUBELETS_API;
+use serde_json::Value;
 use std::time::Duration;
 
 /// How long it may take: under load it answers late.
@@ -13,6 +16,8 @@ const WITHIN: Duration = Duration::from_secs(4);
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
 const CERT: &str = "/etc/kubernetes/pki/observer.crt";
 const KEY: &str = "/etc/kubernetes/pki/observer.key";
+/// The kubelet's certificate and key, with which it may read its own Node.
+const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
 /// Whether it answers.
 pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
@@ -22,5 +27,47 @@ pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Se
     match web.get("/livez", WITHIN).await {
         Ok(_) => Some(Vec::new()),
         Err(why) => Some(vec![Found::new(FaultKind::ApiFrozen, why)]),
+    }
+}
+
+/// Whether the Node of this host exists, by an API server that the kubelet of this host uses.
+pub(super) async fn node(root: &Root, host: &GuardedHost) -> Seen {
+    let tls = tls::client(root, CA, Some((KUBELET, KUBELET))).ok()?;
+    let web = Web::new(tls, "127.0.0.1", KUBELETS_API, WITHIN).ok()?;
+    let (status, body) = web.get(&format!("/api/v1/nodes/{}", host.name), WITHIN).await.ok()?;
+    judged(status, &body)
+}
+
+/// Any other answer than these two says nothing about the Node.
+fn judged(status: u16, body: &[u8]) -> Seen {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
+    match status {
+        200 if text("/kind") == Some("Node") => Some(vec![]),
+        404 if text("/reason") == Some("NotFound") && text("/details/kind") == Some("nodes") => {
+            Some(vec![Found::new(FaultKind::NodeMissing, "an API server says that its Node is not found")])
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_an_answer_about_the_node_tells_whether_it_exists() {
+        let missing = json!({"kind": "Status", "reason": "NotFound", "details": {"name": "cp1", "kind": "nodes"}});
+        let kinds = |status, body: &Value| {
+            let seen = judged(status, body.to_string().as_bytes())?;
+            Some(seen.into_iter().map(|found| found.kind).collect::<Vec<_>>())
+        };
+        assert_eq!(kinds(200, &json!({"kind": "Node"})), Some(vec![]));
+        assert_eq!(kinds(404, &missing), Some(vec![FaultKind::NodeMissing]));
+        assert_eq!(kinds(403, &missing), None, "the kubelet may not read it");
+        assert_eq!(kinds(404, &json!({"kind": "Status", "reason": "NotFound"})), None, "no such resource");
+        assert_eq!(kinds(200, &json!({"kind": "Status"})), None);
+        assert_eq!(judged(404, b"404 page not found").map(|seen| seen.len()), None);
     }
 }

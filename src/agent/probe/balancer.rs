@@ -25,21 +25,23 @@ const ANY_PORT: u16 = 9;
 
 /// Whether every haproxy of the host answers.
 pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
-    let mut found = Vec::new();
-    let mut add = |kind, unit: &str, why: String| {
-        found.push(Found::new(kind, format!("{}, and {why}", process::of(unit).words(unit))));
-    };
     // At the same time: a frozen one must not delay what is known of the other.
-    let asked = async { if host.balances { endpoint().await.map(|_| ()) } else { Ok(()) } };
-    let of_socket = async { if host.is(Role::ControlPlane) { socket(root).await } else { Ok(()) } };
+    let asked = async { if host.balances { silent(HAPROXY, endpoint()).await } else { None } };
+    let of_socket =
+        async { if host.is(Role::ControlPlane) { silent(ETCD_BALANCER, socket(root)).await } else { None } };
     let (of_endpoint, of_etcd) = tokio::join!(asked, of_socket);
-    if let Err(why) = of_endpoint {
-        add(FaultKind::BalancerFrozen, HAPROXY, why);
+    let kinds = [FaultKind::BalancerFrozen, FaultKind::EtcdBalancerFrozen].into_iter();
+    let found = kinds.zip([of_endpoint, of_etcd]).filter_map(|(kind, why)| Some(Found::new(kind, why?)));
+    Some(found.collect())
+}
+
+/// Why a haproxy does not serve. One that is suspended is not asked: it would not answer.
+async fn silent<T>(unit: &str, asked: impl Future<Output = Result<T, String>>) -> Option<String> {
+    if let suspended @ Runs::Suspended(_) = process::of(unit) {
+        return Some(suspended.words(unit));
     }
-    if let Err(why) = of_etcd {
-        add(FaultKind::EtcdBalancerFrozen, ETCD_BALANCER, why);
-    }
-    Some(found)
+    let why = asked.await.err()?;
+    Some(format!("{}, and {why}", process::of(unit).words(unit)))
 }
 
 /// The answer of haproxy to whether the endpoint is usable.

@@ -9,7 +9,7 @@ use crate::agent::machine::run::blocking;
 use crate::agent::machine::units;
 use crate::agent::plain_http::{ETCD_METRICS, answers};
 use crate::etcd::disk::{self, CLOSED_WITHIN};
-use crate::etcd::{self, Election};
+use crate::etcd::{self, Access, Election};
 use crate::model::facts::{CORRUPT, ETCD_UNIT, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
@@ -20,6 +20,10 @@ use crate::model::units::etcd_unit;
 use crate::protocol::{EtcdAsk, OpErrorKind};
 use futures::future::join_all;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Hashing takes about a second for each GiB.
+const HASHED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Whether its process runs and answers, and its data is there.
 pub(super) async fn process(root: &Root, policy: &Policy) -> Seen {
@@ -73,8 +77,7 @@ pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     let ask = EtcdAsk::own(&policy.etcd_data_dir);
     let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
     let entries = others.map(async |guard| {
-        let url = format!("https://{}", SocketAddr::new(guard.address, ETCD_CLIENTS));
-        let access = access(root, &EtcdAsk { url, ..ask.clone() }).ok()?;
+        let access = of_member(root, &ask, guard)?;
         let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
         let peer = PeerUrl::of(own.address);
         let entry = view.members.iter().find(|(.., url, _)| *url == peer).map(|(.., learner)| *learner);
@@ -102,13 +105,70 @@ pub async fn serves_reads() -> bool {
     answers(ETCD_METRICS, "/readyz/linearizable_read", ANSWER).await == Ok(200)
 }
 
-/// The alarms of the own member. While one of them is set, no member accepts writes.
+/// Whether the own member has reached its quota: then no member accepts writes.
 pub(super) async fn alarms(root: &Root, policy: &Policy) -> Seen {
     let access = access(root, &EtcdAsk::own(&policy.etcd_data_dir)).ok()?;
     let alarms = etcd::alarms(&access, ANSWER).await.ok()?;
-    let found = [(FaultKind::EtcdFull, NOSPACE), (FaultKind::EtcdDiverged, CORRUPT)];
-    let raised = found.into_iter().filter(|(_, name)| alarms.iter().any(|alarm| alarm.own && alarm.name == *name));
-    Some(raised.map(|(kind, name)| Found::new(kind, format!("its member has raised the alarm {name}"))).collect())
+    let full = alarms.iter().any(|alarm| alarm.own && alarm.name == NOSPACE);
+    let found = full.then(|| Found::new(FaultKind::EtcdFull, format!("its member has raised the alarm {NOSPACE}")));
+    Some(found.into_iter().collect())
+}
+
+/// Whether the own member has the keys of the others. etcd compares them at each compaction; if it raises the alarm
+/// CORRUPT, it rejects all writes, and may not tell which member is wrong.
+pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
+    let ask = EtcdAsk::own(&policy.etcd_data_dir);
+    let reach = access(root, &ask).ok()?;
+    if !etcd::alarms(&reach, ANSWER).await.ok()?.iter().any(|alarm| alarm.name == CORRUPT) {
+        return Some(vec![]);
+    }
+    let (view, _) = Box::pin(etcd::view(&reach, ANSWER, Election::NotAwaited)).await.ok()?;
+    let hash = async |access: &Access| etcd::hash(access, view.revision, HASHED_WITHIN).await.ok();
+    let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
+    let others = others.map(async |guard| hash(&of_member(root, &ask, guard)?).await);
+    let (mine, others) = tokio::join!(hash(&reach), join_all(others));
+    let voters = view.members.iter().filter(|(.., learner)| !learner).count();
+    let what = match compared(mine?, &others.into_iter().flatten().collect::<Vec<_>>(), voters)? {
+        Keys::Differ => "its keys differ from those of a majority",
+        // One host is enough to disarm it.
+        Keys::AllAgree if view.leads() => "all members have the same keys again, and the alarm is still set",
+        Keys::Agree | Keys::AllAgree => return Some(vec![]),
+    };
+    Some(vec![Found::new(FaultKind::EtcdDiverged, format!("the alarm {CORRUPT} is set: {what}"))])
+}
+
+/// How the keys of a member compare with those of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// A majority of all voters has others.
+    Differ,
+    /// A majority has the same.
+    Agree,
+    /// All voters have the same.
+    AllAgree,
+}
+
+/// Hashes over the same keys: revision, compacted revision, hash. `None`: they cannot be compared, or none of them is
+/// that of a majority.
+fn compared(own: (i64, i64, u32), others: &[(i64, i64, u32)], voters: usize) -> Option<Keys> {
+    if others.iter().any(|other| (other.0, other.1) != (own.0, own.1)) {
+        return None;
+    }
+    let with = |hash: u32| others.iter().filter(|other| other.2 == hash).count();
+    let agree = with(own.2) + 1;
+    if agree == voters {
+        return Some(Keys::AllAgree);
+    }
+    if agree > voters / 2 {
+        return Some(Keys::Agree);
+    }
+    others.iter().any(|other| other.2 != own.2 && with(other.2) > voters / 2).then_some(Keys::Differ)
+}
+
+/// How to reach the member of another host.
+fn of_member(root: &Root, ask: &EtcdAsk, guard: &GuardedHost) -> Option<Access> {
+    let url = format!("https://{}", SocketAddr::new(guard.address, ETCD_CLIENTS));
+    access(root, &EtcdAsk { url, ..ask.clone() }).ok()
 }
 
 #[cfg(test)]
@@ -128,5 +188,22 @@ mod tests {
         for unknown in [&[][..], &[None], &[Some(false)], &[None, Some(false)], &[None, Some(true)]] {
             assert_eq!(of(unknown), None, "{unknown:?}");
         }
+    }
+
+    #[test]
+    fn keys_are_wrong_by_a_majority_of_all_voters_that_hashed_the_same_range() {
+        let of = |own: u32, others: &[u32], voters| {
+            let hashed = |hash: &u32| (9, 5, *hash);
+            compared(hashed(&own), &others.iter().map(hashed).collect::<Vec<_>>(), voters)
+        };
+        assert_eq!(of(7, &[7, 7], 3), Some(Keys::AllAgree));
+        assert_eq!(of(8, &[7, 7], 3), Some(Keys::Differ));
+        assert_eq!(of(7, &[7, 8], 3), Some(Keys::Agree));
+        assert_eq!(of(7, &[7], 3), Some(Keys::Agree), "one does not answer");
+        assert_eq!(of(8, &[7], 3), None, "one of three is no majority");
+        assert_eq!(of(8, &[7, 9], 3), None);
+        assert_eq!(of(8, &[7, 7, 8, 9], 5), None, "two of five are none either");
+        assert_eq!(of(7, &[8], 2), None, "it is unknown which of two is right");
+        assert_eq!(compared((9, 5, 8), &[(9, 5, 7), (9, 6, 7)], 3), None, "one has compacted already");
     }
 }

@@ -52,12 +52,16 @@ pub enum Probe {
     EtcdData,
     /// The alarms of etcd.
     Alarms,
+    /// Whether the member has the keys of the others, once etcd doubts it.
+    EtcdKeys,
     /// Whether the other members list the own one as a voter.
     EtcdVote,
     /// The API server.
     ApiServer,
     /// The kubelet.
     Kubelet,
+    /// Whether the Node of the host exists.
+    Node,
     /// containerd.
     Runtime,
     /// haproxy, for the endpoint and for etcd.
@@ -71,13 +75,15 @@ pub enum Probe {
 }
 
 impl Probe {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Etcd,
         Self::EtcdData,
         Self::Alarms,
+        Self::EtcdKeys,
         Self::EtcdVote,
         Self::ApiServer,
         Self::Kubelet,
+        Self::Node,
         Self::Runtime,
         Self::Balancers,
         Self::Keepalived,
@@ -89,8 +95,8 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote => host.is(Role::Etcd),
-            Self::ApiServer => host.is(Role::ControlPlane),
+            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote => host.is(Role::Etcd),
+            Self::ApiServer | Self::Node => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
             Self::Keepalived => policy.vip.is_some() && host.is(Role::LoadBalancer),
@@ -103,8 +109,8 @@ impl Probe {
     pub fn every(self) -> Duration {
         Duration::from_secs(match self {
             Self::Etcd | Self::Balancers | Self::Keepalived => 2,
-            Self::EtcdData | Self::Alarms | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
-            Self::EtcdVote | Self::Disk => 10,
+            Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
+            Self::EtcdVote | Self::Node | Self::Disk => 10,
             Self::Certificates => 3600,
         })
     }
@@ -116,9 +122,11 @@ impl Probe {
             Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
             Self::EtcdData => &[Kind::EtcdDamaged, Kind::EtcdFenced],
             Self::EtcdVote => &[Kind::EtcdNotVoting],
-            Self::Alarms => &[Kind::EtcdDiverged, Kind::EtcdFull],
+            Self::Alarms => &[Kind::EtcdFull],
+            Self::EtcdKeys => &[Kind::EtcdDiverged],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
+            Self::Node => &[Kind::NodeMissing],
             Self::Runtime => &[Kind::RuntimeFrozen],
             Self::Balancers => &[Kind::BalancerFrozen, Kind::EtcdBalancerFrozen],
             Self::Keepalived => &[Kind::KeepalivedFrozen],
@@ -133,9 +141,11 @@ impl Probe {
             Self::Etcd => etcd::process(root, policy).await,
             Self::EtcdData => etcd::data(root, policy).await,
             Self::Alarms => etcd::alarms(root, policy).await,
+            Self::EtcdKeys => etcd::keys(root, policy, host).await,
             Self::EtcdVote => etcd::vote(root, policy, host).await,
             Self::ApiServer => api_server::look(root, policy, host).await,
             Self::Kubelet => runtime::kubelet().await,
+            Self::Node => api_server::node(root, host).await,
             Self::Runtime => runtime::containerd(root).await,
             Self::Balancers => balancer::look(root, host).await,
             Self::Keepalived => Some(balancer::keepalived()),

@@ -7,6 +7,7 @@ use crate::model::desired::{Desired, sample};
 use crate::model::facts::ClusterId;
 use crate::model::healing::{Mode, PEER_PORT, Policy};
 use crate::model::names::{Digest, HostName, PeerUrl};
+use crate::model::recovery::Room;
 use crate::model::repair::HOLD;
 use crate::model::units::{etcd_balancer_unit, etcd_unit, kubelet_unit};
 use crate::observe::KnownCluster;
@@ -165,7 +166,7 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
     let only_own = "changes no other member than its own";
     let only_itself = "only the guard of cp1 repairs its member";
     let only_what = "permits guards only what";
-    let refused: [(Op, &str); 16] = [
+    let refused: [(Op, &str); 18] = [
         (change(MemberChange::Remove(peer("cp3"))), only_own),
         (change(MemberChange::Remove(peer("cp1"))), only_own),
         (change(MemberChange::AddLearner(peer("cp3"))), only_own),
@@ -177,6 +178,8 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
         (Op::Seal { data_dir: "/".to_owned(), cluster: "cafe".to_owned() }, only_itself),
         (Op::Blame { unit: etcd_unit() }, only_itself),
         (passed_over("cp3"), only_what),
+        (Op::MakeRoom { etcd: etcd(), room: Room::Agreed }, only_what),
+        (Op::MakeRoom { etcd: etcd(), room: Room::Compact }, only_what),
         (Op::ReadFiles { paths: vec!["/etc/shadow".to_owned()] }, only_what),
         (Op::WriteFiles { files: vec![], remove: vec!["/etc/passwd".to_owned()], keep: None }, only_what),
         (Op::StopUnits { units: vec![etcd_unit()] }, only_what),
@@ -191,6 +194,30 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
     // What it may ask for fails only because there is no etcd.
     let own = ask(&cp2, change(MemberChange::Promote(peer("cp2")))).await.unwrap_err();
     assert!(!own.contains("changes no other") && !own.contains("permits guards"), "{own}");
+    let hash = ask(&cp2, Op::EtcdHash { etcd: etcd(), revision: 1 }).await.unwrap_err();
+    assert!(!hash.contains("permits guards"), "{hash}");
     let host: &HostName = cp2.name();
     assert_eq!(host, &name("cp1"));
+}
+
+#[tokio::test]
+async fn a_host_hands_over_the_lead_and_disarms_the_alarm_for_its_own_guard_only() {
+    let place = Place::new(85, Mode::On).await;
+    let cp1 = place.as_guard("cp1").await;
+    assert!(matches!(ask(&cp1, lock()).await, Ok(Reply::Locked { .. })));
+    let etcd = || EtcdAsk::own("/elsewhere");
+    let to = PeerUrl::of(place.address("cp2"));
+    // These fail only because there is no etcd.
+    for op in [
+        Op::ChangeMembers { etcd: etcd(), change: MemberChange::Lead(to) },
+        Op::MakeRoom { etcd: etcd(), room: Room::Agreed },
+    ] {
+        let shown = format!("{op:?}");
+        let error = ask(&cp1, op).await.unwrap_err();
+        assert!(!error.contains("no repair by guards") && !error.contains("permits guards"), "{shown}: {error}");
+    }
+    for room in [Room::Compact, Room::Defragment, Room::Disarm] {
+        let error = ask(&cp1, Op::MakeRoom { etcd: etcd(), room }).await.unwrap_err();
+        assert!(error.contains("permits guards only what"), "{room:?}: {error}");
+    }
 }
