@@ -6,7 +6,7 @@
 use super::guard::{CLEARED, faults, guarded};
 use super::rejoin::member;
 use super::repairs::history;
-use super::support::{ETCDCTL, Hactl, Probe, Writer};
+use super::support::{Api, ETCDCTL, Hactl, Probe, Writer};
 use super::timeline::{Bar, Timeline};
 use super::{World, in_one_line};
 use std::collections::BTreeMap;
@@ -229,7 +229,8 @@ fn round(w: &World, hactl: &Hactl, begun: Instant, (host, other): (&str, &str), 
     }
     let reads = reading.end().all().into_iter().map(|(at, took, failed)| (first_read + at, took, failed)).collect();
     let (written, paused) = writer.end();
-    w.api().delete("/api/v1/namespaces/default/configmaps?labelSelector=by%3Dsoak").expect("they can be deleted");
+    let patient = Api::new(&hactl.state(w.lab.name()).join("kubeconfig"), Duration::from_secs(120));
+    patient.delete("/api/v1/namespaces/default/configmaps?labelSelector=by%3Dsoak").expect("they can be deleted");
     let mut repairs = Vec::new();
     for repair in history(hactl) {
         if let Some(known) = before.iter().position(|known| *known == repair) {
