@@ -110,7 +110,7 @@ fn a_member_that_serves_with_other_keys_joins_again_also_if_it_leads() {
             led += usize::from(view.leads());
             let plan = replacing(&world, facts, &host, Some(view.member)).expect("a plan");
             let ended = world.run(&plan, &Script::default()).unwrap_or_else(|broken| panic!("{host}: {broken:?}"));
-            assert_eq!(ended, Ended::Converged, "{host}");
+            assert!(matches!(ended, Ended::Done(_)), "{host}: {ended:?}");
             assert!(serves(&world, &host), "{host}");
             let now = world.observe().host(&host).and_then(|facts| Some(facts.etcd.as_ref()?.view.as_ref()?.member));
             assert!(now.is_some_and(|id| id != view.member), "{host}: a new member");
