@@ -3,7 +3,9 @@
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
 //! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the
-//! member list is read here, linearizably. Over SSH, a person may ask for everything.
+//! member list is read here, linearizably. What a host's
+//! own guard asks for its own member, a change of the lead and the end of the alarm CORRUPT, etcd permits it anyway. Over
+//! SSH, a person may ask for everything.
 
 use super::etcd::member::access;
 use super::host::Host;

@@ -96,13 +96,15 @@ pub struct StepLock {
 /// # Errors
 /// The host cannot be locked.
 pub async fn lock_for(root: &Root, kind: FaultKind, step: LocalStep) -> Result<Result<StepLock, String>, OpError> {
-    // These programs take the lock themselves.
-    if matches!(step, LocalStep::RenewCertificates | LocalStep::Rejoin) {
+    // It takes a lock of its own.
+    if step == LocalStep::RenewCertificates {
         return Ok(Ok(StepLock { _held: None }));
     }
     let holder = format!("the guard of this host ({})", deed(step, kind));
     let taken = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
-    Ok(taken.map(|held| StepLock { _held: Some(held) }).map_err(|other| other.by))
+    // The program takes this lock itself; it is not started while another run has it.
+    let held = |held| StepLock { _held: (step != LocalStep::Rejoin).then_some(held) };
+    Ok(taken.map(held).map_err(|other| other.by))
 }
 
 /// Performs a step, under its lock.

@@ -54,9 +54,12 @@ pub enum HealError {
     /// The last `hactl up` did not reach one of the two.
     #[error("{0} has another {SPEC} than this host; `hactl up` makes them equal")]
     Differs(HostName),
-    /// Its data is there, or the member already votes.
-    #[error("the etcd member of this host has its data, so it needs no other host")]
+    /// Nothing is to be changed.
+    #[error("by the reports of the hosts, nothing is to be repaired at the etcd member of this host")]
     NotNeeded,
+    /// Nobody can tell which keys are right.
+    #[error("etcd's alarm {CORRUPT} is set, and {0}")]
+    Undecided(String),
     /// A person's run waits for the lock.
     #[error("a run that a person started gets the lock")]
     Yields,
@@ -151,7 +154,9 @@ async fn rounds(
             if done == 0 && !agreed {
                 return Err(HealError::NotNeeded);
             }
-            say(&format!("heal: the etcd member of {own} votes again"));
+            if done > 0 {
+                say(&format!("heal: the etcd member of {own} votes again"));
+            }
             return Ok(());
         }
         locked.allows(&plan, fleet, &round.facts).map_err(Failure::from)?;
@@ -172,8 +177,11 @@ async fn compare(
 ) -> Result<bool, HealError> {
     let view = round.facts.host(own).and_then(|facts| facts.etcd.as_ref()?.view.as_ref());
     let Some(view) = view.filter(|view| view.alarms.iter().any(|alarm| alarm == CORRUPT)) else { return Ok(false) };
+    let Etcd::HasQuorum(list) = &round.facts.etcd else { return Ok(false) };
     let check = round.hashes(fleet).await;
-    if let HashCheck::Same { members, .. } = &check {
+    if let HashCheck::Same { members, .. } = &check
+        && *members == list.voters()
+    {
         let (Some(agent), Some(etcd)) = (fleet.machines.get(own), round.queries.etcd(own)) else {
             return Err(Failure::NoHost { hosts: vec![] }.into());
         };
@@ -183,11 +191,20 @@ async fn compare(
         say(&format!("heal: disarmed etcd's alarm {CORRUPT}: {members} members have the same keys"));
         return Ok(true);
     }
-    let Etcd::HasQuorum(members) = &round.facts.etcd else { return Ok(false) };
-    if check.odd(members.voters()).is_some_and(|odd| odd.contains(own)) {
-        intent.replace.insert(own.clone(), view.member);
-    }
-    Ok(false)
+    let why = match &check {
+        HashCheck::Same { members, .. } => format!("only {members} of {} voters could be compared", list.voters()),
+        HashCheck::Unknown(why) | HashCheck::Incomparable(why) => why.clone(),
+        HashCheck::Differs(_) => match check.odd(list.voters()) {
+            Some(odd) => {
+                if odd.contains(own) {
+                    intent.replace.insert(own.clone(), view.member);
+                }
+                return Ok(false);
+            }
+            None => "no majority of the voters has the same keys".to_owned(),
+        },
+    };
+    Err(HealError::Undecided(why))
 }
 
 /// A host that answers, and whose file for repairs is not that of this host.

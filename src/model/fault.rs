@@ -80,15 +80,17 @@ kinds! {
     EtcdFenced, "its etcd data is outdated, so etcd is not started from it", Confirmed, |_| 10;
     /// The others do not list the member, or list it as a learner.
     EtcdNotVoting, "its etcd member has no vote", Confirmed, |d| d.not_voting_s;
-    /// etcd has raised the alarm CORRUPT, and the keys of the member differ from those of a majority, or did so.
-    EtcdDiverged, "etcd rejects writes, because keys of its member differ", Confirmed, |_| 10;
+    /// etcd has raised the alarm CORRUPT, and a majority has other keys than the member.
+    EtcdDiverged, "its etcd member has other keys than a majority", Confirmed, |_| 10;
+    /// The alarm CORRUPT is set for long, as the host of the leader sees it.
+    EtcdCorrupt, "etcd rejects writes, because its members do not have the same keys", Confirmed, |_| 60;
     /// The member has raised the alarm NOSPACE: etcd accepts no writes.
     EtcdFull, "its etcd member has reached its quota, so etcd accepts no writes", Confirmed, |_| 5;
     /// The API server does not answer, although etcd has a quorum here.
     ApiFrozen, "its API server does not answer", Confirmed, |d| 2 * d.frozen_s;
     /// The kubelet does not answer its own health check.
     KubeletFrozen, "its kubelet does not answer", Confirmed, |d| 2 * d.frozen_s;
-    /// The API server says that there is no Node of this name, although the kubelet runs.
+    /// An API server says that there is no Node of this name.
     NodeMissing, "its Node does not exist", Confirmed, |_| 60;
     /// containerd does not answer on its socket.
     RuntimeFrozen, "its containerd does not answer", Confirmed, |d| 2 * d.frozen_s;

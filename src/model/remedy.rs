@@ -17,7 +17,7 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::EtcdNotVoting => {
             "hactl up makes it a voter; if it shall not be a member, remove the role etcd of HOST from the inventory"
         }
-        FaultKind::EtcdDiverged => {
+        FaultKind::EtcdDiverged | FaultKind::EtcdCorrupt => {
             "take a snapshot of each etcd host (hactl snapshot take --host), then hactl recover replaces the member"
         }
         FaultKind::EtcdFull => "hactl recover frees space and lets etcd accept writes again",

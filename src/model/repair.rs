@@ -48,6 +48,8 @@ impl LocalStep {
         match self {
             // A kubelet creates its Node when it starts, and only then.
             Self::Restart if kind == FaultKind::NodeMissing => 1,
+            // One whose keys differ again has a broken host.
+            Self::Rejoin if kind == FaultKind::EtcdDiverged => 2,
             Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace => 3,
             // What did not help once does not help again.
             Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
@@ -79,7 +81,8 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::EtcdFenced
         | FaultKind::EtcdNotVoting
         | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
-        FaultKind::EtcdFull
+        FaultKind::EtcdCorrupt
+        | FaultKind::EtcdFull
         | FaultKind::DiskFull
         | FaultKind::ClockSkew
         | FaultKind::CertificateExpiring

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 pub const BETWEEN_MS: i64 = 60_000;
 /// So many attempts for one kind of fault in this time, milliseconds; more wait, also if each of them helped.
 pub const WINDOW_MS: i64 = 600_000;
+/// A member whose keys differ again within this time is left to a person, milliseconds.
+const DAY_MS: i64 = 86_400_000;
 /// After this time a component that a person stopped is started again, milliseconds.
 pub const STOPPED_FOR_MS: i64 = 900_000;
 /// A process younger than this may still be starting, milliseconds.
@@ -77,7 +79,11 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         | FaultKind::EtcdNotVoting
         | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
-        FaultKind::HostUnreachable | FaultKind::Partitioned | FaultKind::GuardDown | FaultKind::NeedsUp => None,
+        FaultKind::EtcdCorrupt
+        | FaultKind::HostUnreachable
+        | FaultKind::Partitioned
+        | FaultKind::GuardDown
+        | FaultKind::NeedsUp => None,
     }
 }
 
@@ -171,6 +177,11 @@ fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Opt
     if for_this >= step.tries(fault.kind) {
         return Some(Decision::GaveUp { step, tries: for_this });
     }
+    // Each time, no member accepts writes.
+    let of_the_day = attempts.iter().filter(|begun_ms| **begun_ms > now_ms.saturating_sub(DAY_MS)).count();
+    if fault.kind == FaultKind::EtcdDiverged && of_the_day >= step.tries(fault.kind) {
+        return Some(Decision::GaveUp { step, tries: of_the_day });
+    }
     let mut latest = attempts.iter().rev();
     let last_ms = latest.clone().next()?.saturating_add(BETWEEN_MS);
     let oldest_ms =
@@ -194,6 +205,8 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
         // Without it, the others have to be a quorum of all but one.
+        // After a recovery without this host, the list may name a single other member; the program reads it.
+        FaultKind::EtcdFenced => (others == 0).then_some(Gate::Quorum { others, needed: 1 }),
         kind if step(kind) == Some(LocalStep::Rejoin) => {
             let needed = voters(situation).saturating_sub(1) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
@@ -332,10 +345,15 @@ mod tests {
                 })
             };
             assert_eq!(serve([true, true]), Decision::Act { step });
-            let gate = Gate::Quorum { others: 1, needed: 2 };
-            assert_eq!(serve([true, false]), Decision::HeldBack { step, gate });
+            let needed = if kind == FaultKind::EtcdFenced { 1 } else { 2 };
+            let one = if needed == 1 {
+                Decision::Act { step }
+            } else {
+                Decision::HeldBack { step, gate: Gate::Quorum { others: 1, needed } }
+            };
+            assert_eq!(serve([true, false]), one, "{kind}");
             // Unlike a frozen member, it is never started without a quorum, however long there is none.
-            let gate = Gate::Quorum { others: 0, needed: 2 };
+            let gate = Gate::Quorum { others: 0, needed };
             assert_eq!(serve([false, false]), Decision::HeldBack { step, gate });
             let under_way = Decision::HeldBack { step, gate: Gate::Underway };
             assert_eq!(with(&|world| world.runs = Runs::Since(NOW)), under_way);
@@ -347,7 +365,9 @@ mod tests {
                 })
             };
             assert!(matches!(tried(1), Decision::Wait { why: Delay::Attempts, .. }), "{:?}", tried(1));
-            assert_eq!(tried(3), Decision::GaveUp { step, tries: 3 });
+            let tries = step.tries(kind);
+            assert!(tries >= 2);
+            assert_eq!(tried(i64::try_from(tries).unwrap()), Decision::GaveUp { step, tries }, "{kind}");
         }
     }
 
@@ -428,6 +448,20 @@ mod tests {
         }
         let long = on(kind, |world| (world.repairing, world.waited_ms) = (busy(), 3 * BETWEEN_MS));
         assert_eq!(long, RESTART);
+    }
+
+    #[test]
+    fn a_member_whose_keys_differ_for_the_third_time_in_a_day_is_left_to_a_person() {
+        let step = LocalStep::Rejoin;
+        let of = |kind: FaultKind, hours_ago: &[i64]| {
+            on(kind, |world| {
+                world.runs = Runs::Failed;
+                world.records = hours_ago.iter().map(|hours| record(kind, NOW - hours * 3_600_000)).collect();
+            })
+        };
+        assert_eq!(of(FaultKind::EtcdDiverged, &[20, 5]), Decision::GaveUp { step, tries: 2 });
+        assert_eq!(of(FaultKind::EtcdDiverged, &[30, 5]), Decision::Act { step });
+        assert_eq!(of(FaultKind::EtcdDataLost, &[20, 5, 1]), Decision::Act { step }, "lost data harms nobody else");
     }
 
     #[test]

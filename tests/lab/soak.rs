@@ -43,8 +43,9 @@ enum How {
 
 /// How long a host has no power, or no cable.
 const GONE: Duration = Duration::from_secs(30);
-const DAMAGE: &str = "systemctl kill --signal=SIGKILL etcd; \
-    dd if=/dev/zero of=/var/lib/etcd/member/snap/db bs=4096 seek=2 count=400 conv=notrunc 2>/dev/null";
+const DAMAGE: &str = "systemctl stop etcd; \
+    dd if=/dev/zero of=/var/lib/etcd/member/snap/db bs=4096 seek=2 count=400 conv=notrunc 2>/dev/null; \
+    systemctl start --no-block etcd";
 
 const ETCD: &[&str] = &["EtcdStopped", "EtcdFrozen"];
 const LOST: &[&str] = &["EtcdStopped", "EtcdFrozen", "EtcdDataLost", "EtcdDamaged", "EtcdNotVoting"];
@@ -195,8 +196,14 @@ fn strike(w: &World, host: &str, other: &str, how: How) {
 /// When the soak gives a host up: so many times the goal.
 const PATIENCE: u32 = 4;
 
-fn round(w: &World, hactl: &Hactl, begun: Instant, (host, other): (&str, &str), kind: Kind) -> Round {
-    let mut before = history(hactl);
+/// One fault; `known` are the repairs so far, so that one between two rounds counts for the second.
+fn round(
+    w: &World,
+    hactl: &Hactl,
+    (begun, known): (Instant, &mut Vec<[String; 3]>),
+    (host, other): (&str, &str),
+    kind: Kind,
+) -> Round {
     let of_member = member(w, host);
     let (reading, writer) =
         (w.api().reads(Duration::from_millis(50)), Writer::every(Duration::from_millis(100), &w.api(), "soak"));
@@ -207,7 +214,11 @@ fn round(w: &World, hactl: &Hactl, begun: Instant, (host, other): (&str, &str), 
     strike(w, host, other, kind.how);
     let goal = Duration::from_secs(kind.goal_s);
     let mut wrong = Vec::new();
-    let again = || serves(w, host) && (!matches!(kind.how, How::Removal) || member(w, host) != of_member);
+    let again = || {
+        let now = member(w, host);
+        let other = !now.is_empty() && now != of_member;
+        (other || !matches!(kind.how, How::Removal)) && serves(w, host)
+    };
     while !again() {
         if since.elapsed() > goal * PATIENCE {
             wrong.push(format!("not over: {}", in_one_line(&hactl.run(&["guard", "explain", host]))));
@@ -232,18 +243,27 @@ fn round(w: &World, hactl: &Hactl, begun: Instant, (host, other): (&str, &str), 
     let patient = Api::new(&hactl.state(w.lab.name()).join("kubeconfig"), Duration::from_secs(120));
     patient.delete("/api/v1/namespaces/default/configmaps?labelSelector=by%3Dsoak").expect("they can be deleted");
     let mut repairs = Vec::new();
-    for repair in history(hactl) {
-        if let Some(known) = before.iter().position(|known| *known == repair) {
-            before.swap_remove(known);
-            continue;
-        }
-        let [at, what, outcome] = repair;
+    for [at, what, outcome] in unknown(hactl, known) {
         if at != host || !kind.repaired.contains(&what.as_str()) || outcome != "helped" {
             wrong.push(format!("the guard of {at} repaired {what} ({outcome})"));
         }
         repairs.push(what);
     }
     Round { kind, host: host.to_owned(), at, took, repairs, wrong, written, paused, reads }
+}
+
+/// The repairs that are not known yet; they are from now on.
+fn unknown(hactl: &Hactl, known: &mut Vec<[String; 3]>) -> Vec<[String; 3]> {
+    let all = history(hactl);
+    let mut before = std::mem::replace(known, all.clone());
+    let is_new = |repair: &[String; 3]| match before.iter().position(|known| known == repair) {
+        Some(place) => {
+            before.swap_remove(place);
+            false
+        }
+        None => true,
+    };
+    all.into_iter().filter(is_new).collect()
 }
 
 /// For each kind: how often, the median and the longest time, and the goal.
@@ -314,6 +334,7 @@ pub fn soak(settings: &[String]) {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(hours * 3600.0));
     let mut rounds = Vec::new();
     let mut ahead = Vec::new();
+    let mut known = history(&hactl);
     while begun.elapsed() < length {
         let kind = ahead.pop().unwrap_or_else(|| {
             ahead = dice.shuffled();
@@ -321,13 +342,14 @@ pub fn soak(settings: &[String]) {
         });
         let target = dice.below(count);
         let other = (target + 1) % count;
-        rounds.push(round(&world, &hactl, begun, (&hosts[target], &hosts[other]), kind));
+        rounds.push(round(&world, &hactl, (begun, &mut known), (&hosts[target], &hosts[other]), kind));
         println!("{}", rounds[rounds.len() - 1].line());
         write_report(&rounds, &hosts, seed, begun.elapsed());
         std::thread::sleep(CALM);
     }
-    hactl.up().ok().says("nothing to do");
     println!("\n{}", summary(&rounds));
     println!("the report: {}/soak.txt and soak.svg", env!("CARGO_TARGET_TMPDIR"));
+    assert_eq!(unknown(&hactl, &mut known), Vec::<[String; 3]>::new(), "no repair without a fault");
     assert!(rounds.iter().all(|round| round.wrong.is_empty()), "not everything was as it should be");
+    hactl.up().ok().says("nothing to do");
 }

@@ -102,9 +102,9 @@ impl Shown {
     fn skipped(&self) -> bool {
         self.active() == "inactive" && self.get("Result") == "exec-condition"
     }
-    /// Whether its precondition was checked, and does not hold.
+    /// Whether its precondition was checked, and does not hold, of a unit that is to run.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.skipped() && self.skipped_for() == SKIPPED
+        self.enabled() && self.skipped() && self.skipped_for() == SKIPPED
     }
     /// The reason why a skipped unit did not start: its precondition did not hold, or could not be run.
     fn skipped_for(&self) -> &'static str {

@@ -83,17 +83,22 @@ pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> See
         let entry = view.members.iter().find(|(.., url, _)| *url == peer).map(|(.., learner)| *learner);
         trouble.is_none().then(|| (guard.name.to_string(), entry))
     });
-    judged(join_all(entries).await.into_iter().flatten().collect())
+    let seen = judged(join_all(entries).await.into_iter().flatten().collect())?;
+    // A person who disabled etcd keeps the host out.
+    let out = seen.is_empty() || units::show_one(&etcd_unit()).await.ok()?.runs() == How::Disabled;
+    Some(if out { vec![] } else { seen })
 }
 
 /// What is wrong with the entry of a member, by the lists of others: whether it is a learner; `None`: it has none. What
-/// one member says alone, or some of them deny, tells nothing.
+/// one member says alone tells nothing, unless it is that this one votes.
 fn judged(entries: Vec<(String, Option<bool>)>) -> Seen {
     let (by, entries): (Vec<String>, Vec<Option<bool>>) = entries.into_iter().unzip();
+    if entries.contains(&Some(false)) {
+        return Some(vec![]);
+    }
     let first = entries.first().filter(|first| entries.len() > 1 && entries.iter().all(|other| other == *first))?;
     let what = match first {
-        Some(false) => return Some(vec![]),
-        Some(true) => "is still a learner",
+        Some(_) => "is still a learner",
         None => "is not",
     };
     let why = format!("it {what} in the member list of {}", by.join(" and "));
@@ -128,13 +133,18 @@ pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     let others = others.map(async |guard| hash(&of_member(root, &ask, guard)?).await);
     let (mine, others) = tokio::join!(hash(&reach), join_all(others));
     let voters = view.members.iter().filter(|(.., learner)| !learner).count();
-    let what = match compared(mine?, &others.into_iter().flatten().collect::<Vec<_>>(), voters)? {
-        Keys::Differ => "its keys differ from those of a majority",
-        // One host is enough to disarm it.
-        Keys::AllAgree if view.leads() => "all members have the same keys again, and the alarm is still set",
-        Keys::Agree | Keys::AllAgree => return Some(vec![]),
+    let keys = mine.and_then(|mine| compared(mine, &others.into_iter().flatten().collect::<Vec<_>>(), voters));
+    let found = |kind, what: &str| Found::new(kind, format!("the alarm {CORRUPT} is set: {what}"));
+    let what = match keys {
+        Some(Keys::Differ) => "its own keys are the wrong ones",
+        Some(Keys::Agree) => "another member has other keys than a majority",
+        Some(Keys::AllAgree) => "all members have the same keys again",
+        None => "no majority has the same keys, or they cannot be compared",
     };
-    Some(vec![Found::new(FaultKind::EtcdDiverged, format!("the alarm {CORRUPT} is set: {what}"))])
+    let own = (keys == Some(Keys::Differ)).then(|| found(FaultKind::EtcdDiverged, "a majority has other keys"));
+    // One host reports what is of the whole cluster.
+    let of_all = view.leads().then(|| found(FaultKind::EtcdCorrupt, what));
+    Some(own.into_iter().chain(of_all).collect())
 }
 
 /// How the keys of a member compare with those of the others.
@@ -184,8 +194,10 @@ mod tests {
         };
         assert_eq!(of(&[None, None]).unwrap(), "it is not in the member list of cp2 and cp3");
         assert_eq!(of(&[Some(true), Some(true)]).unwrap(), "it is still a learner in the member list of cp2 and cp3");
-        assert_eq!(of(&[Some(false), Some(false)]).unwrap(), "", "a voter");
-        for unknown in [&[][..], &[None], &[Some(false)], &[None, Some(false)], &[None, Some(true)]] {
+        for votes in [&[Some(false), Some(false)][..], &[Some(false)], &[None, Some(false)]] {
+            assert_eq!(of(votes).unwrap(), "", "one lists it as a voter: {votes:?}");
+        }
+        for unknown in [&[][..], &[None], &[Some(true)], &[None, Some(true)]] {
             assert_eq!(of(unknown), None, "{unknown:?}");
         }
     }

@@ -123,7 +123,7 @@ impl Probe {
             Self::EtcdData => &[Kind::EtcdDamaged, Kind::EtcdFenced],
             Self::EtcdVote => &[Kind::EtcdNotVoting],
             Self::Alarms => &[Kind::EtcdFull],
-            Self::EtcdKeys => &[Kind::EtcdDiverged],
+            Self::EtcdKeys => &[Kind::EtcdDiverged, Kind::EtcdCorrupt],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
             Self::Node => &[Kind::NodeMissing],
