@@ -3,26 +3,25 @@
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
 //! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the
-//! member list is read here, linearizably. What a host's
-//! own guard asks for its own member, a change of the lead and the end of the alarm CORRUPT, etcd permits it anyway. Over
-//! SSH, a person may ask for everything.
+//! member list is read here, linearizably. A change of the lead and the end of the alarm CORRUPT are not checked: only the
+//! host's own guard may ask for them, and etcd permits them to that host anyway. Over SSH, a person may ask for
+//! everything.
 
-use super::etcd::member::access;
+use super::etcd::member::{access, access_at};
 use super::host::Host;
 use super::lock::Rank;
 use super::machine::root::Root;
 use super::machine::when;
 use super::op_error::{Outcome, bad};
 use super::repair::hold;
-use crate::etcd::{self, Access, Election};
+use crate::etcd::{self, Election};
 use crate::model::facts::{ETCD_UNIT, EtcdView};
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::ports::ETCD_CLIENTS;
 use crate::model::recovery::Room;
 use crate::model::units::etcd_balancer_unit;
 use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
 use futures::future::join_all;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long a member may take to report its view.
@@ -151,12 +150,6 @@ impl Admission {
         }
     }
 
-    /// How this host reaches a member by the certificate of its own.
-    fn reach(&self, root: &Root, address: IpAddr) -> Outcome<Access> {
-        let url = format!("https://{}", SocketAddr::new(address, ETCD_CLIENTS));
-        access(root, &EtcdAsk { url, ..self.etcd()?.clone() })
-    }
-
     /// The view of the own member.
     async fn own_view(&self, root: &Root) -> Outcome<EtcdView> {
         match Box::pin(etcd::view(&access(root, self.etcd()?)?, LOOK, Election::NotAwaited)).await {
@@ -170,7 +163,7 @@ impl Admission {
     /// What each member says that serves linearizable reads, by its address.
     async fn serving(&self, root: &Root) -> Outcome<Vec<(IpAddr, EtcdView)>> {
         let asked = self.members.iter().map(async |(_, address)| {
-            let access = self.reach(root, *address)?;
+            let access = access_at(root, self.etcd()?, *address)?;
             let seen = Box::pin(etcd::view(&access, LOOK, Election::NotAwaited)).await;
             Ok(seen.ok().filter(|(_, trouble)| trouble.is_none()).map(|(view, _)| (*address, view)))
         });

@@ -117,7 +117,7 @@ fn diverged(w: &World, hactl: &Hactl) {
     });
     println!("        etcd accepts writes {:.1?} after its alarm (goal 60 s)", since.elapsed());
     assert!(since.elapsed() < Duration::from_secs(60) + SLACK / 2, "{:?}", since.elapsed());
-    // etcd forgets the alarm of a member that is removed.
+    // The alarm ended with the removal of the member.
     serves_again(w, hactl, "cp2", &before, GOAL);
     assert_eq!(alarms().trim(), "", "no alarm is left");
     let read = format!("{ETCDCTL} get /registry/configmaps/default/needle --consistency=s | grep -ac needle-of-all");

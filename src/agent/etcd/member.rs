@@ -14,11 +14,13 @@ use crate::etcd::{self, Access, Election, EtcdError};
 use crate::model::facts::ETCD_UNIT;
 use crate::model::names::PeerUrl;
 use crate::model::plausible::is_revision;
+use crate::model::ports::ETCD_CLIENTS;
 use crate::model::recovery::Room;
 use crate::protocol::{EtcdAsk, FirstBoot, MemberChange, MemberStart, OpError, OpErrorKind, Reply};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -58,6 +60,15 @@ pub(crate) fn access(root: &Root, ask: &EtcdAsk) -> Outcome<Access> {
         fs::read(&at).explain("read", &at)
     };
     Ok(Access { url: ask.url.clone(), ca: read(&ask.ca)?, cert: read(&ask.cert)?, key: read(&ask.key)?.into() })
+}
+
+/// How this host reaches the member at another address, by the certificate of its own.
+///
+/// # Errors
+/// A certificate or a key cannot be read.
+pub(crate) fn access_at(root: &Root, ask: &EtcdAsk, address: IpAddr) -> Outcome<Access> {
+    let url = format!("https://{}", SocketAddr::new(address, ETCD_CLIENTS));
+    access(root, &EtcdAsk { url, ..ask.clone() })
 }
 
 /// A fault about etcd.

@@ -2,7 +2,7 @@
 
 use super::process::{self, Runs};
 use super::{ANSWER, Found, Seen};
-use crate::agent::etcd::member::access;
+use crate::agent::etcd::member::{access, access_at};
 use crate::agent::etcd::positions::remembered;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
@@ -14,12 +14,10 @@ use crate::model::facts::{CORRUPT, ETCD_UNIT, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::PeerUrl;
-use crate::model::ports::ETCD_CLIENTS;
 use crate::model::repair::Runs as How;
 use crate::model::units::etcd_unit;
 use crate::protocol::{EtcdAsk, OpErrorKind};
 use futures::future::join_all;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Hashing takes about a second for each GiB.
@@ -77,7 +75,7 @@ pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     let ask = EtcdAsk::own(&policy.etcd_data_dir);
     let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
     let entries = others.map(async |guard| {
-        let access = of_member(root, &ask, guard)?;
+        let access = access_at(root, &ask, guard.address).ok()?;
         let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
         let peer = PeerUrl::of(own.address);
         let entry = view.members.iter().find(|(.., url, _)| *url == peer).map(|(.., learner)| *learner);
@@ -130,7 +128,7 @@ pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     let (view, _) = Box::pin(etcd::view(&reach, ANSWER, Election::NotAwaited)).await.ok()?;
     let hash = async |access: &Access| etcd::hash(access, view.revision, HASHED_WITHIN).await.ok();
     let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
-    let others = others.map(async |guard| hash(&of_member(root, &ask, guard)?).await);
+    let others = others.map(async |guard| hash(&access_at(root, &ask, guard.address).ok()?).await);
     let (mine, others) = tokio::join!(hash(&reach), join_all(others));
     let voters = view.members.iter().filter(|(.., learner)| !learner).count();
     let keys = mine.and_then(|mine| compared(mine, &others.into_iter().flatten().collect::<Vec<_>>(), voters));
@@ -173,12 +171,6 @@ fn compared(own: (i64, i64, u32), others: &[(i64, i64, u32)], voters: usize) -> 
         return Some(Keys::Agree);
     }
     others.iter().any(|other| other.2 != own.2 && with(other.2) > voters / 2).then_some(Keys::Differ)
-}
-
-/// How to reach the member of another host.
-fn of_member(root: &Root, ask: &EtcdAsk, guard: &GuardedHost) -> Option<Access> {
-    let url = format!("https://{}", SocketAddr::new(guard.address, ETCD_CLIENTS));
-    access(root, &EtcdAsk { url, ..ask.clone() }).ok()
 }
 
 #[cfg(test)]
