@@ -61,6 +61,8 @@ const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(180);
 /// Until another host leads: a Lease of 15 s has to expire, twice if the host of the old holder acquires it again.
 pub const LEADS: Duration = Duration::from_secs(60);
+/// Until systemd has started a service again, on a busy host: the longest `RestartSec` is five seconds.
+const RESTARTED: Duration = Duration::from_secs(20);
 /// How long a killed process may take to disappear.
 const DYING: Duration = Duration::from_millis(300);
 /// Announcements this close together belong to one move of the VIP, seconds: keepalived's `advert_int`.
@@ -149,7 +151,38 @@ fn leader_moves(w: &World, component: &str, process: &str) {
     w.healthy(HEAL);
 }
 
+/// The services of each control-plane host.
+const SERVICES: [&str; 10] = [
+    "etcd",
+    "containerd",
+    "kubelet",
+    "haproxy",
+    "keepalived",
+    "hactl-etcd-balancer",
+    "hactl-vrrp-filter",
+    "hactl-approver",
+    "hactl-positions",
+    "hactl-guard",
+];
+
+/// Kills each service of a host as the kernel does when memory is short: systemd starts it again.
+fn services_restart(w: &World, host: &str) {
+    let pid = |unit: &str| w.on(host, &format!("systemctl show -p MainPID --value {unit}")).trim().to_owned();
+    for unit in SERVICES {
+        let before = pid(unit);
+        let killed = w.on(host, &format!("sudo kill -KILL {before} && echo killed"));
+        assert_eq!(killed.trim(), "killed", "{unit} runs on {host}");
+        let took = wait_for(&format!("systemd starts {unit} of {host}"), RESTARTED, || {
+            let active = w.on(host, &format!("systemctl is-active {unit} || true"));
+            active.trim() == "active" && pid(unit) != before
+        });
+        println!("        {unit} of {host} was killed and is active again after {took:.1?}");
+    }
+    w.healthy(HEAL);
+}
+
 fn processes(w: &World) {
+    services_restart(w, holder_of(w));
     leader_moves(w, "kube-scheduler", "kube-scheduler");
     leader_moves(w, "kube-controller-manager", "kube-controller");
     for name in ["kube-scheduler", "kube-controller", "kube-apiserver"] {
