@@ -1,5 +1,6 @@
 //! Who asks, and what a host permits to guards: only what it takes that the etcd member of the host that asks joins
-//! again, and only if this host itself sees that it is right. No guard changes the member of another host.
+//! again, and only if this host itself sees that it is right. No guard changes the member of another host, except that
+//! one without a vote removes the member of a host that is gone, to take over its vote.
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
 //! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the
@@ -12,6 +13,7 @@ use super::host::Host;
 use super::lock::Rank;
 use super::machine::root::Root;
 use super::machine::when;
+use super::observe::guard_fact;
 use super::op_error::{Outcome, bad};
 use super::repair::hold;
 use crate::etcd::{self, Election};
@@ -52,6 +54,10 @@ pub struct Admission {
     pub ask: ObserveAsk,
     /// How a member of this host is started.
     pub start: MemberStart,
+    /// How many members etcd should have.
+    pub votes: usize,
+    /// For how long a host must have given no sign of life, until another one takes over its vote, seconds.
+    pub host_dead_s: u32,
 }
 
 impl Caller {
@@ -204,11 +210,22 @@ impl Admission {
             MemberChange::Lead(_) if self.by == self.own => return Ok(()),
             MemberChange::Move(..) | MemberChange::Lead(_) => return Err(bad("no repair by guards takes this change")),
         };
-        if self.peer(&self.by).as_ref() != Some(peer) {
+        let by = self.peer(&self.by).ok_or_else(|| bad(format!("the policy names no member of {}", self.by)))?;
+        if by != *peer && (self.by == self.own || !matches!(change, MemberChange::Remove(_))) {
             return Err(bad(format!("the guard of {} changes no other member than its own", self.by)));
         }
+        if by != *peer {
+            self.is_gone(root, peer)?;
+        }
         let own = self.own_view(root).await?;
-        let other = own.members.iter().find(|(.., url, learner)| *learner && url != peer);
+        if by != *peer && own.members.iter().any(|(.., url, learner)| *url == by && !learner) {
+            return Err(bad(format!("{} has a vote, and takes over no other", self.by)));
+        }
+        let others = own.members.iter().filter(|(.., url, learner)| !learner && *url != by).count();
+        if others >= self.votes && !matches!(change, MemberChange::Remove(_)) {
+            return Err(bad(format!("other hosts than {} have all {} votes", self.by, self.votes)));
+        }
+        let other = own.members.iter().find(|(.., url, learner)| *learner && *url != by);
         if let Some((.., url, _)) = other {
             return Err(bad(format!("{url} is a learner, and etcd has one at a time")));
         }
@@ -225,6 +242,21 @@ impl Admission {
         let (healthy, quorum) = (stay.iter().filter(serves).count(), stay.len() / 2 + 1);
         if healthy < quorum {
             return Err(bad(format!("{healthy} healthy of {} voters would be left, quorum {quorum}", stay.len())));
+        }
+        Ok(())
+    }
+
+    /// Whether the guard of this host sees that the one with this peer URL is gone, so that its vote may be taken over.
+    fn is_gone(&self, root: &Root, peer: &PeerUrl) -> Outcome<()> {
+        let of = self.members.iter().find(|(_, address)| PeerUrl::of(*address) == *peer);
+        let (host, _) = of.ok_or_else(|| bad(format!("the policy names no host at {peer}")))?;
+        let report = guard_fact(root).report;
+        if !report.is_some_and(|report| report.is_gone(host, self.host_dead_s, when::now_ms())) {
+            let why = format!(
+                "the guard of {} does not see that {host} has given no sign of life for {} s",
+                self.own, self.host_dead_s
+            );
+            return Err(bad(why));
         }
         Ok(())
     }

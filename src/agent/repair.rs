@@ -266,6 +266,8 @@ mod tests {
             address: [192, 0, 2, 7].into(),
             roles: vec![],
             balances: false,
+            standby: false,
+            zone: None,
         };
         assert_eq!(api_server(&own, 6443), Vec::<u32>::new());
         assert!(end(&[]).is_err());

@@ -91,6 +91,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         zone: None,
         labels: BTreeMap::new(),
         taints: vec![],
+        standby: false,
     };
     Desired {
         leaving: vec![],

@@ -8,13 +8,15 @@
 
 use super::on_host::OnHost;
 use super::setup::{self, GuardError};
-use crate::agent::Root;
+use crate::agent::{Root, guard_fact};
+use crate::model::desired::{Host, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::{CORRUPT, Etcd, HostFacts};
 use crate::model::healing::{HEALED, Mode, SPEC};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, InitialClusterState, Plan};
 use crate::model::recovery::Room;
+use crate::model::standby::TakenOver;
 use crate::observe::{Answers, HashCheck, Wait};
 use crate::plan::{Intent, NotRejoined, rejoin};
 use crate::protocol::{Op, Reply};
@@ -60,6 +62,9 @@ pub enum HealError {
     /// Nobody can tell which keys are right.
     #[error("etcd's alarm {CORRUPT} is set, and {0}")]
     Undecided(String),
+    /// It stands by, and has nothing to do.
+    #[error("this host stands by for etcd, and no host that votes is gone by the report of its guard")]
+    NobodyGone,
     /// A person's run waits for the lock.
     #[error("a run that a person started gets the lock")]
     Yields,
@@ -119,19 +124,43 @@ async fn tried(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealErr
     let addresses = desired.hosts.iter().map(|host| (host.name.clone(), host.address)).collect();
     let connect: Arc<dyn Connect> = Arc::new(Peers::new(setup.own.address, &identity, addresses)?);
     let mut fleet = Fleet::open(desired, &connect, AT_ONCE, Arc::new(Said(say)), CancellationToken::new()).await?;
-    let healed = locked(&mut fleet, &authority, own, say).await;
+    let healed = locked((&mut fleet, root), &authority, own, say).await;
     fleet.close().await;
     healed
 }
 
 /// Takes the locks, and repairs until a person's run wants one of them.
-async fn locked(fleet: &mut Fleet, authority: &Arc<OnHost>, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
+async fn locked(
+    (fleet, root): (&mut Fleet, &Root),
+    authority: &Arc<OnHost>,
+    own: &HostName,
+    say: fn(&str),
+) -> Result<(), HealError> {
     let locked = fleet.lock("heal").await?;
+    take_over(fleet, root, own, say)?;
     let agents = fleet.machines.clone();
     tokio::select! {
         healed = rounds(fleet, authority, own, locked, say) => healed,
         () = wanted(&agents) => Err(HealError::Yields),
     }
+}
+
+/// If this host has no vote of its own, gives it that of a host that is gone.
+fn take_over(fleet: &mut Fleet, root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
+    if !fleet.desired.host(own).is_some_and(|host| host.standby) {
+        return Ok(());
+    }
+    let (report, dead_s) = (guard_fact(root).report, fleet.desired.healing.after.host_dead_s);
+    let now_ms = super::now(Instant::now()).wall_ms;
+    let is_gone = |host: &&Host| {
+        let silent = !fleet.machines.contains_key(&host.name);
+        silent && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))
+    };
+    let gone = fleet.desired.with(Role::Etcd).find(is_gone).ok_or(HealError::NobodyGone)?;
+    let taken = TakenOver { from: gone.name.clone(), by: own.clone() };
+    say(&format!("heal: {own} takes over the vote of {} in etcd", taken.from));
+    fleet.desired = Arc::new((*fleet.desired).clone().with_vote(&taken));
+    Ok(())
 }
 
 /// Observes, plans and performs until nothing is left to do.

@@ -25,7 +25,7 @@ pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 
 use crate::agent::Root;
-use crate::agent::probe::{Probe, is_own, serves_reads};
+use crate::agent::probe::{Probe, is_own, is_wanted, serves_reads, voters};
 use crate::model::duration::human_duration;
 use crate::model::healing::{GuardedHost, Mode, REPORT};
 use crate::model::names::HostName;
@@ -46,6 +46,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two linearizable reads of the own etcd member.
 const READS_EVERY: Duration = Duration::from_secs(3);
+/// Between two looks at who votes in etcd.
+const VOTERS_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks at the files that it has read, in turns.
 const FILES_EVERY: u32 = 5;
 /// The most sentences that are remembered as said.
@@ -178,14 +180,26 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             }
         });
     }
-    if shared.own.has_etcd() {
-        let shared = Arc::clone(&shared);
+    if policy.guards.iter().any(|guard| guard.standby) && shared.own.may_vote() {
+        let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
+        tasks.spawn(async move {
+            let mut turn = interval(VOTERS_EVERY);
+            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                turn.tick().await;
+                let voters = voters(&root, &policy, &shared.own.name).await;
+                shared.state().vote(voters);
+            }
+        });
+    }
+    if shared.own.may_vote() {
+        let (shared, root) = (Arc::clone(&shared), root.clone());
         tasks.spawn(async move {
             let mut turn = interval(READS_EVERY);
             turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 turn.tick().await;
-                let serves = serves_reads().await;
+                let serves = if is_wanted(&root, &shared.own) { Some(serves_reads().await) } else { None };
                 shared.state().serves(serves);
             }
         });

@@ -82,7 +82,7 @@ pub(super) async fn served(
 
 /// The etcd host of the policy with this address; this host itself, too.
 fn member_at(policy: &Policy, address: IpAddr) -> Option<&GuardedHost> {
-    policy.guards.iter().find(|guard| guard.address == address && guard.has_etcd())
+    policy.guards.iter().find(|guard| guard.address == address && guard.may_vote())
 }
 
 /// What this host permits to a guard.
@@ -91,8 +91,10 @@ fn admission(spec: &RepairSpec, own: &HostName, by: HostName) -> Admission {
     Admission {
         by,
         own: own.clone(),
-        members: desired.with(Role::Etcd).map(|host| (host.name.clone(), host.address)).collect(),
+        members: desired.may_vote().map(|host| (host.name.clone(), host.address)).collect(),
         ask: spec.spec.asks.get(own).cloned().unwrap_or_default(),
+        votes: desired.with(Role::Etcd).count(),
+        host_dead_s: desired.healing.after.host_dead_s,
         start: member_start(&desired.etcd.data_dir.to_string_lossy(), &InitialClusterState::Restart),
     }
 }

@@ -13,6 +13,7 @@ use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::HostName;
 use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed};
 use crate::plan::local_repair::{self, Situation};
+use crate::plan::votes::Votes;
 use crate::protocol::OpError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,13 +95,15 @@ struct Around {
     hold: Option<Hold>,
     retry_ms: i64,
     etcd: BTreeMap<HostName, bool>,
+    votes: Votes,
     repairing: BTreeMap<HostName, Vec<FaultKind>>,
 }
 
 impl Around {
     fn of(shared: &Shared, host: &impl LocalHost, now: Now) -> Self {
         let (etcd, repairing) = shared.state().around(now);
-        Self { hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
+        let votes = shared.state().votes(now);
+        Self { votes, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
     }
 }
 
@@ -199,6 +202,7 @@ impl Repairs {
             runs,
             etcd: &around.etcd,
             usable,
+            votes: &around.votes,
             repairing: &around.repairing,
             waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
             records: self.book.records(),

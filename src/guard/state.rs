@@ -10,9 +10,11 @@ use crate::model::healing::{GuardedHost, Policy};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::names::{Digest, HostName};
 use crate::model::repair::{Decided, Hold, Outcome, RepairRecord};
+use crate::model::standby::Voters;
 use crate::plan::local_repair::BETWEEN_MS;
 use crate::plan::triage::{self, Presumed, Sights};
-use std::collections::BTreeMap;
+use crate::plan::votes::{self, Votes};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A guard is heard as long as its last heartbeat is not older than this: five were missed.
@@ -34,7 +36,7 @@ const PRESUMED: &[FaultKind] = &[
     FaultKind::VipDuplicate,
 ];
 /// The kinds that the comparison with others shows about the own host.
-const BY_COMPARISON: &[FaultKind] = &[FaultKind::ClockSkew, FaultKind::NeedsUp];
+const BY_COMPARISON: &[FaultKind] = &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::EtcdVoteFree];
 
 /// Another guard.
 #[derive(Debug, Default)]
@@ -80,6 +82,10 @@ pub struct State {
     vip: bool,
     /// Whether the own member serves linearizable reads.
     serves: Option<bool>,
+    /// Who votes in etcd, as last read.
+    voters: Option<Voters>,
+    /// The hosts that give no sign of life.
+    gone: BTreeSet<HostName>,
     decided: Vec<Decided>,
     hold: Option<Hold>,
     repairs: Vec<RepairRecord>,
@@ -99,6 +105,8 @@ impl State {
             others,
             vip: false,
             serves: None,
+            voters: None,
+            gone: BTreeSet::new(),
             decided: Vec::new(),
             hold: None,
             repairs: Vec::new(),
@@ -116,9 +124,22 @@ impl State {
         self.vip = has;
     }
 
-    /// Records whether the own etcd member serves linearizable reads.
-    pub fn serves(&mut self, serves: bool) {
-        self.serves = Some(serves);
+    /// Records whether the own etcd member serves linearizable reads; `None`: there is none.
+    pub fn serves(&mut self, serves: Option<bool>) {
+        self.serves = serves;
+    }
+
+    /// Records who votes in etcd; `None`: it is unknown.
+    pub fn vote(&mut self, voters: Option<Voters>) {
+        self.voters = voters;
+    }
+
+    /// What the member list tells about the vote of the own host.
+    pub fn votes(&self, now: Now) -> Votes {
+        let own = &self.setup.own.name;
+        let heard = self.heard(now).map(|(host, _)| host).chain([own]).cloned().collect();
+        let around = votes::Around { gone: self.gone.clone(), heard };
+        votes::votes(&self.setup.policy, own, self.voters.as_ref(), &around)
     }
 
     /// Whether the own etcd member serves linearizable reads, and how many members etcd has by the policy; `None`: this
@@ -156,7 +177,7 @@ impl State {
     /// Of each host with etcd that is heard, and of the own one, whether its member serves linearizable reads; and of
     /// the others that are heard, the faults for which they have just acted.
     pub fn around(&self, now: Now) -> (BTreeMap<HostName, bool>, BTreeMap<HostName, Vec<FaultKind>>) {
-        let has_etcd = |host: &HostName| self.setup.policy.guard(host).is_some_and(GuardedHost::has_etcd);
+        let has_etcd = |host: &HostName| self.setup.policy.guard(host).is_some_and(GuardedHost::may_vote);
         let members = self.heard(now).filter(|(host, _)| has_etcd(host));
         let mut etcd: BTreeMap<HostName, bool> =
             members.filter_map(|(host, beat)| Some((host.clone(), beat.etcd?))).collect();
@@ -226,6 +247,8 @@ impl State {
         let mut sights: Sights = self.heard(now).map(|(host, beat)| (host.clone(), beat.sees.clone())).collect();
         sights.insert(own.clone(), self.sees(now));
         let mut presumed = triage::presumed(&self.setup.policy, &own, &sights);
+        let gone = presumed.iter().filter(|fault| fault.kind == FaultKind::HostUnreachable);
+        self.gone = gone.map(|fault| fault.host.clone()).collect();
         presumed.extend(self.of_vip(now));
         let mut changes = Vec::new();
         for guard in &self.setup.policy.guards {
@@ -233,7 +256,8 @@ impl State {
             let found: Vec<_> = of_host.map(|fault| (fault.kind, fault.evidence.clone())).collect();
             changes.extend(self.ledger.note(&guard.name, PRESUMED, &found, now));
         }
-        let found: Vec<_> = [self.skew(now), self.other_policy(now)].into_iter().flatten().collect();
+        let found: Vec<_> =
+            [self.skew(now), self.other_policy(now), self.vote_free(now)].into_iter().flatten().collect();
         changes.extend(self.ledger.note(&own, BY_COMPARISON, &found, now));
         changes
     }
@@ -260,6 +284,12 @@ impl State {
         let others: Vec<&str> = heard.iter().filter(|(_, same)| !same).map(|(host, _)| host.as_str()).collect();
         let most = !others.is_empty() && 2 * others.len() >= heard.len();
         most.then(|| (FaultKind::NeedsUp, format!("its policy is not that of {}", others.join(", "))))
+    }
+
+    /// Whether a vote is free, and the own host stands by for it.
+    fn vote_free(&self, now: Now) -> Option<(FaultKind, String)> {
+        let free = self.votes(now).free?;
+        Some((FaultKind::EtcdVoteFree, format!("{} gives no sign of life, by the word of all that are heard", free.of)))
     }
 
     fn of_vip(&self, now: Now) -> Option<Presumed> {

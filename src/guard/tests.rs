@@ -320,7 +320,7 @@ fn metrics_name_each_fault_with_its_host_and_kind() {
         cp1.second(&[], &[]);
     }
     assert_eq!(cp1.state.etcd(), None, "it was not asked yet");
-    cp1.state.serves(false);
+    cp1.state.serves(Some(false));
     let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
     for line in [
         "hactl_etcd_serves 0\n",
@@ -338,7 +338,7 @@ fn metrics_name_each_fault_with_its_host_and_kind() {
 #[test]
 fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
     let mut cp1 = Played::new();
-    cp1.state.serves(true);
+    cp1.state.serves(Some(true));
     let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
     let served: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();

@@ -188,6 +188,9 @@ pub struct Host {
     pub roles: Key<Vec<Text>>,
     /// Failure domain, such as a rack. Set it for all hosts or for none.
     pub zone: Key<String>,
+    /// Takes over the vote of an etcd host that is gone, with `healing: on`. For a host without the role etcd.
+    #[schemars(with = "Vec<StandbyName>", length(max = 1), extend("default" = []))]
+    pub standby: Key<Vec<Text>>,
     /// Node labels.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub labels: Key<TextMap>,
@@ -391,6 +394,10 @@ pub struct HealingAfter {
     /// A host that gives no sign of life: a number with s, m, h or d, from 30s to 1h.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "3m"))]
     pub host_unreachable: Key<String>,
+    /// An etcd host that gives no sign of life, until a host that stands by takes over its vote: a number with s, m, h or
+    /// d, from 1m to 24h.
+    #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "10m"))]
+    pub host_dead: Key<String>,
     /// A process that runs and does not answer: a number with s, m, h or d, from 5s to 10m.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "15s"))]
     pub frozen: Key<String>,
@@ -553,6 +560,7 @@ words! {
     SecurityName: "baseline", "cis";
     PackagesName: "host", "bundle";
     FirewallName: "report", "manage";
+    StandbyName: "etcd";
     DrillName: "weekly", "daily", "never";
     HealingName: "off", "watch", "on";
 }

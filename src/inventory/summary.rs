@@ -41,6 +41,8 @@ pub struct HostLine {
     pub roles: Vec<Role>,
     /// Its failure domain.
     pub zone: Option<String>,
+    /// Whether it stands by for etcd.
+    pub standby: bool,
 }
 
 impl Summary {
@@ -86,6 +88,7 @@ impl Summary {
                     ssh: host.ssh.to_string(),
                     roles: host.roles.clone(),
                     zone: host.zone.clone(),
+                    standby: host.standby,
                 })
                 .collect(),
             tolerates,
@@ -107,8 +110,9 @@ impl fmt::Display for Summary {
         let (name, address, ssh) = (widest(|h| h.name.len()), widest(|h| h.address.len()), widest(|h| h.ssh.len()));
         for host in &self.hosts {
             let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
+            let standby = if host.standby { "  (stands by for etcd)" } else { "" };
             let zone = host.zone.as_ref().map(|zone| format!("  (zone {zone})")).unwrap_or_default();
-            writeln!(f, "  {:name$}  {:address$}  {:ssh$}  {roles}{zone}", host.name, host.address, host.ssh)?;
+            writeln!(f, "  {:name$}  {:address$}  {:ssh$}  {roles}{standby}{zone}", host.name, host.address, host.ssh)?;
         }
         writeln!(f, "survives")?;
         for line in &self.tolerates {

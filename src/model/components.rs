@@ -94,7 +94,7 @@ impl Need {
     /// Whether this host is one of them.
     pub fn includes(self, desired: &Desired, host: &Host) -> bool {
         match self {
-            Self::Etcd => host.is(Role::Etcd),
+            Self::Etcd => host.may_vote(),
             Self::ControlPlane => host.is(Role::ControlPlane),
             Self::Node => host.is_node(),
             Self::Flannel => host.is_node() && desired.network.cni == Cni::Flannel,

@@ -2,7 +2,7 @@
 //!
 //! In: written by a guard every second. Out: read by the agent on its host, sent as part of [`super::facts::HostFacts`].
 
-use super::fault::{Class, Fault, Sight, evidence};
+use super::fault::{Class, Fault, FaultKind, Sight, evidence};
 use super::healing::Mode;
 use super::names::{Digest, HostName};
 use super::repair::{Decided, Hold, RepairRecord};
@@ -95,6 +95,13 @@ pub fn ahead_of_median(others_ms: impl Iterator<Item = i64>) -> Option<i64> {
 }
 
 impl GuardReport {
+    /// Whether a host has given no sign of life for so long, by a guard that works.
+    pub fn is_gone(&self, host: &HostName, for_s: u32, now_ms: i64) -> bool {
+        let begun_ms = now_ms.saturating_sub(i64::from(for_s) * 1000);
+        let gone = |fault: &Fault| fault.kind == FaultKind::HostUnreachable && &fault.host == host;
+        self.is_current(now_ms) && self.presumed.iter().any(|fault| gone(fault) && fault.since_ms <= begun_ms)
+    }
+
     /// The report with lists of limited length and texts of one line; of another host than its own, none. It says of
     /// its own host what a host can confirm, and of others what can be concluded.
     pub fn plausible(mut self, host: &HostName) -> Option<Self> {
@@ -180,6 +187,20 @@ mod tests {
         ] {
             assert_eq!(report().is_current(now_ms), is, "{now_ms}");
         }
+    }
+
+    #[test]
+    fn a_host_is_gone_once_it_was_unreachable_for_long_by_a_current_report() {
+        let since = |kind, since_ms| {
+            let presumed = vec![Fault { since_ms, ..fault("cp2", kind) }];
+            GuardReport { presumed, ..report() }
+        };
+        let gone = since(FaultKind::HostUnreachable, 400_000);
+        assert!(gone.is_gone(&name("cp2"), 600, 1_000_000));
+        assert!(!gone.is_gone(&name("cp2"), 601, 1_000_000), "not for long enough");
+        assert!(!gone.is_gone(&name("cp3"), 600, 1_000_000), "it is another host");
+        assert!(!gone.is_gone(&name("cp2"), 600, 1_000_001 + STALE_MS), "the report is old");
+        assert!(!since(FaultKind::GuardDown, 400_000).is_gone(&name("cp2"), 600, 1_000_000), "it answers");
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub struct GuardedHost {
     pub roles: Vec<Role>,
     /// Whether it has a load balancer for the endpoint.
     pub balances: bool,
+    /// Whether it takes over the vote of an etcd host that is gone.
+    #[serde(default)]
+    pub standby: bool,
+    /// Its failure domain.
+    #[serde(default)]
+    pub zone: Option<String>,
 }
 
 impl GuardedHost {
@@ -66,9 +72,14 @@ impl GuardedHost {
         self.roles.contains(&role)
     }
 
-    /// Whether it has an etcd member.
+    /// Whether it should have an etcd member.
     pub fn has_etcd(&self) -> bool {
         self.is(Role::Etcd)
+    }
+
+    /// Whether it has an etcd member, or has one once another one is gone.
+    pub fn may_vote(&self) -> bool {
+        self.has_etcd() || self.standby
     }
 }
 
@@ -97,12 +108,12 @@ pub fn is_guarded(desired: &Desired, host: &Host) -> bool {
 
 /// Whether a host has a guard as soon as the inventory asks for guards.
 pub fn may_be_guarded(host: &Host) -> bool {
-    [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role))
+    host.may_vote() || [Role::ControlPlane, Role::LoadBalancer].into_iter().any(|role| host.is(role))
 }
 
 /// Whether a host takes part in repairs of etcd members: it asks others, and answers them.
 pub fn heals(desired: &Desired, host: &Host) -> bool {
-    desired.healing.mode == Mode::On && host.is(Role::Etcd)
+    desired.healing.mode == Mode::On && host.may_vote()
 }
 
 impl Policy {
@@ -114,6 +125,8 @@ impl Policy {
             address: host.address,
             roles: host.roles.clone(),
             balances: desired.balances(host),
+            standby: host.standby,
+            zone: host.zone.clone(),
         };
         Self {
             cluster: desired.cluster.clone(),

@@ -34,6 +34,8 @@ impl Mode {
 pub struct Delays {
     /// A host that gives no sign of life.
     pub host_unreachable_s: u32,
+    /// An etcd host that gives no sign of life, until a host that stands by takes over its vote.
+    pub host_dead_s: u32,
     /// A process that runs and does not answer.
     pub frozen_s: u32,
     /// An etcd member without a vote: a person may have removed it, or be adding it.
@@ -42,7 +44,7 @@ pub struct Delays {
 
 impl Default for Delays {
     fn default() -> Self {
-        Self { host_unreachable_s: 180, frozen_s: 15, not_voting_s: 600 }
+        Self { host_unreachable_s: 180, host_dead_s: 600, frozen_s: 15, not_voting_s: 600 }
     }
 }
 

@@ -48,6 +48,8 @@ pub mod repair;
 pub mod rotation;
 pub mod secret;
 pub mod snapshot;
+pub mod ssh_target;
+pub mod standby;
 pub mod support;
 pub mod survey;
 pub mod target;

@@ -64,13 +64,13 @@ pub fn wanted(
 /// The connections from `from` to `to`.
 fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     let mut ways = Vec::new();
-    if to.is(Role::Etcd) {
+    if to.may_vote() {
         // Before etcd starts, its host queries the other members, as a client, whether the cluster was recovered
         // without it.
-        if from.is(Role::ControlPlane) || from.is(Role::Etcd) {
+        if from.is(Role::ControlPlane) || from.may_vote() {
             ways.push(Way::Tcp(ETCD_CLIENTS));
         }
-        if from.is(Role::Etcd) {
+        if from.may_vote() {
             ways.push(Way::Tcp(ETCD_PEERS));
         }
     }

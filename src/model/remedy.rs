@@ -15,7 +15,10 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
              recover --dry-run"
         }
         FaultKind::EtcdNotVoting => {
-            "hactl up makes it a voter; if it shall not be a member, remove the role etcd of HOST from the inventory"
+            "hactl up makes it a voter, or a standby if another host has its vote; to keep it out, remove its role etcd"
+        }
+        FaultKind::EtcdVoteFree => {
+            "power the other host on; if it is lost, give HOST the role etcd in the inventory, and run hactl up"
         }
         FaultKind::EtcdDiverged | FaultKind::EtcdCorrupt => {
             "take a snapshot of each etcd host (hactl snapshot take --host), then hactl recover replaces the member"

@@ -80,6 +80,7 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::EtcdDamaged
         | FaultKind::EtcdFenced
         | FaultKind::EtcdNotVoting
+        | FaultKind::EtcdVoteFree
         | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
         FaultKind::EtcdCorrupt
         | FaultKind::EtcdFull
@@ -215,6 +216,11 @@ pub enum Gate {
         others: usize,
         /// How many of them are needed without this one.
         needed: usize,
+    },
+    /// Other hosts have all votes.
+    Votes {
+        /// How many votes etcd has.
+        of: usize,
     },
     /// The cause is elsewhere: etcd has no quorum.
     NoQuorum,

@@ -128,7 +128,9 @@ pub fn without_members(desired: &Desired, answers: &mut Answers) -> Vec<HostName
             continue;
         }
         if let Some(facts) = facts {
-            (facts.etcd, facts.bundles) = (None, None);
+            facts.etcd = None;
+            // One that stands by may have had a member, and has its snapshots.
+            facts.bundles = facts.bundles.take().filter(|_| host.standby);
         }
         without.push(host.name.clone());
     }

@@ -48,13 +48,13 @@ impl Stragglers {
 
 /// Whether the plan for all other hosts depends on the answer of this one: then it is never left behind as a straggler.
 pub fn decides(host: &Host) -> bool {
-    [Role::Etcd, Role::ControlPlane, Role::LoadBalancer].iter().any(|role| host.is(*role))
+    host.may_vote() || [Role::ControlPlane, Role::LoadBalancer].iter().any(|role| host.is(*role))
 }
 
 /// Whether this host may stop a run for all others, by its lock, its key or its report: only if it runs etcd or the
 /// API. Any other host is left out of the run and reported.
 pub fn carries(host: &Host) -> bool {
-    [Role::Etcd, Role::ControlPlane].iter().any(|role| host.is(*role))
+    host.may_vote() || host.is(Role::ControlPlane)
 }
 
 #[cfg(test)]

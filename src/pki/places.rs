@@ -64,7 +64,7 @@ impl Kind {
     }
     /// The files of a host that contain it.
     pub fn paths(self, desired: &Desired, host: &Host) -> Vec<&'static str> {
-        let (node, control_plane, etcd) = (host.is_node(), host.is(Role::ControlPlane), host.is(Role::Etcd));
+        let (node, control_plane, etcd) = (host.is_node(), host.is(Role::ControlPlane), host.may_vote());
         let all: &[(&str, bool)] = match self {
             Self::Cluster => &[
                 ("/etc/kubernetes/pki/ca.crt", node || host.is(Role::LoadBalancer)),

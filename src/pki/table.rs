@@ -382,10 +382,10 @@ fn issuer_days(unattended: u32) -> u32 {
 impl On {
     fn includes(self, host: &Host) -> bool {
         match self {
-            Self::Etcd => host.is(Role::Etcd),
+            Self::Etcd => host.may_vote(),
             Self::ControlPlane => host.is(Role::ControlPlane),
             Self::Nodes => host.is_node(),
-            Self::EtcdOrControlPlane => host.is(Role::Etcd) || host.is(Role::ControlPlane),
+            Self::EtcdOrControlPlane => host.may_vote() || host.is(Role::ControlPlane),
             Self::Guarded => healing::may_be_guarded(host),
         }
     }

@@ -30,6 +30,7 @@ fn host(name: &str, address: &str, roles: &[Role]) -> Host {
         zone: None,
         labels: BTreeMap::new(),
         taints: vec![],
+        standby: false,
     }
 }
 

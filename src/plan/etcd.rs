@@ -33,7 +33,7 @@ pub(super) fn ready_to_start(o: &Observed, host: &HostName) -> Vec<Condition> {
 
 /// The files of a member, and of the unit that records its position.
 pub(super) fn files(d: &Draft, host: &Host) -> Steps {
-    if !host.is(Role::Etcd) {
+    if !host.may_vote() {
         return Steps::default();
     }
     Steps::from_iter([FileSet::Etcd, FileSet::Fence].map(|set| write(d, &host.name, set, vec![])))

@@ -6,6 +6,7 @@
 //! that works: what it ends does not answer, and quorum does not depend on it. Only the program that it starts changes
 //! members.
 
+use super::votes::Votes;
 use crate::model::fault::{Fault, FaultKind};
 use crate::model::healing::{GuardedHost, Mode, Policy};
 use crate::model::names::HostName;
@@ -24,6 +25,8 @@ pub const STOPPED_FOR_MS: i64 = 900_000;
 const YOUNG_MS: i64 = 30_000;
 /// Without any quorum, a frozen member is restarted after this time, milliseconds.
 const ALONE_MS: i64 = 60_000;
+/// For so long a host that stands by leaves a free vote to the one before it, milliseconds.
+const YIELDS_MS: i64 = 300_000;
 /// Hosts with the same fault act in turns: time is divided into slots of this length, one for each host in the order of
 /// the policy, milliseconds. An attempt begins in the first half of a slot; in the second half, heartbeats tell the
 /// others about it.
@@ -42,6 +45,8 @@ pub struct Situation<'a> {
     pub runs: Option<Runs>,
     /// Each host with etcd that is heard, the own one included: whether its member serves linearizable reads.
     pub etcd: &'a BTreeMap<HostName, bool>,
+    /// What the member list tells about this host's vote.
+    pub votes: &'a Votes,
     /// Whether the load balancer of the host has a usable API server.
     pub usable: bool,
     /// Other hosts that are heard, with the faults for which they have just acted.
@@ -77,6 +82,7 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         | FaultKind::EtcdDamaged
         | FaultKind::EtcdFenced
         | FaultKind::EtcdNotVoting
+        | FaultKind::EtcdVoteFree
         | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
         FaultKind::EtcdCorrupt
@@ -100,6 +106,9 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     }
     if step == LocalStep::Rejoin && matches!(situation.runs, Some(Runs::Since(_) | Runs::Changing)) {
         return held_back(Gate::Underway);
+    }
+    if let Some(gate) = by_votes(fault, situation) {
+        return held_back(gate);
     }
     if let Some(decision) = by_attempts(step, fault, situation) {
         return decision;
@@ -190,6 +199,17 @@ fn by_attempts(step: LocalStep, fault: &Fault, situation: &Situation<'_>) -> Opt
     (until_ms > now_ms).then_some(Decision::Wait { step, until_ms, why: Delay::Attempts })
 }
 
+/// Whether the votes of other hosts prevent the step.
+fn by_votes(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
+    if fault.kind == FaultKind::EtcdVoteFree {
+        // One that does not take it over, although it could, is not waited for without end.
+        let first = situation.votes.free.as_ref()?.by.clone().filter(|_| situation.waited_ms < YIELDS_MS);
+        return first.map(|host| Gate::Turn { host });
+    }
+    let of = situation.votes.taken.filter(|_| step(fault.kind) == Some(LocalStep::Rejoin))?;
+    Some(Gate::Votes { of })
+}
+
 /// How many members etcd should have.
 fn voters(situation: &Situation<'_>) -> usize {
     situation.policy.guards.iter().filter(|guard| guard.has_etcd()).count()
@@ -224,6 +244,7 @@ mod tests {
     use super::*;
     use crate::model::desired::sample;
     use crate::model::repair::Outcome;
+    use crate::plan::votes::Free;
     use proptest::prelude::*;
 
     /// The first host's turn begins.
@@ -255,6 +276,7 @@ mod tests {
         runs: Runs,
         etcd: BTreeMap<HostName, bool>,
         usable: bool,
+        votes: Votes,
         repairing: BTreeMap<HostName, Vec<FaultKind>>,
         waited_ms: i64,
         records: Vec<RepairRecord>,
@@ -276,6 +298,7 @@ mod tests {
             runs: Runs::Since(NOW - 1_000_000),
             etcd: members(&["cp1", "cp2", "cp3"], &["cp2", "cp3"]),
             usable: true,
+            votes: Votes::default(),
             repairing: BTreeMap::new(),
             waited_ms: 0,
             records: vec![],
@@ -290,6 +313,7 @@ mod tests {
             runs: Some(world.runs),
             etcd: &world.etcd,
             usable: world.usable,
+            votes: &world.votes,
             repairing: &world.repairing,
             waited_ms: world.waited_ms,
             records: &world.records,
@@ -369,6 +393,29 @@ mod tests {
             assert!(tries >= 2);
             assert_eq!(tried(i64::try_from(tries).unwrap()), Decision::GaveUp { step, tries }, "{kind}");
         }
+    }
+
+    #[test]
+    fn a_host_without_a_vote_joins_only_if_one_is_free_for_it() {
+        let step = LocalStep::Rejoin;
+        let with = |kind, taken, free: Option<Option<HostName>>, waited_ms| {
+            on(kind, |world| {
+                (world.runs, world.waited_ms) = (Runs::Failed, waited_ms);
+                world.votes = Votes { taken, free: free.map(|by| Free { of: name("cp3"), by }) };
+            })
+        };
+        for kind in [FaultKind::EtcdNotVoting, FaultKind::EtcdDataLost, FaultKind::EtcdFenced] {
+            let all_taken = Decision::HeldBack { step, gate: Gate::Votes { of: 3 } };
+            assert_eq!(with(kind, Some(3), None, 0), all_taken);
+            assert_eq!(with(kind, Some(3), Some(None), 0), all_taken, "{kind} does not wait as long as a free vote");
+            assert_eq!(with(kind, None, None, 0), Decision::Act { step });
+        }
+        let kind = FaultKind::EtcdVoteFree;
+        assert_eq!(with(kind, Some(3), Some(None), 0), Decision::Act { step });
+        let other = Some(Some(name("cp2")));
+        let turn = Decision::HeldBack { step, gate: Gate::Turn { host: name("cp2") } };
+        assert_eq!(with(kind, Some(3), other.clone(), YIELDS_MS - 1), turn);
+        assert_eq!(with(kind, Some(3), other, YIELDS_MS), Decision::Act { step });
     }
 
     #[test]

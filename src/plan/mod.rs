@@ -28,6 +28,7 @@ pub mod triage;
 mod up;
 mod upgrade;
 mod versions;
+pub mod votes;
 
 pub use crate::model::units::{etcd_balancer_unit, etcd_unit, kubelet_unit};
 pub use certs::certs;

@@ -44,7 +44,12 @@ pub fn rejoin(
 ) -> Result<Plan, NotRejoined> {
     let member = desired.host(host).filter(|host| host.is(Role::Etcd));
     let member = member.ok_or_else(|| NotRejoined::NoMember(host.clone()))?;
-    let intent = Intent { limit: Some([host.clone()].into()), ..intent.clone() };
+    let replaced: Vec<&Host> = desired.hosts.iter().filter(|h| h.standby && facts.host(&h.name).is_none()).collect();
+    let intent = Intent {
+        limit: Some([host.clone()].into()),
+        prune: replaced.iter().map(|host| host.name.clone()).collect(),
+        ..intent.clone()
+    };
     let mut draft = Draft::new(desired, target, facts, &intent)?;
     let members = match &facts.etcd {
         Etcd::HasQuorum(members) => members,
@@ -58,7 +63,7 @@ pub fn rejoin(
     if let Some(why) = plan.blocked.first() {
         return Err(NotRejoined::NeedsUp { why: why.clone() });
     }
-    if let Some(step) = plan.steps.iter().find(|step| !is_of_rejoining(&step.action, member)) {
+    if let Some(step) = plan.steps.iter().find(|step| !is_of_rejoining(&step.action, member, &replaced)) {
         return Err(NotRejoined::NeedsUp { why: format!("it also takes \"{}\"", step.action) });
     }
     let voter = Condition::Voter(member.peer_url());
@@ -70,10 +75,11 @@ pub fn rejoin(
     Ok(plan)
 }
 
-/// Whether an action belongs to the repair of this host's member.
-fn is_of_rejoining(action: &Action, member: &Host) -> bool {
+/// Whether an action belongs to the repair of this host's member, which may take over the vote of one of these.
+fn is_of_rejoining(action: &Action, member: &Host, replaced: &[&Host]) -> bool {
     let peer = member.peer_url();
     match action {
+        Action::RemoveMember { peer: of } if replaced.iter().any(|host| host.peer_url() == *of) => true,
         Action::RemoveMember { peer: of } | Action::AddLearner { peer: of } | Action::Promote { peer: of } => {
             *of == peer
         }

@@ -19,7 +19,7 @@ use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
 use crate::model::renewal::{SERVICE, TIMER};
 use crate::model::target::FileSet;
-use crate::model::units::{APPROVER_UNIT, POSITIONS_UNIT, kubelet_unit, unit};
+use crate::model::units::{APPROVER_UNIT, POSITIONS_UNIT, etcd_unit, kubelet_unit, unit};
 
 /// Services that are started by timers and not at boot.
 const BY_TIMERS: [&str; 3] = ["hactl-snapshot.service", SERVICE, drill::SERVICE];
@@ -40,10 +40,17 @@ fn is_member(d: &Draft, host: &Host) -> bool {
     !host.is(Role::Etcd) && d.members.as_ref().is_some_and(|list| list.0.contains_key(&host.peer_url()))
 }
 
+/// Whether a host stands by for etcd and has something left of a member: it was removed while the host was gone.
+fn stands_by_only(d: &Draft, host: &Host) -> bool {
+    let has_data = || d.facts.host(&host.name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data);
+    host.standby && (is_on(d, &host.name, &etcd_unit()) || has_data())
+}
+
 /// Hosts that answered and have something left of a role that they no longer have.
 pub(super) fn former(d: &Draft) -> Vec<Host> {
     let left = |h: &Host| FileSet::FORMER.iter().any(|set| d.has_left(&h.name, *set));
-    d.reachable().into_iter().filter(|h| left(h) || is_member(d, h) || has_node(d, h)).collect()
+    let had = |h: &Host| left(h) || is_member(d, h) || stands_by_only(d, h) || has_node(d, h);
+    d.reachable().into_iter().filter(had).collect()
 }
 
 /// Refuses to remove a role from the last reachable host that has it.
@@ -185,7 +192,7 @@ fn control_plane(d: &Draft, host: &Host, all: &mut Removal) {
         all.then(Action::EndPods { host: name.clone() }, Precondition::Tolerates { down: name.clone() });
     }
     all.stop(d, name, &[APPROVER_UNIT, "hactl-etcd-balancer.service"]);
-    if !host.is(Role::Etcd) {
+    if !host.may_vote() {
         all.stop(d, name, &[TIMER, SERVICE]);
     }
     guard(d, host, all);
@@ -203,21 +210,26 @@ fn guard(d: &Draft, host: &Host, all: &mut Removal) {
 fn member(d: &Draft, host: &Host, all: &mut Removal) -> Result<(), Refusal> {
     let name = &host.name;
     let left = d.has_left(name, FileSet::FormerEtcd);
-    if host.is(Role::Etcd) || (!left && !is_member(d, host)) {
+    let only_stands_by = stands_by_only(d, host);
+    if host.is(Role::Etcd) || (!left && !only_stands_by && !is_member(d, host)) {
         return Ok(());
     }
     let removed = remove_member(d, host, all.requires.clone())?;
     all.requires.extend(removed.last());
     all.steps.add(removed);
-    let Some(list) = all.steps.members.as_ref().or(d.members.as_ref()).map(Members::shape).filter(|_| left) else {
+    let Some(list) =
+        all.steps.members.as_ref().or(d.members.as_ref()).map(Members::shape).filter(|_| left || only_stands_by)
+    else {
         return Ok(());
     };
-    all.stop(d, name, &[POSITIONS_UNIT, "hactl-snapshot.timer", "hactl-snapshot.service"]);
-    all.stop(d, name, &[drill::TIMER, drill::SERVICE]);
-    if !host.is(Role::ControlPlane) {
-        all.stop(d, name, &[TIMER, SERVICE]);
+    if left {
+        all.stop(d, name, &[POSITIONS_UNIT, "hactl-snapshot.timer", "hactl-snapshot.service"]);
+        all.stop(d, name, &[drill::TIMER, drill::SERVICE]);
+        if !host.is(Role::ControlPlane) {
+            all.stop(d, name, &[TIMER, SERVICE]);
+        }
+        guard(d, host, all);
     }
-    guard(d, host, all);
     all.stop(d, name, &[ETCD_UNIT]);
     if d.facts.host(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
         let (action, precondition) = (Action::ArchiveData { host: name.clone() }, Precondition::Members { list });

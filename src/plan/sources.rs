@@ -209,7 +209,7 @@ fn stated<'a>(
     facts: &'a Facts,
     wish: &'a RecoveryRequest,
 ) -> impl Iterator<Item = (Option<&'a HostName>, &'a str, i64)> {
-    let answered = || desired.with(Role::Etcd).filter_map(|h| Some((Some(&h.name), facts.host(&h.name)?)));
+    let answered = || desired.may_vote().filter_map(|h| Some((Some(&h.name), facts.host(&h.name)?)));
     let bundles = answered().filter_map(|(host, f)| Some((host, f.bundles.as_ref()?)));
     let bundles = bundles.flat_map(|(host, b)| b.bundles.iter().map(move |bundle| (host, bundle)));
     let given = wish.bundle.iter().map(|(_, bundle)| (None, bundle));
@@ -235,7 +235,7 @@ pub(super) fn highest(
     wish: &RecoveryRequest,
     from: i64,
 ) -> (i64, Vec<(HostName, i64)>) {
-    let etcd = desired.with(Role::Etcd).filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?)));
+    let etcd = desired.may_vote().filter_map(|h| Some((&h.name, facts.host(&h.name)?.etcd.as_ref()?)));
     let members = etcd.flat_map(|(host, e)| {
         let revisions = e.high_water.into_iter().chain(e.view.as_ref().map(|view| view.revision));
         revisions.map(move |revision| (Some(host), revision))

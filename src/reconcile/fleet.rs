@@ -130,6 +130,7 @@ impl Fleet {
             failed: Vec::new(),
         };
         fleet.admit(Wait::ForMost).await?;
+        fleet.follow_votes().await;
         Ok(fleet)
     }
 
@@ -248,7 +249,7 @@ impl Fleet {
         let desired = Arc::clone(&self.desired);
         // Hosts that matter are locked one after the other in a fixed order: two runs cannot hold half of the locks
         // each.
-        let mut etcd = 0;
+        let mut held = Vec::new();
         for host in desired.hosts.iter().filter(|h| decides(h)) {
             let Some(machine) = self.machines.get(&host.name) else { continue };
             match super::joining::lock(&**machine, holder.clone()).await {
@@ -258,7 +259,7 @@ impl Fleet {
                 Ok(Some((by, since))) => {
                     return Err(Refusal::Locked { host: host.name.clone(), holder: by, since }.into());
                 }
-                Ok(None) => etcd += usize::from(host.is(Role::Etcd)),
+                Ok(None) => held.push(&host.name),
                 Err(error) => self.mark_unreachable(host.name.clone(), NO_LOCK, error),
             }
         }
@@ -272,6 +273,8 @@ impl Fleet {
         self.holder = Some(holder);
         self.admit(Wait::ForMost).await?;
         self.anybody().await?;
+        self.follow_votes().await;
+        let etcd = self.desired.with(Role::Etcd).filter(|host| held.contains(&&host.name)).count();
         Ok(Locked { etcd, of: self.desired.with(Role::Etcd).count() })
     }
 

@@ -16,6 +16,7 @@ mod repair_spec;
 mod round;
 mod run;
 mod spec;
+mod votes;
 
 pub use authority::{Authority, KnownHost};
 pub use consent::{Ask, Choices};

@@ -5,7 +5,7 @@
 //! started from. A file that differs anywhere else does not change it.
 
 use super::Spec;
-use crate::model::desired::{Agent, Desired, Extra, Host, Named, Proxy, Role, SshTarget};
+use crate::model::desired::{Agent, Desired, Extra, Host, Named, Proxy, SshTarget};
 use crate::model::healing::SPEC;
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
@@ -67,7 +67,7 @@ impl RepairSpec {
     /// The part of a spec that concerns etcd members.
     pub fn of(spec: Spec, past: EtcdPast) -> Self {
         let Spec { desired, target, cluster, known, asks, generation } = spec;
-        let is_member = |name: &HostName| desired.host(name).is_some_and(|host| host.is(Role::Etcd));
+        let is_member = |name: &HostName| desired.host(name).is_some_and(Host::may_vote);
         let hosts = target.hosts.into_iter().filter(|(name, _)| is_member(name));
         let target = Target { hosts: hosts.map(|(name, of)| (name, of_member(of))).collect(), ..Target::default() };
         let asks = asks.into_iter().filter(|(name, _)| is_member(name));
@@ -113,7 +113,7 @@ impl RepairSpec {
 fn of_members(desired: Desired) -> Desired {
     let host = |host: Host| Host { ssh: nowhere(&host), ..host };
     Desired {
-        hosts: desired.hosts.into_iter().filter(|host| host.is(Role::Etcd)).map(host).collect(),
+        hosts: desired.hosts.into_iter().filter(Host::may_vote).map(host).collect(),
         leaving: vec![],
         jwt: vec![],
         mirrors: BTreeMap::new(),

@@ -29,7 +29,7 @@ fn lost(desired: &Desired, host: &Host) -> impl Iterator<Item = FileSet> {
     let lost = [
         (FileSet::FormerBalancer, vip && !host.is(Role::LoadBalancer)),
         (FileSet::FormerControlPlane, !host.is(Role::ControlPlane)),
-        (FileSet::FormerEtcd, !host.is(Role::Etcd)),
+        (FileSet::FormerEtcd, !host.may_vote()),
         (FileSet::FormerNode, !host.is_node()),
     ];
     lost.into_iter().filter(|(_, lost)| *lost).map(|(set, _)| set)
@@ -113,7 +113,7 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     if keeps_state(desired, host) && desired.unattended_days.is_none() {
         files.extend(renewal::own());
     }
-    if host.is(Role::Etcd) && desired.snapshots.drill.is_none() {
+    if host.may_vote() && desired.snapshots.drill.is_none() {
         files.extend(drills::own());
     }
     if guarded(desired, host) && guard::wanted(desired).is_empty() {

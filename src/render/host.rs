@@ -35,7 +35,7 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     }
     let mut users = Vec::new();
     let mut modules = Vec::new();
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         users.push("etcd".to_owned());
         directories.push(root("/etc/etcd", 0o755));
         directories.push(root("/etc/etcd/pki", 0o755));
@@ -96,7 +96,7 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
 /// The TCP ports that must be free before the first run, and are in use afterwards.
 pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     let mut ports = Vec::new();
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         ports.extend([2379, 2380, 2384]);
     }
     if host.is_node() {
@@ -124,7 +124,7 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
 
 /// How the agent queries the local etcd member; `None` if there is none.
 pub fn etcd_ask(desired: &Desired, host: &Host) -> Option<EtcdAsk> {
-    host.is(Role::Etcd).then(|| own_etcd(desired))
+    host.may_vote().then(|| own_etcd(desired))
 }
 
 /// How the agent queries the local API server, and for which objects; `None` if there is none.
@@ -184,7 +184,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     remove.extend(drills::wanted(desired).iter().flat_map(|_| drills::MADE.map(str::to_owned)));
     remove.extend(whole);
     let mut data = Vec::new();
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         data.push(desired.etcd.data_dir.display().to_string());
         data.push(crate::model::snapshot::FOLDER.to_owned());
     }

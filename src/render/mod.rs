@@ -28,7 +28,6 @@ pub use views::etcd::own_etcd;
 pub use views::registries::places as registry_places;
 pub use views::snapshots::reach as object_storage;
 
-use crate::model::desired::Role;
 use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, SetTarget};
 use crate::protocol::FilePut;
@@ -111,7 +110,7 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
         // may be their files.
         (FileSet::Registries, input.host.is_node()),
         (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
-        (FileSet::Drills, input.host.is(Role::Etcd)),
+        (FileSet::Drills, input.host.may_vote()),
         (FileSet::Guard, table::guarded(input.desired, input.host)),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {

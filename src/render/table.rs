@@ -130,17 +130,17 @@ fn flannel_node(desired: &Desired, host: &Host) -> bool {
     host.is_node() && flannel(desired)
 }
 fn any(_: &Desired, host: &Host) -> bool {
-    !host.roles.iter().all(|role| *role == Role::Spare)
+    host.standby || !host.roles.iter().all(|role| *role == Role::Spare)
 }
 fn control_plane_host(_: &Desired, host: &Host) -> bool {
     host.is(Role::ControlPlane)
 }
 fn etcd_host(_: &Desired, host: &Host) -> bool {
-    host.is(Role::Etcd)
+    host.may_vote()
 }
 /// Hosts with certificates that hactl renews, or with the encrypted state.
 pub(super) fn keeps_state(_: &Desired, host: &Host) -> bool {
-    host.is(Role::Etcd) || host.is(Role::ControlPlane)
+    host.may_vote() || host.is(Role::ControlPlane)
 }
 /// Hosts that have a guard, if the inventory asks for guards.
 pub(super) fn guarded(_: &Desired, host: &Host) -> bool {
@@ -263,7 +263,7 @@ pub(super) static FILES: &[Row] = &[
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&program(i)))),
     row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
 
-    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::Each(drills::wanted, |i, r, _| r.fill(&program(i)))),
+    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::Each(drills::wanted, |i, r, _| r.fill(&snapshots::of_member(i)))),
     row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.timer", "templates/snapshots/hactl-drill.timer", What::Each(drills::wanted, |i, r, _| r.fill(&drills::timer(i)))),
 
     // Encrypted: only the owners of the cluster can decrypt it. It is part of every snapshot, and restores the state
@@ -271,7 +271,7 @@ pub(super) static FILES: &[Row] = &[
     plain!(State, keeps_state, 0o600, "/var/lib/hactl/state.age", |i, _| Ok(i.sealed.text.to_owned())),
     plain!(Snapshots, etcd_host, 0o600, "/etc/hactl/snapshots.json", |i, _| Ok(snapshots::settings(i))),
     Row { template: "", text: "", path: "/etc/hactl/object-storage/*", mode: 0o600, set: FileSet::Snapshots, on: etcd_host, what: What::Each(snapshots::storages, |i, _, _| snapshots::storage(i)), check: &[] },
-    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&program(i)))),
+    row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&snapshots::of_member(i)))),
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
 
     Row { template: "", text: "", path: healing::POLICY, mode: 0o600, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(Policy::of(i.desired).to_text())), check: &[] },

@@ -31,6 +31,7 @@ pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
         zone: None,
         labels: BTreeMap::new(),
         taints: Vec::new(),
+        standby: false,
     }
 }
 

@@ -62,6 +62,9 @@ fn because(gate: &Gate) -> String {
                 if *others == 1 { "1 other member serves".to_owned() } else { format!("{others} others serve") };
             format!("quorum may need it: {serve} reads, and without it {needed} must")
         }
+        Gate::Votes { of } => {
+            format!("other hosts have all {of} votes; `hactl up` makes this one stand by")
+        }
         Gate::NoQuorum => "etcd has no quorum, so that would not help".to_owned(),
         Gate::NotUsable => "no API server is usable, and without one no host takes the VIP".to_owned(),
         Gate::Turn { host } => format!("{host} repairs the same fault first"),

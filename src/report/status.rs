@@ -68,7 +68,7 @@ pub(super) fn view<'a>(
     facts: &'a Facts,
     peer: &PeerUrl,
 ) -> Option<(HostName, Option<&'a EtcdView>)> {
-    let host = desired.with(Role::Etcd).find(|h| &h.peer_url() == peer)?;
+    let host = desired.may_vote().find(|h| &h.peer_url() == peer)?;
     let view = facts.host(&host.name).and_then(|f| f.etcd.as_ref()).and_then(|e| e.view.as_ref());
     Some((host.name.clone(), view))
 }

@@ -7,7 +7,7 @@
 use super::{Session, State, Unusable};
 use crate::model::authentic::Authenticity;
 use crate::model::copies::CopiesFact;
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::{Desired, Host};
 use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, BundlesFact};
@@ -28,12 +28,13 @@ pub(super) fn own(trust: &Trust, host: &HostName, fact: &mut BundlesFact) {
     fact.bundles.iter_mut().for_each(|bundle| trust.judge_fact(bundle, Some(host)));
 }
 
-/// Verifies the snapshots that all hosts report. Only etcd hosts take snapshots; reports of others are dropped.
+/// Verifies the snapshots that all hosts report. Only etcd hosts take snapshots, so reports of hosts that never
+/// have a member are dropped.
 pub(super) fn all(state: &State, desired: &Desired, facts: &mut Facts) {
     let trust = state.contents().snapshot_trust();
     for (host, answer) in &mut facts.hosts {
         let Ok(answer) = answer else { continue };
-        if desired.host(host).is_some_and(|host| host.is(Role::Etcd)) {
+        if desired.host(host).is_some_and(Host::may_vote) {
             answer.bundles.iter_mut().for_each(|fact| own(&trust, host, fact));
         } else {
             answer.bundles = None;

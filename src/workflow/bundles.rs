@@ -4,7 +4,7 @@
 
 use super::{Failure, Session, State, authentic};
 use crate::model::authentic::Authenticity;
-use crate::model::desired::{Host, Role};
+use crate::model::desired::Host;
 use crate::model::facts::{HostFacts, disbelief};
 use crate::model::names::{ClusterName, HostName};
 use crate::model::secret::Secret;
@@ -171,7 +171,7 @@ pub(super) async fn asked(
 pub async fn list(session: &Session) -> Result<Listed, Failure> {
     let (mut listed, mut last) = (Listed::new(), None);
     let trust = authentic::trust(session).await;
-    for (host, answer) in asked(session, |host| host.is(Role::Etcd)).await {
+    for (host, answer) in asked(session, Host::may_vote).await {
         match answer {
             Ok(facts) => {
                 let mut found = facts.bundles.unwrap_or_default();

@@ -8,7 +8,6 @@ use super::bundles::{Unusable, machine, received};
 use super::{Failure, Session};
 use crate::model::bucket::Destination;
 use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORIES, Shared, believed, shared};
-use crate::model::desired::Role;
 use crate::model::names::{Digest, HostName};
 use crate::model::snapshot::BundleFact;
 use crate::plan::Away;
@@ -44,7 +43,7 @@ pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Op
         return CopiesListed::new();
     }
     let trust = &super::authentic::trust(session).await;
-    let hosts = session.desired.with(Role::Etcd).filter(|host| session.machines.contains_key(&host.name));
+    let hosts = session.desired.may_vote().filter(|host| session.machines.contains_key(&host.name));
     let each = hosts.map(async |host| {
         let found = on(session, &host.name, &directories, (authority, trust.as_ref()), named, all).await;
         (host.name.clone(), found.map_err(|failure| failure.to_string()))

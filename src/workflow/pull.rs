@@ -120,7 +120,7 @@ async fn everywhere(
 
 /// The hosts that store the state; others must not have it, so they are not asked.
 fn keepers(session: &Session) -> Vec<&Host> {
-    let keeps = |host: &&Host| host.is(Role::Etcd) || host.is(Role::ControlPlane);
+    let keeps = |host: &&Host| host.may_vote() || host.is(Role::ControlPlane);
     session.desired.hosts.iter().filter(keeps).collect()
 }
 

@@ -290,7 +290,7 @@ async fn rehearse(
 /// See [`Failure`].
 pub async fn prune(session: &Session) -> Result<BTreeMap<HostName, Vec<String>>, Failure> {
     let (mut removed, mut first) = (BTreeMap::new(), None);
-    for host in session.desired.with(Role::Etcd) {
+    for host in session.desired.may_vote() {
         let Some(machine) = session.machines.get(&host.name) else { continue };
         let failure = match machine.call(Op::PruneBundles, Payload::None, PRUNED, &|_| {}).await {
             Ok(Reply::Lines(names)) => {

@@ -46,7 +46,12 @@ fn every_port_of_a_component_is_refused_as_api_port() {
 #[test]
 fn healing_is_off_by_default_and_a_word_is_its_mode() {
     let healing = |line: &str| parse(&with(line)).unwrap().desired.healing;
-    let delays = |host_unreachable_s, frozen_s, not_voting_s| Delays { host_unreachable_s, frozen_s, not_voting_s };
+    let delays = |host_unreachable_s, frozen_s, not_voting_s| Delays {
+        host_unreachable_s,
+        frozen_s,
+        not_voting_s,
+        ..Delays::default()
+    };
     let watch = |after| Healing { mode: Mode::Watch, after };
     assert_eq!(parse(BASE).unwrap().desired.healing, Healing::default());
     assert_eq!(healing("healing: off"), Healing::default());
@@ -57,6 +62,30 @@ fn healing_is_off_by_default_and_a_word_is_its_mode() {
         healing("healing: {mode: watch, after: {hostUnreachable: 30s, frozen: 5s, notVoting: 1h}}"),
         watch(delays(30, 5, 3600))
     );
+    let dead = healing("healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m}}").after;
+    assert_eq!((dead.host_unreachable_s, dead.host_dead_s), (30, 60));
+    let early = refused(&with("healing: {mode: on, after: {hostDead: 2m}}"));
+    assert!(early[0].contains("hostDead is shorter than healing.after.hostUnreachable"), "{early:?}");
+}
+
+#[test]
+fn a_host_stands_by_for_etcd_only_and_only_without_that_role() {
+    let fourth = |keys: &str, more: &str| {
+        let host = format!("  - {{name: s1, address: 10.0.0.44, {keys}}}\n");
+        edited("hosts:\n", &format!("{more}\nhosts:\n{host}"))
+    };
+    let standby = |keys: &str| parse(&fourth(keys, "healing: on")).unwrap().desired.hosts[0].standby;
+    assert!(standby("roles: [control-plane], standby: [etcd]"));
+    assert!(standby("roles: [spare], standby: [etcd]"));
+    assert!(!standby("roles: [control-plane], standby: []"));
+    let refusal = |keys: &str| refused(&fourth(keys, "healing: on")).join("; ");
+    let both = refusal("roles: [control-plane, etcd], standby: [etcd]");
+    assert!(both.contains("s1 has the role etcd and stands by for it"), "{both}");
+    let other = refusal("roles: [control-plane], standby: [load-balancer]");
+    assert!(other.contains("s1 cannot stand by for \"load-balancer\""), "{other}");
+    let loaded = parse(&fourth("roles: [control-plane], standby: [etcd]", "healing: watch")).unwrap();
+    let warned: Vec<String> = loaded.warnings.iter().map(|warning| warning.what.clone()).collect();
+    assert!(warned.iter().any(|text| text.contains("no guard repairs anything")), "{warned:?}");
 }
 
 #[test]

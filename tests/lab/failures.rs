@@ -152,7 +152,7 @@ fn leader_moves(w: &World, component: &str, process: &str) {
 }
 
 /// The services of each control-plane host.
-const SERVICES: [&str; 10] = [
+const SERVICES: [&str; 9] = [
     "etcd",
     "containerd",
     "kubelet",
@@ -162,7 +162,6 @@ const SERVICES: [&str; 10] = [
     "hactl-vrrp-filter",
     "hactl-approver",
     "hactl-positions",
-    "hactl-guard",
 ];
 
 /// Kills each service of a host as the kernel does when memory is short: systemd starts it again.

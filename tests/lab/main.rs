@@ -53,6 +53,7 @@ mod settings;
 mod shapes;
 mod shutdown;
 mod soak;
+mod standby;
 mod timeline;
 mod tiny_tls;
 mod trials;
@@ -283,6 +284,7 @@ fn main() {
     );
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
+    tally.suite("t-standby", (4, 0), standby::SCENARIOS);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);

@@ -20,6 +20,7 @@ mod rolled_back;
 #[path = "../sim/mod.rs"]
 mod sim;
 mod spec;
+mod standby;
 mod trials;
 mod upgrading;
 

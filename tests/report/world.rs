@@ -55,6 +55,7 @@ pub fn desired(hosts: u8) -> Desired {
         zone: None,
         labels: BTreeMap::new(),
         taints: vec![],
+        standby: false,
     };
     let cidr = |base: &str, prefix| Cidr { base: base.parse().unwrap(), prefix };
     Desired {

@@ -67,6 +67,7 @@ fn host(name: &str, last: u8, roles: Vec<Role>) -> Host {
         zone: None,
         labels: BTreeMap::new(),
         taints: vec![],
+        standby: false,
     }
 }
 
@@ -241,7 +242,7 @@ const POSITIONS: &str = "/etc/systemd/system/hactl-positions.service";
 
 fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     // Files name every etcd host where the real ones do, so that a new host changes them.
-    let peers: Vec<&str> = desired.with(Role::Etcd).map(|h| h.name.as_str()).collect();
+    let peers: Vec<&str> = desired.may_vote().map(|h| h.name.as_str()).collect();
     let everyone = format!("{} r{}", peers.join(","), release.balancer);
     let plain = |n: u8| format!("r{n}");
     let version = desired.versions.kubernetes.clone();
@@ -264,7 +265,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         target.parts.push(image("pause", 0));
         target.leaves.push(leaf(CertId::Kubelet, host, 0));
     }
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         sets.push((FileSet::Etcd, set(Some("etcd.service"), false, &ETCD, &plain(release.etcd))));
         // It contains the path of hactl, as the approver's unit does.
         let fence = set(Some("hactl-positions.service"), false, &[FENCE, POSITIONS], &plain(release.approver));
@@ -274,10 +275,10 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         sets.push((FileSet::State, set(None, false, &[STATE], &plain(release.trust))));
         sets.push((FileSet::Snapshots, set(Some("hactl-snapshot.timer"), false, &SNAPSHOTS, &plain(release.approver))));
     }
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         sets.push((FileSet::Drills, on_demand(release.drills, DRILLS, &DRILL)));
     }
-    if host.is(Role::Etcd) || host.is(Role::ControlPlane) {
+    if host.may_vote() || host.is(Role::ControlPlane) {
         sets.push((FileSet::Renewal, on_demand(release.renewal, RENEWS, &RENEWAL)));
         if release.renewal % 2 == 1 {
             target.leaves.push(leaf(CertId::EtcdIssuer, host, release.leaves));
@@ -351,7 +352,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let mut node = of(&RUNTIME);
     node.own.push(KUBELET.to_owned());
     node.folders.push(CERTS.to_owned());
-    if !host.is(Role::Etcd) && !host.is(Role::ControlPlane) {
+    if !host.may_vote() && !host.is(Role::ControlPlane) {
         etcd.own.extend(RENEWAL.map(str::to_owned));
         control.own.extend(RENEWAL.map(str::to_owned));
         control.told_by = control.own[..6].to_vec();
@@ -362,7 +363,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
         }
         balancer.told_by = balancer.own[..3].to_vec();
     }
-    if !host.is(Role::Etcd) {
+    if !host.may_vote() {
         etcd.own.push(STATE.to_owned());
     }
     if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) {
@@ -371,7 +372,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let all = [
         (FileSet::FormerBalancer, balancer, vip && !host.is(Role::LoadBalancer)),
         (FileSet::FormerControlPlane, control, !host.is(Role::ControlPlane)),
-        (FileSet::FormerEtcd, etcd, !host.is(Role::Etcd)),
+        (FileSet::FormerEtcd, etcd, !host.may_vote()),
         (FileSet::FormerNode, node, !host.is_node()),
     ];
     all.into_iter().filter(|(.., lost)| *lost).map(|(set, target, _)| (set, target)).collect()

@@ -58,7 +58,7 @@ impl World {
         }
         let desired = self.desired.entered().find(|h| &h.name == name).expect("a host that is entered");
         // A host that is to stop being a member is asked, too, as long as it has data.
-        let member = desired.is(Role::Etcd) || host.disk.is_some();
+        let member = desired.may_vote() || host.disk.is_some();
         let units = host.units.iter().map(|(unit, u)| {
             let active = match (u.running, u.ready, u.failed) {
                 (true, true, _) => "active",

@@ -156,7 +156,7 @@ impl World {
     /// What the hosts are asked.
     pub fn queries(&self, desired: &Arc<Desired>) -> Queries {
         let ask = |host: &Host| {
-            let member = host.is(Role::Etcd) || self.host(&host.name).disk.is_some();
+            let member = host.may_vote() || self.host(&host.name).disk.is_some();
             let ask = ObserveAsk {
                 etcd: member.then(|| hactl::render::own_etcd(desired)),
                 api: hactl::render::api_ask(desired, host, &self.target.addons),

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read as _};
 const LARGEST: u64 = 256 << 10;
 
 /// What the guard of this host reports.
-pub(super) fn fact(root: &Root) -> GuardFact {
+pub fn fact(root: &Root) -> GuardFact {
     let mut text = Vec::new();
     let read = File::open(root.own(REPORT)).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
     let unreadable = |why: String| GuardFact { report: None, trouble: format!("{REPORT} cannot be read: {why}") };

@@ -18,6 +18,7 @@ mod versions;
 pub(super) mod wait;
 
 pub use dns_query::{DnsError, dns_probe};
+pub use guard::fact as guard_fact;
 
 use crate::agent::backup::bundles;
 use crate::agent::host::Host;

@@ -2,7 +2,6 @@
 
 use super::{Found, Seen};
 use crate::agent::machine::root::Root;
-use crate::model::desired::Role;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use rustix::fs::{StatVfs, statvfs};
@@ -15,7 +14,7 @@ const TWENTIETH: u64 = 20;
 /// Whether a file system is almost full.
 pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
     let mut folders = vec!["/".to_owned()];
-    folders.extend(host.is(Role::Etcd).then(|| policy.etcd_data_dir.clone()));
+    folders.extend(host.may_vote().then(|| policy.etcd_data_dir.clone()));
     // A file system that does not answer must not stop the guard.
     let looked = root.blocking(move |root| {
         let full = |folder: &String| {

@@ -13,13 +13,17 @@ use crate::etcd::{self, Access, Election};
 use crate::model::facts::{CORRUPT, ETCD_UNIT, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
-use crate::model::names::PeerUrl;
+use crate::model::names::{HostName, PeerUrl};
 use crate::model::repair::Runs as How;
+use crate::model::standby::Voters;
 use crate::model::units::etcd_unit;
 use crate::protocol::{EtcdAsk, OpErrorKind};
 use futures::future::join_all;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// Exists while systemd starts etcd at boot: it was enabled when its member got a vote.
+const AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/etcd.service";
 /// Hashing takes about a second for each GiB.
 const HASHED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -73,7 +77,7 @@ pub(super) async fn data(root: &Root, policy: &Policy) -> Seen {
 /// Whether the other members list the own one as a voter. A member that was removed ends after each start.
 pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
     let ask = EtcdAsk::own(&policy.etcd_data_dir);
-    let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
+    let others = policy.others(&own.name).filter(|guard| guard.may_vote());
     let entries = others.map(async |guard| {
         let access = access_at(root, &ask, guard.address).ok()?;
         let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
@@ -85,6 +89,27 @@ pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     // A person who disabled etcd keeps the host out.
     let out = seen.is_empty() || units::show_one(&etcd_unit()).await.ok()?.runs() == How::Disabled;
     Some(if out { vec![] } else { seen })
+}
+
+/// The voters, by the lists of at least two other members that serve linearizable reads; `None`: they differ, or there
+/// are fewer.
+pub async fn voters(root: &Root, policy: &Policy, own: &HostName) -> Option<Voters> {
+    let ask = EtcdAsk::own(&policy.etcd_data_dir);
+    let others = policy.others(own).filter(|guard| guard.may_vote());
+    let lists = others.map(async |guard| {
+        let access = access_at(root, &ask, guard.address).ok()?;
+        let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
+        let voters = view.members.into_iter().filter(|(.., learner)| !learner).map(|(.., peer, _)| peer);
+        trouble.is_none().then(|| voters.collect::<BTreeSet<_>>())
+    });
+    let lists: Vec<_> = join_all(lists).await.into_iter().flatten().collect();
+    let list = lists.first().filter(|first| lists.len() > 1 && lists.iter().all(|list| list == *first))?;
+    Some(Voters::of(list, policy))
+}
+
+/// Whether etcd should run here: always on a host with the role, and on one that stands by once it has a vote.
+pub fn is_wanted(root: &Root, own: &GuardedHost) -> bool {
+    own.has_etcd() || root.own(AT_BOOT).symlink_metadata().is_ok()
 }
 
 /// What is wrong with the entry of a member, by the lists of others: whether it is a learner; `None`: it has none. What
@@ -127,7 +152,7 @@ pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     }
     let (view, _) = Box::pin(etcd::view(&reach, ANSWER, Election::NotAwaited)).await.ok()?;
     let hash = async |access: &Access| etcd::hash(access, view.revision, HASHED_WITHIN).await.ok();
-    let others = policy.guards.iter().filter(|guard| guard.has_etcd() && guard.name != own.name);
+    let others = policy.others(&own.name).filter(|guard| guard.may_vote());
     let others = others.map(async |guard| hash(&access_at(root, &ask, guard.address).ok()?).await);
     let (mine, others) = tokio::join!(hash(&reach), join_all(others));
     let voters = view.members.iter().filter(|(.., learner)| !learner).count();

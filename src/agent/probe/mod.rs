@@ -13,7 +13,7 @@ mod process;
 mod runtime;
 
 pub use balancer::{is_own, is_usable};
-pub use etcd::serves_reads;
+pub use etcd::{is_wanted, serves_reads, voters};
 pub use process::is_suspended;
 
 use crate::agent::machine::root::Root;
@@ -95,7 +95,7 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote => host.is(Role::Etcd),
+            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote => host.may_vote(),
             Self::ApiServer | Self::Node => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
@@ -137,6 +137,10 @@ impl Probe {
 
     /// Looks once.
     pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
+        let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote);
+        if of_etcd && !etcd::is_wanted(root, host) {
+            return Some(vec![]);
+        }
         match self {
             Self::Etcd => etcd::process(root, policy).await,
             Self::EtcdData => etcd::data(root, policy).await,

@@ -468,7 +468,7 @@ fn second(policy: &Policy, world: &RefCell<World>, guards: &mut [Option<Guard>])
             let found: Vec<_> = found.then(|| (kind, "silent".to_owned())).into_iter().collect();
             state.probed(&[kind], &found, now);
         }
-        state.serves(mutant == Mutant::Quorum || world.votes(host) && world.has_quorum());
+        state.serves(Some(mutant == Mutant::Quorum || world.votes(host) && world.has_quorum()));
     }
     let beat = |(host, guard): (usize, &Option<Guard>)| {
         guard.as_ref().map(|guard| guard.shared.state().heartbeat(world.borrow().now(host)))

@@ -1,5 +1,6 @@
 //! Guards: their mode, and how long a fault must last before they report it.
 
+use super::hosts::Hosts;
 use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
@@ -20,7 +21,7 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
             if let Some(after) = after.filter(|_| given.mode.is_none()) {
                 no_effect(judge, after.place);
             }
-            Healing { mode, after: after.map_or_else(Delays::default, |after| delays(judge, &after.value)) }
+            Healing { mode, after: after.map_or_else(Delays::default, |after| delays(judge, after)) }
         }
     }
 }
@@ -30,12 +31,25 @@ fn mode(judge: &mut Validator<'_>, word: &At<String>) -> Mode {
     choice(judge, "healing mode", word, &modes.map(|mode| (mode.word(), mode))).unwrap_or_default()
 }
 
+/// Warns if hosts stand by that no guard lets vote.
+pub fn standbys(judge: &mut Validator<'_>, healing: Healing, hosts: &Hosts) {
+    for placed in hosts.list.iter().filter(|placed| placed.host.standby && healing.mode != Mode::On) {
+        judge.warn(
+            placed.start,
+            format!("{} stands by for etcd, and no guard repairs anything", placed.host.name),
+            "`healing: on`",
+            "write `healing: on`, or remove `standby`",
+        );
+    }
+}
+
 fn no_effect(judge: &mut Validator<'_>, place: Place) {
     let what = "healing.after has no effect without healing.mode: there are no guards";
     judge.warn(place, what, "", "add `mode: watch` or `mode: on`, or remove healing.after");
 }
 
-fn delays(judge: &mut Validator<'_>, raw: &schema::HealingAfter) -> Delays {
+fn delays(judge: &mut Validator<'_>, raw: &At<schema::HealingAfter>) -> Delays {
+    let (start, raw) = (raw.place, &raw.value);
     let mut delays = Delays::default();
     let mut read = |key, text: &Option<At<String>>, within, such, slot: &mut u32| {
         let given = text.as_ref().and_then(|text| duration_within(judge, key, text, within, such));
@@ -45,7 +59,17 @@ fn delays(judge: &mut Validator<'_>, raw: &schema::HealingAfter) -> Delays {
     };
     let unreachable = &raw.host_unreachable;
     read("healing.after.hostUnreachable", unreachable, ["30s", "1h"], "3m", &mut delays.host_unreachable_s);
+    read("healing.after.hostDead", &raw.host_dead, ["1m", "24h"], "10m", &mut delays.host_dead_s);
     read("healing.after.frozen", &raw.frozen, ["5s", "10m"], "15s", &mut delays.frozen_s);
     read("healing.after.notVoting", &raw.not_voting, ["10s", "1h"], "10m", &mut delays.not_voting_s);
+    if delays.host_dead_s < delays.host_unreachable_s {
+        let place = raw.host_dead.as_ref().or(raw.host_unreachable.as_ref()).map_or(start, |text| text.place);
+        judge.refuse(
+            place,
+            "healing.after.hostDead is shorter than healing.after.hostUnreachable",
+            "a longer time, or the same",
+            "a host is reported as unreachable before another one takes over its vote",
+        );
+    }
     delays
 }

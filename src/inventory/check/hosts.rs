@@ -211,6 +211,7 @@ fn one(
     let labels = kubernetes::labels(judge, raw.labels.as_ref());
     let taints = kubernetes::taints(judge, raw.taints.as_ref());
     let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
+    let standby = raw.standby.as_ref().is_some_and(|given| standby(judge, &name, given, &roles));
     let address = found.unwrap_or(NO_ADDRESS);
     let ssh = ways.to(&given(judge, &raw.ssh, common, &name, address));
     let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
@@ -222,7 +223,7 @@ fn one(
         roles: raw.roles.as_ref().map_or(start, |r| r.place),
         zone: raw.zone.as_ref().map_or(start, |z| z.place),
         own_ssh: (!reached_elsewhere).then_some((ssh.port, own_port)),
-        host: Host { name, address, ssh, roles, zone, labels, taints },
+        host: Host { name, address, ssh, roles, zone, labels, taints, standby },
     };
     let node = placed.host.is_node() || placed.host.is(Role::Spare) || placed.host.roles.is_empty();
     if !node && (!placed.host.labels.is_empty() || !placed.host.taints.is_empty()) {
@@ -292,6 +293,27 @@ fn roles(judge: &mut Validator<'_>, name: &HostName, raw: Option<&Texts>, start:
         );
     }
     roles
+}
+
+/// Whether a host stands by for etcd.
+fn standby(judge: &mut Validator<'_>, name: &HostName, given: &Texts, roles: &[Role]) -> bool {
+    let mut stands_by = false;
+    for text in &given.value {
+        if text.value != Role::Etcd.to_string() {
+            judge.refuse(
+                text.place,
+                format!("{name} cannot stand by for {:?}", shorten(&text.value)),
+                "etcd",
+                "everything else works on several hosts at the same time: give the host the role itself",
+            );
+        } else if roles.contains(&Role::Etcd) {
+            let what = format!("{name} has the role etcd and stands by for it");
+            judge.refuse(text.place, what, "one of the two", "remove the role etcd, or `standby`");
+        } else {
+            stands_by = true;
+        }
+    }
+    stands_by
 }
 
 fn zone_name(judge: &mut Validator<'_>, zone: &At<String>) -> Option<String> {

@@ -44,6 +44,8 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
     let etcd = settings::etcd(judge, raw.etcd.as_ref());
     let manifests = settings::manifests(judge, raw.manifests.as_ref());
     settings::not_built_yet(judge, raw);
+    let healing = healing::healing(judge, raw.healing.as_ref());
+    healing::standbys(judge, healing, &hosts);
     Desired {
         cluster,
         versions,
@@ -55,7 +57,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
         control_plane: settings::control_plane(judge, raw.control_plane.as_ref()),
         etcd,
         snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
-        healing: healing::healing(judge, raw.healing.as_ref()),
+        healing,
         upgrade: settings::upgrade(judge, raw.upgrade.as_ref()),
         unattended_days: settings::unattended(judge, raw.certificates.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),

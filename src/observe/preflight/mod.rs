@@ -8,7 +8,7 @@ mod judge;
 
 pub use judge::{PATHS, Seen, judge};
 
-use crate::model::desired::{Desired, Host, Role, Security};
+use crate::model::desired::{Desired, Host, Security};
 use crate::model::facts::{Facts, UnitFact};
 use crate::model::names::{HostName, UnitName};
 use crate::model::ports;
@@ -63,7 +63,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTree
     let surveys = async {
         let one = async |name: &HostName| {
             let (host, machine) = (desired.host(name)?, machines.get(name)?);
-            let etcd_dir = host.is(Role::Etcd).then(|| desired.etcd.data_dir.display().to_string());
+            let etcd_dir = host.may_vote().then(|| desired.etcd.data_dir.display().to_string());
             let op = Op::Survey { etcd_dir, address: host.address };
             match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
                 Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),

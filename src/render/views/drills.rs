@@ -1,7 +1,7 @@
 //! Unattended restore drills of etcd hosts: their schedule, and the files that they leave on a host.
 
 use super::turn;
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::{Desired, Host};
 use crate::model::drill::{IDENTITY, LAST_TURN, Period, RECORD, SERVICE, TIMER};
 use crate::render::Input;
 use serde::Serialize;
@@ -34,7 +34,7 @@ const MINUTES: u64 = 24 * 60;
 
 pub(crate) fn timer(input: &Input<'_>) -> Timer {
     let weekly = input.desired.snapshots.drill == Some(Period::Weekly);
-    let minutes = turn(input, |host| host.is(Role::Etcd), if weekly { 7 * MINUTES } else { MINUTES });
+    let minutes = turn(input, Host::may_vote, if weekly { 7 * MINUTES } else { MINUTES });
     let day = if weekly { DAYS[usize::try_from(minutes / MINUTES).unwrap_or(0) % DAYS.len()] } else { "Mon..Sun" };
     Timer { program: input.hactl_path.to_owned(), day, hour: minutes % MINUTES / 60, minute: minutes % 60 }
 }

@@ -104,8 +104,8 @@ struct Server {
 }
 
 pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
-    let servers = |role| {
-        let hosts = nearest_first(input, role).into_iter();
+    let servers = |serves: fn(&Host) -> bool| {
+        let hosts = nearest_first(input, serves).into_iter();
         hosts.map(|host| Server { name: host.name.to_string(), address: in_url(host.address) }).collect()
     };
     let kubelet = minor(&input.desired.versions.kubernetes);
@@ -113,9 +113,9 @@ pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
     Balancer {
         socket: ETCD_BALANCER_SOCKET,
         etcd_trusts: input.trust.etcd(),
-        members: servers(Role::Etcd),
+        members: servers(Host::may_vote),
         api_trusts: input.trust.servers(),
-        api_servers: servers(Role::ControlPlane),
+        api_servers: servers(|host| host.is(Role::ControlPlane)),
         api_port: input.desired.api_port,
         kubelets_api: KUBELETS_API,
         serves: SERVES,
@@ -126,7 +126,7 @@ pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
 /// The members or the API servers in the order of preference of this host: its own, then those of its zone, then the
 /// others. Within each group they follow the order of the inventory, starting after this host, so that the clients of a
 /// failed one do not all use the same other one.
-fn nearest_first<'a>(input: &Input<'a>, role: Role) -> Vec<&'a Host> {
+fn nearest_first<'a>(input: &Input<'a>, serves: fn(&Host) -> bool) -> Vec<&'a Host> {
     let here = input.desired.hosts.iter().position(|h| h.name == input.host.name).unwrap_or(0);
     let count = input.desired.hosts.len();
     let mut servers: Vec<(bool, bool, usize, &Host)> = input
@@ -134,7 +134,7 @@ fn nearest_first<'a>(input: &Input<'a>, role: Role) -> Vec<&'a Host> {
         .hosts
         .iter()
         .enumerate()
-        .filter(|(_, host)| host.is(role))
+        .filter(|(_, host)| serves(host))
         .map(|(at, host)| {
             let near = host.zone.is_some() && host.zone == input.host.zone;
             (host.name != input.host.name, !near, (at + count - here) % count, host)

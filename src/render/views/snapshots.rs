@@ -4,7 +4,7 @@ use super::etcd::own_etcd;
 use super::{runtime, turn};
 use crate::model::attached::Attached;
 use crate::model::bucket::{SCHEME, Storage, StorageSettings};
-use crate::model::desired::{Desired, Role};
+use crate::model::desired::{Desired, Host};
 use crate::model::secret::Secret;
 use crate::model::snapshot::Settings;
 use crate::protocol::EtcdAsk;
@@ -36,6 +36,18 @@ pub(crate) fn settings(input: &Input<'_>) -> String {
         key,
     };
     serde_json::to_string_pretty(&settings).expect("texts and numbers are always JSON") + "\n"
+}
+
+/// For units that run hactl on the data of a member.
+#[derive(Debug, Serialize)]
+pub(crate) struct OfMember {
+    program: String,
+    data_of_standby: Option<String>,
+}
+
+pub(crate) fn of_member(input: &Input<'_>) -> OfMember {
+    let data = || input.desired.etcd.data_dir.display().to_string();
+    OfMember { program: input.hactl_path.to_owned(), data_of_standby: input.host.standby.then(data) }
 }
 
 /// The directory of the file of [`storage`]: without object storage no key of it stays on a host.
@@ -90,6 +102,6 @@ pub(crate) struct Timer {
 
 pub(crate) fn timer(input: &Input<'_>) -> Timer {
     let every_s = input.desired.snapshots.every_s;
-    let first_s = FIRST_S + turn(input, |host| host.is(Role::Etcd), every_s);
+    let first_s = FIRST_S + turn(input, Host::may_vote, every_s);
     Timer { program: input.hactl_path.to_owned(), first_s, every_s }
 }

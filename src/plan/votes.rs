@@ -1,0 +1,159 @@
+//! Whether a vote of etcd is free for a host that has none. Pure.
+//!
+//! In: the policy, who votes by the member list, which hosts are gone. Out: whether other hosts have all votes, and
+//! whether one of them is gone, so that a host that stands by takes over its vote. Any host of the policy that may vote
+//! and does not, stands by: also one whose vote another one took over while it was gone.
+
+use crate::model::healing::Policy;
+use crate::model::names::HostName;
+use crate::model::standby::Voters;
+use std::collections::BTreeSet;
+
+/// The hosts around a guard.
+#[derive(Debug, Clone, Default)]
+pub struct Around {
+    /// Those that give no sign of life, by the word of all.
+    pub gone: BTreeSet<HostName>,
+    /// Those that are heard, and the own one.
+    pub heard: BTreeSet<HostName>,
+}
+
+/// What the member list tells a host without a vote; nothing if it was not read, or the host votes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Votes {
+    /// How many votes etcd has, if other hosts have all of them, gone or not.
+    pub taken: Option<usize>,
+    /// A vote that is free.
+    pub free: Option<Free>,
+}
+
+/// A vote that is free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Free {
+    /// The host that is gone.
+    pub of: HostName,
+    /// The host that takes it over; `None`: the own one.
+    pub by: Option<HostName>,
+}
+
+/// Judges the vote of the own host.
+pub fn votes(policy: &Policy, own: &HostName, voters: Option<&Voters>, around: &Around) -> Votes {
+    let Some(voters) = voters.filter(|voters| !voters.hosts.contains(own)) else { return Votes::default() };
+    let all = policy.guards.iter().filter(|guard| guard.has_etcd()).count();
+    let listed = voters.hosts.len() + voters.strangers;
+    let taken = (listed >= all).then_some(all);
+    let left = listed - voters.hosts.intersection(&around.gone).count();
+    // A member that was removed before its vote was taken over has none in the list.
+    let had = policy.guards.iter().filter(|guard| voters.hosts.contains(&guard.name) || guard.has_etcd());
+    let mut gone = had.filter(|guard| around.gone.contains(&guard.name));
+    let free = gone.next().filter(|_| left < all).and_then(|of| {
+        let stands_by = |name: &HostName| around.heard.contains(name) && !voters.hosts.contains(name);
+        let mut by: Vec<_> = policy.guards.iter().filter(|guard| guard.may_vote() && stands_by(&guard.name)).collect();
+        // Of the same zone first, so that the loss of another zone costs no more votes than before.
+        by.sort_by_key(|guard| guard.zone != of.zone);
+        let first = by.first()?;
+        by.iter()
+            .any(|guard| &guard.name == own)
+            .then(|| Free { of: of.name.clone(), by: (&first.name != own).then(|| first.name.clone()) })
+    });
+    Votes { taken, free }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::{Role, sample};
+    use crate::model::healing::Mode;
+    use proptest::prelude::*;
+
+    /// So many etcd hosts, then so many that stand by, in three zones.
+    fn policy(etcd: u8, standby: u8) -> Policy {
+        let mut desired = sample(etcd + standby);
+        desired.healing.mode = Mode::On;
+        for (at, host) in desired.hosts.iter_mut().enumerate() {
+            host.zone = Some(format!("z{}", at % 3));
+            if at >= usize::from(etcd) {
+                host.roles = vec![Role::ControlPlane];
+                host.standby = true;
+            }
+        }
+        Policy::of(&desired)
+    }
+
+    fn names(hosts: &[usize]) -> BTreeSet<HostName> {
+        hosts.iter().map(|host| format!("cp{host}").parse().unwrap()).collect()
+    }
+
+    fn of(policy: &Policy, own: usize, voters: &[usize], gone: &[usize]) -> Votes {
+        let all: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
+        let around = Around { gone: names(gone), heard: names(&all) };
+        let voters = Voters { hosts: names(voters), strangers: 0 };
+        votes(policy, names(&[own]).first().unwrap(), Some(&voters), &around)
+    }
+
+    fn of_host(host: usize, by: Option<usize>) -> Free {
+        let name = |host: usize| names(&[host]).pop_first().unwrap();
+        Free { of: name(host), by: by.map(name) }
+    }
+
+    #[test]
+    fn a_vote_is_free_once_its_host_is_gone_and_goes_to_a_standby_of_the_same_zone_first() {
+        let policy = policy(3, 2);
+        let taken = Some(3);
+        assert_eq!(of(&policy, 4, &[1, 2, 3], &[]), Votes { taken, free: None });
+        assert_eq!(of(&policy, 4, &[1, 2, 3], &[1]), Votes { taken, free: Some(of_host(1, None)) });
+        assert_eq!(of(&policy, 5, &[1, 2, 3], &[1]), Votes { taken, free: Some(of_host(1, Some(4))) });
+        assert_eq!(
+            of(&policy, 4, &[1, 2, 3], &[2]),
+            Votes { taken, free: Some(of_host(2, Some(5))) },
+            "cp5 is in its zone"
+        );
+        assert_eq!(
+            of(&policy, 5, &[1, 2, 3], &[1, 4]),
+            Votes { taken, free: Some(of_host(1, None)) },
+            "the first is gone, too"
+        );
+        assert_eq!(
+            of(&policy, 4, &[2, 3], &[1]),
+            Votes { taken: None, free: Some(of_host(1, None)) },
+            "removed already"
+        );
+        assert_eq!(of(&policy, 4, &[2, 3], &[]), Votes::default(), "its own host joins again");
+        assert_eq!(of(&policy, 3, &[1, 2, 3], &[1]), Votes::default(), "it votes itself");
+        assert_eq!(votes(&policy, names(&[4]).first().unwrap(), None, &Around::default()), Votes::default());
+    }
+
+    #[test]
+    fn a_host_whose_vote_another_one_has_stands_by_for_the_others() {
+        let policy = policy(3, 1);
+        assert_eq!(of(&policy, 1, &[2, 3, 4], &[]), Votes { taken: Some(3), free: None });
+        assert_eq!(of(&policy, 1, &[2, 3, 4], &[4]), Votes { taken: Some(3), free: Some(of_host(4, None)) });
+    }
+
+    proptest! {
+        /// Whatever hosts vote and are gone: all hosts that hear the same name the same host for a free vote, it is
+        /// one that is heard and has no vote, and no vote is free while as many as the policy asks for are there.
+        #[test]
+        fn one_host_takes_over_a_vote_and_only_while_one_is_missing(
+            etcd in prop::sample::select(vec![1_u8, 3, 5]),
+            standby in 0_u8..3,
+            bits in any::<u16>(),
+            gone in any::<u16>(),
+        ) {
+            let policy = policy(etcd, standby);
+            let some = |bits: u16| (1..=policy.guards.len()).filter(|host| bits >> host & 1 == 1).collect::<Vec<_>>();
+            let (voters, gone) = (some(bits), some(gone));
+            let here: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
+            let found: Vec<(usize, Free)> =
+                here.iter().filter_map(|own| Some((*own, of(&policy, *own, &voters, &gone).free?))).collect();
+            let takers: Vec<usize> = found.iter().filter(|(_, free)| free.by.is_none()).map(|(own, _)| *own).collect();
+            prop_assert!(takers.len() <= 1, "{takers:?}");
+            for (own, free) in &found {
+                prop_assert!(!voters.contains(own) && names(&gone).contains(&free.of));
+                prop_assert!(free.by.is_none() || free.by == names(&takers).pop_first());
+            }
+            let there = voters.iter().filter(|voter| !gone.contains(voter)).count();
+            prop_assert!(found.is_empty() || there < usize::from(etcd));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A host that stands by takes over the vote of an etcd host that is gone: planned from what a guard stores on a host,
+//! run with the real executor, judged after every effect. `up` keeps it so.
+
+use crate::sim::{Broken, Ended, Script, World};
+use crate::spec::spec;
+use crate::{Shape, converged};
+use hactl::model::desired::Role;
+use hactl::model::names::HostName;
+use hactl::model::plan::{Action, Plan};
+use hactl::model::standby::TakenOver;
+use hactl::plan::{NotRejoined, rejoin};
+use hactl::reconcile::{EtcdPast, RepairSpec};
+
+/// A cluster whose worker stands by, that worker, and a host with a vote.
+fn standing_by(shape: Shape) -> (World, HostName, HostName) {
+    let mut world = converged(shape);
+    let by = world.desired.hosts.iter().find(|host| !host.is(Role::Etcd)).expect("a worker").name.clone();
+    world.rehost(|d| d.hosts.iter_mut().filter(|host| host.name == by).for_each(|host| host.standby = true));
+    assert_eq!(world.converge(5, 4), Ok(Ended::Converged), "{shape:?}");
+    let first = world.with(Role::Etcd)[0].clone();
+    (world, by, first)
+}
+
+/// The hosts that vote.
+fn voters(world: &World) -> Vec<HostName> {
+    let living = world.living().expect("a quorum");
+    let votes =
+        |host: &HostName| world.clusters[&living].by_peer(&world.peer(host)).is_some_and(|(_, member)| !member.learner);
+    world.desired.hosts.iter().map(|host| host.name.clone()).filter(votes).collect()
+}
+
+/// Follows votes, as each run does.
+fn follow(world: &mut World) {
+    let hosts = world.observe().hosts.into_iter();
+    let reports = hosts.filter_map(|(name, answer)| Some((name, answer.ok()?.etcd?))).collect();
+    for taken in world.desired.taken_over(&reports) {
+        world.rehost(|desired| *desired = desired.clone().with_vote(&taken));
+    }
+}
+
+/// What a guard plans on a host that stands by, once the other one is gone.
+fn plan(world: &mut World, taken: &TakenOver) -> Result<Plan, NotRejoined> {
+    follow(world);
+    if world.desired.host(&taken.by).is_some_and(|host| host.standby) {
+        world.rehost(|desired| *desired = desired.clone().with_vote(taken));
+    }
+    let written = RepairSpec::of(spec(world), EtcdPast::of(&world.intent));
+    let read: RepairSpec = serde_json::from_str(&written.to_text()).expect("it can be read");
+    let mut facts = world.observe();
+    facts.hosts.retain(|host, _| read.spec.desired.host(host).is_some());
+    rejoin(&read.spec.desired, &read.spec.target, &facts, &read.intent(), &taken.by)
+}
+
+fn take_over(world: &mut World, taken: &TakenOver, script: &Script) -> Result<Ended, Broken> {
+    let plan = plan(world, taken).expect("a plan");
+    if plan.is_empty() { Ok(Ended::Converged) } else { world.run(&plan, script) }
+}
+
+#[test]
+fn up_prepares_a_standby_and_gives_it_no_vote() {
+    for shape in [Shape::Stacked(3), Shape::Stacked(5), Shape::Apart] {
+        let (mut world, by, _) = standing_by(shape);
+        assert!(!voters(&world).contains(&by), "{shape:?}");
+        assert_eq!(world.host(&by).disk, None, "{shape:?}: no member was started");
+        let facts = world.observe();
+        let up = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
+        assert_eq!(up.steps, [], "{shape:?}: nothing is left to do");
+    }
+}
+
+#[test]
+fn a_standby_takes_over_the_vote_of_a_host_that_is_gone_also_if_it_is_killed_after_any_effect() {
+    for shape in [Shape::Stacked(3), Shape::Stacked(5), Shape::Apart] {
+        let (mut start, by, from) = standing_by(shape);
+        let all = voters(&start).len();
+        start.power_off(&from);
+        let taken = TakenOver { from: from.clone(), by: by.clone() };
+        for crash in 0.. {
+            let mut world = start.clone();
+            let script = Script { order: u64::from(crash), crash_after: Some(crash), ..Script::default() };
+            let end = take_over(&mut world, &taken, &script).unwrap_or_else(|why| panic!("after {crash}: {why:?}"));
+            for _ in 0..3 {
+                take_over(&mut world, &taken, &Script::default()).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
+            }
+            let now = voters(&world);
+            assert!(now.contains(&by) && !now.contains(&from) && now.len() == all, "{shape:?}, {crash}: {now:?}");
+            if end != Ended::Crashed {
+                assert!(crash >= 5, "{shape:?}: removed, added, started, promoted, marked; only {crash} effects");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn up_keeps_a_vote_that_was_taken_over_and_its_former_host_stands_by() {
+    for shape in [Shape::Stacked(3), Shape::Stacked(5), Shape::Apart] {
+        let (mut world, by, from) = standing_by(shape);
+        let inventory = world.desired.clone();
+        world.power_off(&from);
+        let taken = TakenOver { from: from.clone(), by: by.clone() };
+        assert!(matches!(take_over(&mut world, &taken, &Script::default()), Ok(Ended::Done(_))), "{shape:?}");
+        let votes = voters(&world);
+        world.power_on(&from);
+        // The next run begins with the inventory, which nobody has edited.
+        world.rehost(|desired| *desired = inventory.clone());
+        follow(&mut world);
+        assert_eq!(world.converge(5, 4), Ok(Ended::Converged), "{shape:?}");
+        assert_eq!(voters(&world), votes, "{shape:?}");
+        let former = world.host(&from);
+        assert_eq!(former.disk, None, "{shape:?}: its data is archived");
+        let etcd = former.units.iter().find(|(unit, _)| unit.as_str() == "etcd.service");
+        assert!(etcd.is_none_or(|(_, unit)| !unit.running && !unit.enabled), "{shape:?}: etcd starts there no more");
+        // And the other way round.
+        world.power_off(&by);
+        let back = TakenOver { from: by.clone(), by: from.clone() };
+        assert!(matches!(take_over(&mut world, &back, &Script::default()), Ok(Ended::Done(_))), "{shape:?}");
+        assert!(voters(&world).contains(&from) && !voters(&world).contains(&by), "{shape:?}");
+    }
+}
+
+#[test]
+fn a_standby_removes_no_member_but_that_of_the_host_whose_vote_it_takes_over() {
+    let (mut world, by, from) = standing_by(Shape::Stacked(5));
+    let second = world.with(Role::Etcd)[1].clone();
+    world.power_off(&from);
+    world.power_off(&second);
+    let plan = plan(&mut world, &TakenOver { from: from.clone(), by }).expect("a plan");
+    let removed = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::RemoveMember { peer } => Some(peer.clone()),
+        _ => None,
+    });
+    let removed: Vec<_> = removed.collect();
+    assert_eq!(removed, [world.peer(&from)]);
+}
