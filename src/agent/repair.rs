@@ -138,6 +138,10 @@ pub async fn repair(
         (LocalStep::RenewCertificates, _) => {
             must(&["systemctl", "start", RENEWAL], TIMEOUT).await?;
         }
+        // Units stop in their order: the VIP leaves the host first. What cannot be stopped is killed after a while.
+        (LocalStep::Reboot, _) => {
+            must(&["systemctl", "reboot"], TIMEOUT).await?;
+        }
     }
     Ok(())
 }

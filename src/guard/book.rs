@@ -50,7 +50,7 @@ impl Book {
     }
 
     /// Records how attempts go on; `next` returns the outcome if it changes.
-    pub fn go_on(&mut self, next: impl Fn(&RepairRecord) -> Option<Outcome>) -> Result<(), String> {
+    pub fn go_on(&mut self, mut next: impl FnMut(&RepairRecord) -> Option<Outcome>) -> Result<(), String> {
         let mut changed = false;
         for record in &mut self.records {
             if let Some(outcome) = next(record) {

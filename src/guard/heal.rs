@@ -18,7 +18,8 @@ use crate::model::plan::{Action, InitialClusterState, Plan};
 use crate::model::recovery::Room;
 use crate::model::standby::TakenOver;
 use crate::observe::{Answers, HashCheck, Wait};
-use crate::plan::{Intent, NotRejoined, rejoin};
+use crate::plan::votes::removable;
+use crate::plan::{Intent, NotRejoined, rejoin, remove_gone};
 use crate::protocol::{Op, Reply};
 use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
 use crate::transport::mtls::MtlsError;
@@ -137,37 +138,41 @@ async fn locked(
     say: fn(&str),
 ) -> Result<(), HealError> {
     let locked = fleet.lock("heal").await?;
-    take_over(fleet, root, own, say)?;
+    let gone = gone(fleet, root, own, say)?;
     let agents = fleet.machines.clone();
     tokio::select! {
-        healed = rounds(fleet, authority, own, locked, say) => healed,
+        healed = rounds(fleet, authority, (own, &gone), locked, say) => healed,
         () = wanted(&agents) => Err(HealError::Yields),
     }
 }
 
-/// If this host has no vote of its own, gives it that of a host that is gone.
-fn take_over(fleet: &mut Fleet, root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
-    if !fleet.desired.host(own).is_some_and(|host| host.standby) {
-        return Ok(());
-    }
+/// The hosts whose members this one removes, because several are gone. If it has no vote itself, it gets that of one
+/// that is gone instead.
+fn gone(fleet: &mut Fleet, root: &Root, own: &HostName, say: fn(&str)) -> Result<Vec<HostName>, HealError> {
     let (report, dead_s) = (guard_fact(root).report, fleet.desired.healing.after.host_dead_s);
     let now_ms = super::now(Instant::now()).wall_ms;
+    let is_here = |host: &Host| fleet.machines.contains_key(&host.name);
     let is_gone = |host: &&Host| {
-        let silent = !fleet.machines.contains_key(&host.name);
-        silent && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))
+        !is_here(host) && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))
     };
-    let gone = fleet.desired.with(Role::Etcd).find(is_gone).ok_or(HealError::NobodyGone)?;
-    let taken = TakenOver { from: gone.name.clone(), by: own.clone() };
-    say(&format!("heal: {own} takes over the vote of {} in etcd", taken.from));
-    fleet.desired = Arc::new((*fleet.desired).clone().with_vote(&taken));
-    Ok(())
+    let desired = Arc::clone(&fleet.desired);
+    let gone: Vec<HostName> = desired.with(Role::Etcd).filter(is_gone).map(|host| host.name.clone()).collect();
+    if !desired.host(own).is_some_and(|host| host.standby) {
+        let stands_by = desired.hosts.iter().any(|host| host.standby && is_here(host));
+        let removed = if stands_by { 0 } else { removable(desired.with(Role::Etcd).count(), gone.len()) };
+        return Ok(gone.into_iter().take(removed).collect());
+    }
+    let from = gone.into_iter().next().ok_or(HealError::NobodyGone)?;
+    say(&format!("heal: {own} takes over the vote of {from} in etcd"));
+    fleet.desired = Arc::new((*desired).clone().with_vote(&TakenOver { from, by: own.clone() }));
+    Ok(vec![])
 }
 
 /// Observes, plans and performs until nothing is left to do.
 async fn rounds(
     fleet: &Fleet,
     authority: &Arc<OnHost>,
-    own: &HostName,
+    (own, gone): (&HostName, &[HostName]),
     locked: Locked,
     say: fn(&str),
 ) -> Result<(), HealError> {
@@ -177,22 +182,39 @@ async fn rounds(
             return Err(HealError::Differs(host.clone()));
         }
         let mut intent = round.intent(&**authority)?;
+        if !gone.is_empty() {
+            let plan = remove_gone(&fleet.desired, &round.target, &round.facts, &intent, gone)?;
+            if !plan.is_empty() {
+                perform(fleet, authority, locked, round, &plan).await?;
+                continue;
+            }
+        }
         let agreed = compare(fleet, &round, own, &mut intent, say).await?;
         let plan = rejoin(&fleet.desired, &round.target, &round.facts, &intent, own)?;
         if is_for_its_guard(&plan) {
             if done == 0 && !agreed {
                 return Err(HealError::NotNeeded);
             }
-            if done > 0 {
+            if done > 0 && gone.is_empty() {
                 say(&format!("heal: the etcd member of {own} votes again"));
             }
             return Ok(());
         }
-        locked.allows(&plan, fleet, &round.facts).map_err(Failure::from)?;
-        let authority: Arc<dyn Authority> = Arc::clone(authority) as Arc<dyn Authority>;
-        Run::new(authority).run(fleet, round, &plan).await?;
+        perform(fleet, authority, locked, round, &plan).await?;
     }
     Err(HealError::Unsettled)
+}
+
+async fn perform(
+    fleet: &Fleet,
+    authority: &Arc<OnHost>,
+    locked: Locked,
+    round: Round,
+    plan: &Plan,
+) -> Result<(), Failure> {
+    locked.allows(plan, fleet, &round.facts)?;
+    let authority: Arc<dyn Authority> = Arc::clone(authority) as Arc<dyn Authority>;
+    Run::new(authority).run(fleet, round, plan).await.map(drop)
 }
 
 /// While etcd has the alarm CORRUPT: if the keys of this host's member are not those of a majority, the member is to be

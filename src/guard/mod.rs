@@ -6,6 +6,7 @@
 //! API, no containerd, no DNS.
 
 mod book;
+mod events;
 mod heal;
 mod ledger;
 mod metrics;
@@ -30,6 +31,7 @@ use crate::model::duration::human_duration;
 use crate::model::healing::{GuardedHost, Mode, REPORT};
 use crate::model::names::HostName;
 use crate::model::timestamp::rfc3339;
+use events::{Occurrence, Reason};
 use ledger::{Change, Now};
 use state::State;
 use std::collections::BTreeSet;
@@ -39,6 +41,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -62,6 +65,7 @@ struct Shared {
     begun: Instant,
     said: Mutex<BTreeSet<String>>,
     say: fn(&str),
+    events: Sender<Occurrence>,
 }
 
 impl Shared {
@@ -114,22 +118,34 @@ impl Shared {
         self.guards.iter().find(|guard| guard.address == address && guard.name != self.own.name).cloned()
     }
 
+    /// Makes an Event of something, unless too many wait already.
+    fn occurred(&self, occurrence: Occurrence) {
+        if self.events.try_send(occurrence).is_err() {
+            self.say_once("too many Events wait for an API server; some are only in this journal");
+        }
+    }
+
     fn report_changes(&self, changes: Vec<Change>) {
         for change in changes {
-            self.say(&match change {
-                Change::Raised(fault) => format!(
-                    "{}: {} since {}: {} ({})",
-                    fault.host,
-                    fault.kind,
-                    rfc3339(fault.since_ms),
-                    fault.kind.meaning(),
-                    fault.evidence
-                ),
+            let now = self.now();
+            let (fault, reason, line, message) = match change {
+                Change::Raised(fault) => {
+                    let message = format!("{} ({})", fault.kind.meaning(), fault.evidence);
+                    let since = rfc3339(fault.since_ms);
+                    let line = format!("{}: {} since {since}: {message}", fault.host, fault.kind);
+                    (fault, Reason::Fault, line, message)
+                }
                 Change::Cleared(fault, lasted) => {
                     let lasted = human_duration(i64::try_from(lasted.as_millis()).unwrap_or(i64::MAX));
-                    format!("{}: {} is over; it lasted {lasted}", fault.host, fault.kind)
+                    let message = format!("is over; it lasted {lasted}");
+                    let line = format!("{}: {} {message}", fault.host, fault.kind);
+                    (fault, Reason::FaultCleared, line, message)
                 }
-            });
+            };
+            self.say(&line);
+            if self.state().speaks_for(&fault, now) {
+                self.occurred(Occurrence::of(&fault, reason, message, now.wall_ms));
+            }
         }
     }
 }
@@ -149,6 +165,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     let (setup, identity) = setup::read(&root, own, now(begun))?;
     let (client, server) = (Arc::new(identity.client()?), identity.server()?);
     let policy = setup.policy.clone();
+    let (events, occurrences) = channel(events::WAITING);
     let shared = Arc::new(Shared {
         own: setup.own.clone(),
         guards: policy.guards.clone(),
@@ -157,10 +174,12 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         begun,
         said: Mutex::default(),
         say,
+        events,
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(peers::receive(Arc::clone(&shared), server, identity.authorities.clone()));
     tasks.spawn(metrics::serve(Arc::clone(&shared)));
+    tasks.spawn(events::publish(Arc::clone(&shared), root.clone(), policy.clone(), occurrences));
     for other in policy.others(own) {
         let authorities = identity.authorities.clone();
         tasks.spawn(peers::send(Arc::clone(&shared), other.clone(), Arc::clone(&client), authorities));
@@ -180,7 +199,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             }
         });
     }
-    if policy.guards.iter().any(|guard| guard.standby) && shared.own.may_vote() {
+    if policy.votes_may_move() && shared.own.may_vote() {
         let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
         tasks.spawn(async move {
             let mut turn = interval(VOTERS_EVERY);

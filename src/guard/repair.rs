@@ -6,12 +6,14 @@
 
 use super::Shared;
 use super::book::Book;
+use super::events::{Occurrence, Reason};
 use super::ledger::Now;
 use crate::agent::{self, Root, StepLock, probe};
+use crate::model::duration::human_duration;
 use crate::model::fault::{Fault, FaultKind, evidence};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::HostName;
-use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed};
+use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed, done};
 use crate::plan::local_repair::{self, Situation};
 use crate::plan::votes::Votes;
 use crate::protocol::OpError;
@@ -22,6 +24,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Between two decisions.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// So long after its start a guard has seen each fault for its delay.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// After this time, each probe of etcd has looked again: a member that is defragmented answers none meanwhile, and is
 /// not frozen.
@@ -95,6 +100,7 @@ struct Around {
     hold: Option<Hold>,
     retry_ms: i64,
     etcd: BTreeMap<HostName, bool>,
+    unwell: Option<HostName>,
     votes: Votes,
     repairing: BTreeMap<HostName, Vec<FaultKind>>,
 }
@@ -102,8 +108,8 @@ struct Around {
 impl Around {
     fn of(shared: &Shared, host: &impl LocalHost, now: Now) -> Self {
         let (etcd, repairing) = shared.state().around(now);
-        let votes = shared.state().votes(now);
-        Self { votes, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
+        let (votes, unwell) = (shared.state().votes(now), shared.state().unwell(now));
+        Self { votes, unwell, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
     }
 }
 
@@ -138,13 +144,23 @@ impl Repairs {
     ) -> Option<LocalStep> {
         let faults = shared.state().lasting_here();
         let seen = shared.state().seen_here();
+        // A guard that has just started, as after a reboot, has seen no fault for its delay yet.
+        let looked = now.steady >= SETTLED;
+        let mut helped = Vec::new();
         let over = |record: &RepairRecord| {
             // A guard that was killed during a step left it open.
             let may_help = matches!(record.outcome, Outcome::Done | Outcome::Open);
-            let is_over = may_help && !seen.contains(&record.kind);
-            is_over.then(|| Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms)))
+            let is_over = looked && may_help && !seen.contains(&record.kind);
+            is_over.then(|| {
+                helped.push((record.kind, record.step));
+                Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms))
+            })
         };
         shared.warn(self.book.go_on(over));
+        for (kind, step) in helped {
+            let message = format!("{}, and the fault is over", done(step, kind));
+            Self::occurred(shared, (kind, Reason::Repaired), message, now);
+        }
         self.waits.retain(|kind, _| faults.iter().any(|fault| fault.kind == *kind));
         let around = Around::of(shared, host, now);
         let mut decided = Vec::new();
@@ -177,6 +193,12 @@ impl Repairs {
         None
     }
 
+    /// Makes an Event about a repair of this host.
+    fn occurred(shared: &Shared, (kind, reason): (FaultKind, Reason), message: String, now: Now) {
+        let host = shared.own.name.clone();
+        shared.occurred(Occurrence { host, kind, reason, message, at_ms: now.wall_ms });
+    }
+
     /// What to do about a fault now.
     async fn decide(
         &self,
@@ -202,6 +224,7 @@ impl Repairs {
             runs,
             etcd: &around.etcd,
             usable,
+            unwell: around.unwell.as_ref(),
             votes: &around.votes,
             repairing: &around.repairing,
             waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
@@ -230,12 +253,17 @@ impl Repairs {
         shared.state().repairs(self.book.records(), begun_ms);
         let deed = deed(step, fault.kind);
         shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
+        let since = human_duration(after_ms);
+        let message = format!("{deed}, because the fault has lasted for {since}");
+        Self::occurred(shared, (fault.kind, Reason::RepairStarted), message, now);
         let outcome = match host.perform((fault.kind, step), lock).await {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 let why =
                     error.tail.last().map_or_else(|| error.what.clone(), |line| format!("{}: {line}", error.what));
                 shared.say(&format!("{}: cannot {deed}: {why}", shared.own.name));
+                let failed = format!("cannot {deed}: {why}");
+                Self::occurred(shared, (fault.kind, Reason::RepairFailed), failed, shared.now());
                 Outcome::Failed(evidence(&why))
             }
         };

@@ -8,6 +8,7 @@ use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::{GuardReport, Other, ahead_of_median};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
+use crate::model::listed::listed;
 use crate::model::names::{Digest, HostName};
 use crate::model::repair::{Decided, Hold, Outcome, RepairRecord};
 use crate::model::standby::Voters;
@@ -36,7 +37,8 @@ const PRESUMED: &[FaultKind] = &[
     FaultKind::VipDuplicate,
 ];
 /// The kinds that the comparison with others shows about the own host.
-const BY_COMPARISON: &[FaultKind] = &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::EtcdVoteFree];
+const BY_COMPARISON: &[FaultKind] =
+    &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::EtcdVoteFree, FaultKind::EtcdVotersGone];
 
 /// Another guard.
 #[derive(Debug, Default)]
@@ -136,10 +138,12 @@ impl State {
 
     /// What the member list tells about the vote of the own host.
     pub fn votes(&self, now: Now) -> Votes {
-        let own = &self.setup.own.name;
-        let heard = self.heard(now).map(|(host, _)| host).chain([own]).cloned().collect();
-        let around = votes::Around { gone: self.gone.clone(), heard };
-        votes::votes(&self.setup.policy, own, self.voters.as_ref(), &around)
+        votes::votes(&self.setup.policy, &self.setup.own.name, self.voters.as_ref(), &self.hosts(now))
+    }
+
+    fn hosts(&self, now: Now) -> votes::Around {
+        let heard = self.heard(now).map(|(host, _)| host).chain([&self.setup.own.name]).cloned().collect();
+        votes::Around { gone: self.gone.clone(), heard }
     }
 
     /// Whether the own etcd member serves linearizable reads, and how many members etcd has by the policy; `None`: this
@@ -186,6 +190,17 @@ impl State {
         (etcd, acting.map(|(host, beat)| (host.clone(), beat.repairing.clone())).collect())
     }
 
+    /// The first other host that is not heard, or reports a fault that makes its components fail.
+    pub fn unwell(&self, now: Now) -> Option<HostName> {
+        let harmless = |fault: &Fault| matches!(fault.kind, FaultKind::NeedsUp | FaultKind::CertificateExpiring);
+        let is_well = |name: &HostName| {
+            let beats = self.heard(now).find(|(host, _)| *host == name).map(|(_, beat)| beat);
+            beats.is_some_and(|beat| beat.faults.iter().all(harmless))
+        };
+        let others = self.setup.policy.others(&self.setup.own.name).map(|guard| &guard.name);
+        others.into_iter().find(|name| !is_well(name)).cloned()
+    }
+
     /// Records a heartbeat. One that is not plausible is refused, with a sentence.
     ///
     /// # Errors
@@ -228,6 +243,17 @@ impl State {
         self.others.get(host).is_some_and(|seen| seen.is_heard(now))
     }
 
+    /// Whether this guard makes an Event of a fault: of its own host, or, of others, if it is the first that is heard.
+    pub fn speaks_for(&self, fault: &Fault, now: Now) -> bool {
+        let own = &self.setup.own.name;
+        let is_heard = |host: &HostName| host == own || self.hears(host, now);
+        let mut others = self.setup.policy.guards.iter().filter(|guard| guard.name != fault.host);
+        if fault.kind.is_of_the_cluster() {
+            return self.setup.policy.guards.iter().find(|guard| is_heard(&guard.name)).is_some_and(|g| &g.name == own);
+        }
+        &fault.host == own || others.find(|guard| is_heard(&guard.name)).is_some_and(|guard| &guard.name == own)
+    }
+
     /// How the own guard sees the others; one that it has not met yet is left out for some seconds.
     fn sees(&self, now: Now) -> BTreeMap<HostName, Sight> {
         let learning = now.steady.saturating_sub(self.setup.started.steady) < LEARNING;
@@ -256,8 +282,10 @@ impl State {
             let found: Vec<_> = of_host.map(|fault| (fault.kind, fault.evidence.clone())).collect();
             changes.extend(self.ledger.note(&guard.name, PRESUMED, &found, now));
         }
-        let found: Vec<_> =
-            [self.skew(now), self.other_policy(now), self.vote_free(now)].into_iter().flatten().collect();
+        let found: Vec<_> = [self.skew(now), self.other_policy(now), self.vote_free(now), self.voters_gone(now)]
+            .into_iter()
+            .flatten()
+            .collect();
         changes.extend(self.ledger.note(&own, BY_COMPARISON, &found, now));
         changes
     }
@@ -290,6 +318,15 @@ impl State {
     fn vote_free(&self, now: Now) -> Option<(FaultKind, String)> {
         let free = self.votes(now).free?;
         Some((FaultKind::EtcdVoteFree, format!("{} gives no sign of life, by the word of all that are heard", free.of)))
+    }
+
+    /// Whether several voters are gone, and the own host is the one that removes their members.
+    fn voters_gone(&self, now: Now) -> Option<(FaultKind, String)> {
+        let own = &self.setup.own.name;
+        let gone = votes::superfluous(&self.setup.policy, own, self.voters.as_ref(), &self.hosts(now));
+        let names: Vec<&str> = gone.iter().map(HostName::as_str).collect();
+        let why = || format!("{} give no sign of life, by the word of all that are heard", listed(&names));
+        (!gone.is_empty()).then(|| (FaultKind::EtcdVotersGone, why()))
     }
 
     fn of_vip(&self, now: Now) -> Option<Presumed> {

@@ -113,6 +113,7 @@ fn shared(policy: &Policy, own: &str) -> Arc<Shared> {
         begun: Instant::now(),
         said: Mutex::default(),
         say: |_| (),
+        events: tokio::sync::mpsc::channel(1).0,
     })
 }
 

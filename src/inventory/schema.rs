@@ -385,6 +385,9 @@ pub struct HealingSettings {
     pub mode: Key<String>,
     /// How long a fault must last before guards report it.
     pub after: Key<HealingAfter>,
+    /// Whether a guard reboots its host, when restarts of etcd, the API server, the kubelet or containerd did not help.
+    #[schemars(with = "RebootName", extend("default" = "never"))]
+    pub reboot: Key<String>,
 }
 
 /// How long a fault must last.
@@ -563,6 +566,7 @@ words! {
     StandbyName: "etcd";
     DrillName: "weekly", "daily", "never";
     HealingName: "off", "watch", "on";
+    RebootName: "never", "systemd";
 }
 
 /// `auto` or a number.

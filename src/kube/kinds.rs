@@ -9,6 +9,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("v1", "Secret", "secrets", true),
     ("v1", "ConfigMap", "configmaps", true),
     ("v1", "Service", "services", true),
+    ("v1", "Event", "events", true),
     ("v1", "ServiceAccount", "serviceaccounts", true),
     ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),

@@ -4,7 +4,7 @@
 //! hosts and paths and holds no secret.
 
 use super::desired::{Desired, EndpointKind, Host, Role};
-pub use super::healing_mode::{Delays, Healing, Mode};
+pub use super::healing_mode::{Delays, Healing, Mode, Reboot};
 use super::names::{ClusterName, Digest, HostName};
 pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};
@@ -163,6 +163,12 @@ impl Policy {
     /// likely cut off itself.
     pub fn has_a_say(&self, heard: usize) -> bool {
         2 * heard >= self.guards.len().saturating_sub(1)
+    }
+
+    /// Whether the loss of hosts may change who votes: one stands by, or two may be lost without the quorum.
+    pub fn votes_may_move(&self) -> bool {
+        let votes = self.guards.iter().filter(|guard| guard.has_etcd()).count();
+        votes >= 5 || self.guards.iter().any(|guard| guard.standby)
     }
 
     /// The other hosts of the policy.

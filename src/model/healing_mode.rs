@@ -28,6 +28,27 @@ impl Mode {
     }
 }
 
+/// Whether guards reboot their hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reboot {
+    /// They never do.
+    #[default]
+    Never,
+    /// By systemd, when restarts of a component did not help.
+    Systemd,
+}
+
+impl Reboot {
+    /// The word in the inventory.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Systemd => "systemd",
+        }
+    }
+}
+
 /// For how long a fault must last before it is reported, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -56,4 +77,7 @@ pub struct Healing {
     pub mode: Mode,
     /// When they report a fault.
     pub after: Delays,
+    /// Whether they reboot their hosts.
+    #[serde(default)]
+    pub reboot: Reboot,
 }

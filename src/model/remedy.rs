@@ -17,6 +17,9 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::EtcdNotVoting => {
             "hactl up makes it a voter, or a standby if another host has its vote; to keep it out, remove its role etcd"
         }
+        FaultKind::EtcdVotersGone => {
+            "power them on; if they are lost, replace them: hactl up --prune NAME removes a member whose host is gone"
+        }
         FaultKind::EtcdVoteFree => {
             "power the other host on; if it is lost, give HOST the role etcd in the inventory, and run hactl up"
         }

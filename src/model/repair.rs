@@ -38,8 +38,10 @@ pub enum LocalStep {
     RestartTimeService,
     /// Renews the certificates that the host itself can renew.
     RenewCertificates,
-    /// Makes its etcd member join again with an empty disk, by the leave of the others.
+    /// Makes its etcd member join with an empty disk, or removes those of hosts that are gone, by the leave of the others.
     Rejoin,
+    /// Reboots the host, because restarts did not help.
+    Reboot,
 }
 
 impl LocalStep {
@@ -52,7 +54,7 @@ impl LocalStep {
             Self::Rejoin if kind == FaultKind::EtcdDiverged => 2,
             Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace => 3,
             // What did not help once does not help again.
-            Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates => 1,
+            Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates | Self::Reboot => 1,
         }
     }
 }
@@ -81,6 +83,7 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::EtcdFenced
         | FaultKind::EtcdNotVoting
         | FaultKind::EtcdVoteFree
+        | FaultKind::EtcdVotersGone
         | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
         FaultKind::EtcdCorrupt
         | FaultKind::EtcdFull
@@ -226,6 +229,13 @@ pub enum Gate {
     NoQuorum,
     /// The cause is elsewhere: the load balancer has no usable API server, so no host takes the VIP.
     NotUsable,
+    /// Another host is not well, so this one is not rebooted.
+    Unwell {
+        /// The host.
+        host: super::names::HostName,
+    },
+    /// No other host has an API server, or etcd has one member.
+    Last,
     /// Another host is just being repaired for the same fault.
     Turn {
         /// The host.
@@ -331,7 +341,12 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
         LocalStep::FreeEtcdSpace => "free space in etcd".to_owned(),
         LocalStep::RestartTimeService => "restart the time service".to_owned(),
         LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
-        LocalStep::Rejoin => "rejoin etcd with an empty disk".to_owned(),
+        LocalStep::Reboot => "reboot the host".to_owned(),
+        LocalStep::Rejoin => match kind {
+            FaultKind::EtcdVoteFree => "join etcd instead of a host that is gone".to_owned(),
+            FaultKind::EtcdVotersGone => "remove the etcd members of hosts that are gone".to_owned(),
+            _ => "rejoin etcd with an empty disk".to_owned(),
+        },
     }
 }
 

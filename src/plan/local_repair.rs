@@ -7,8 +7,9 @@
 //! members.
 
 use super::votes::Votes;
+use crate::model::desired::Role;
 use crate::model::fault::{Fault, FaultKind};
-use crate::model::healing::{GuardedHost, Mode, Policy};
+use crate::model::healing::{GuardedHost, Mode, Policy, Reboot};
 use crate::model::names::HostName;
 use crate::model::repair::{Decision, Delay, Gate, LocalStep, RepairRecord, Runs};
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ const YOUNG_MS: i64 = 30_000;
 const ALONE_MS: i64 = 60_000;
 /// For so long a host that stands by leaves a free vote to the one before it, milliseconds.
 const YIELDS_MS: i64 = 300_000;
+/// A host is rebooted at most once in this time, milliseconds.
+const REBOOT_EVERY_MS: i64 = 3_600_000;
 /// Hosts with the same fault act in turns: time is divided into slots of this length, one for each host in the order of
 /// the policy, milliseconds. An attempt begins in the first half of a slot; in the second half, heartbeats tell the
 /// others about it.
@@ -45,6 +48,8 @@ pub struct Situation<'a> {
     pub runs: Option<Runs>,
     /// Each host with etcd that is heard, the own one included: whether its member serves linearizable reads.
     pub etcd: &'a BTreeMap<HostName, bool>,
+    /// Another host that is not heard, or has a fault.
+    pub unwell: Option<&'a HostName>,
     /// What the member list tells about this host's vote.
     pub votes: &'a Votes,
     /// Whether the load balancer of the host has a usable API server.
@@ -83,6 +88,7 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         | FaultKind::EtcdFenced
         | FaultKind::EtcdNotVoting
         | FaultKind::EtcdVoteFree
+        | FaultKind::EtcdVotersGone
         | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
         FaultKind::EtcdCorrupt
@@ -111,7 +117,8 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         return held_back(gate);
     }
     if let Some(decision) = by_attempts(step, fault, situation) {
-        return decision;
+        let gave_up = matches!(decision, Decision::GaveUp { .. });
+        return if gave_up { reboot(fault, situation).unwrap_or(decision) } else { decision };
     }
     let now_ms = situation.now_ms;
     let until = |since_ms: i64, lasts_ms: i64| since_ms.saturating_add(lasts_ms);
@@ -149,8 +156,7 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         };
     }
     if takes_turns(fault.kind) && situation.runs != Some(Runs::Suspended) {
-        let places = || situation.policy.guards.iter().zip(0_i64..);
-        let all_ms: i64 = places().map(|_| BETWEEN_MS).sum();
+        let all_ms: i64 = situation.policy.guards.iter().map(|_| BETWEEN_MS).sum();
         let same = |kinds: &Vec<FaultKind>| kinds.contains(&fault.kind);
         // A guard that says this without end delays the others, but does not prevent them.
         if let Some((host, _)) = situation.repairing.iter().find(|(_, kinds)| same(kinds))
@@ -158,14 +164,63 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         {
             return held_back(Gate::Turn { host: host.clone() });
         }
-        let place = places().find(|(guard, _)| guard.name == situation.own.name).map_or(0, |(_, place)| place);
-        let round_ms = SLOT_MS * places().map(|_| 1).sum::<i64>();
-        let into_ms = now_ms.saturating_sub(SLOT_MS * place).rem_euclid(round_ms);
-        if into_ms >= SLOT_MS / 2 {
-            return wait(until(now_ms, round_ms - into_ms), Delay::Turn);
+        if let Some(until_ms) = turn(situation) {
+            return wait(until_ms, Delay::Turn);
         }
     }
     Decision::Act { step }
+}
+
+/// Whether the host is rebooted, because restarts of a component did not help; `None`: the policy does not say so, it was
+/// done already, or the component is one that a reboot is not worth.
+fn reboot(fault: &Fault, situation: &Situation<'_>) -> Option<Decision> {
+    use FaultKind::{ApiFrozen, EtcdFrozen, KubeletFrozen, RuntimeFrozen};
+    let step = LocalStep::Reboot;
+    let is_worth_it = matches!(fault.kind, EtcdFrozen | ApiFrozen | KubeletFrozen | RuntimeFrozen);
+    if situation.policy.healing.reboot == Reboot::Never || !is_worth_it {
+        return None;
+    }
+    let now_ms = situation.now_ms;
+    let recent = |record: &&RepairRecord| {
+        let age_ms = now_ms.saturating_sub(record.begun_ms);
+        record.step == step && (0..REBOOT_EVERY_MS).contains(&age_ms) && record.begun_ms > situation.retry_ms
+    };
+    if situation.records.iter().any(|record| recent(&record)) {
+        return None;
+    }
+    let held_back = |gate| Some(Decision::HeldBack { step, gate });
+    let (own, policy) = (situation.own, situation.policy);
+    let others = |role| policy.others(&own.name).filter(|guard| guard.is(role)).count();
+    let alone = |role| own.is(role) && others(role) == 0;
+    if alone(Role::ControlPlane) || alone(Role::Etcd) || alone(Role::LoadBalancer) {
+        return held_back(Gate::Last);
+    }
+    if let Some(host) = situation.unwell {
+        return held_back(Gate::Unwell { host: host.clone() });
+    }
+    if own.may_vote() {
+        let serve = situation.etcd.iter().filter(|(host, serves)| **serves && **host != own.name).count();
+        let needed = voters(situation).saturating_sub(1);
+        if serve < needed {
+            return held_back(Gate::Quorum { others: serve, needed });
+        }
+    }
+    if let Some(host) = situation.repairing.keys().next() {
+        return held_back(Gate::Turn { host: host.clone() });
+    }
+    match turn(situation) {
+        Some(until_ms) => Some(Decision::Wait { step, until_ms, why: Delay::Turn }),
+        None => Some(Decision::Act { step }),
+    }
+}
+
+/// When the slot of the own host begins; `None`: now.
+fn turn(situation: &Situation<'_>) -> Option<i64> {
+    let places = || situation.policy.guards.iter().zip(0_i64..);
+    let place = places().find(|(guard, _)| guard.name == situation.own.name).map_or(0, |(_, place)| place);
+    let round_ms = SLOT_MS * places().map(|_| 1).sum::<i64>();
+    let into_ms = situation.now_ms.saturating_sub(SLOT_MS * place).rem_euclid(round_ms);
+    (into_ms >= SLOT_MS / 2).then(|| situation.now_ms.saturating_add(round_ms - into_ms))
 }
 
 /// Whether hosts with this fault at the same time act one after the other: their components may share the load, and be
@@ -224,6 +279,11 @@ fn by_others(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
             let needed = voters(situation) / 2 + 1;
             (others < needed).then_some(Gate::Quorum { others, needed })
         }
+        // Its own member is one of those that have a quorum.
+        FaultKind::EtcdVotersGone => {
+            let needed = voters(situation) / 2;
+            (others < needed).then_some(Gate::Quorum { others, needed })
+        }
         // Without it, the others have to be a quorum of all but one.
         // After a recovery without this host, the list may name a single other member; the program reads it.
         FaultKind::EtcdFenced => (others == 0).then_some(Gate::Quorum { others, needed: 1 }),
@@ -276,6 +336,7 @@ mod tests {
         runs: Runs,
         etcd: BTreeMap<HostName, bool>,
         usable: bool,
+        unwell: Option<HostName>,
         votes: Votes,
         repairing: BTreeMap<HostName, Vec<FaultKind>>,
         waited_ms: i64,
@@ -298,6 +359,7 @@ mod tests {
             runs: Runs::Since(NOW - 1_000_000),
             etcd: members(&["cp1", "cp2", "cp3"], &["cp2", "cp3"]),
             usable: true,
+            unwell: None,
             votes: Votes::default(),
             repairing: BTreeMap::new(),
             waited_ms: 0,
@@ -313,6 +375,7 @@ mod tests {
             runs: Some(world.runs),
             etcd: &world.etcd,
             usable: world.usable,
+            unwell: world.unwell.as_ref(),
             votes: &world.votes,
             repairing: &world.repairing,
             waited_ms: world.waited_ms,
@@ -393,6 +456,38 @@ mod tests {
             assert!(tries >= 2);
             assert_eq!(tried(i64::try_from(tries).unwrap()), Decision::GaveUp { step, tries }, "{kind}");
         }
+    }
+
+    #[test]
+    fn a_host_is_rebooted_once_restarts_did_not_help_and_every_other_host_is_well() {
+        let kind = FaultKind::KubeletFrozen;
+        let step = LocalStep::Reboot;
+        let since_ms = NOW - 400_000;
+        let of = |kind: FaultKind, change: &dyn Fn(&mut World)| {
+            let fault = Fault { since_ms, ..fault(kind) };
+            decided(Mode::On, &fault, |world| {
+                world.policy.healing.reboot = Reboot::Systemd;
+                world.records = [300_000, 200_000, 100_000].map(|ago| record(kind, NOW - ago)).into();
+                change(world);
+            })
+        };
+        assert_eq!(of(kind, &|_| ()), Decision::Act { step });
+        let gave_up = |tries| Decision::GaveUp { step: LocalStep::Restart, tries };
+        assert_eq!(of(kind, &|world| world.policy.healing.reboot = Reboot::Never), gave_up(3));
+        assert_eq!(of(FaultKind::BalancerFrozen, &|_| ()), gave_up(3), "another host has the VIP");
+        let earlier = |ago: i64| RepairRecord { step, ..record(FaultKind::RuntimeFrozen, NOW - ago) };
+        assert_eq!(of(kind, &|world| world.records.push(earlier(REBOOT_EVERY_MS - 1))), gave_up(3), "not twice");
+        assert_eq!(of(kind, &|world| world.records.push(earlier(REBOOT_EVERY_MS))), Decision::Act { step });
+        assert_eq!(of(kind, &|world| world.held = true), held_back(Gate::Hold));
+        let held = |gate| Decision::HeldBack { step, gate };
+        assert_eq!(of(kind, &|world| world.unwell = Some(name("cp3"))), held(Gate::Unwell { host: name("cp3") }));
+        let two = |world: &mut World| world.etcd = members(&["cp1", "cp2", "cp3"], &["cp1", "cp2"]);
+        assert_eq!(of(kind, &two), held(Gate::Quorum { others: 1, needed: 2 }), "all others have to serve");
+        let busy = |world: &mut World| world.repairing = [(name("cp2"), vec![FaultKind::DiskFull])].into();
+        assert_eq!(of(kind, &busy), held(Gate::Turn { host: name("cp2") }));
+        assert_eq!(of(kind, &|world| world.policy.guards.truncate(1)), held(Gate::Last));
+        let later = of(kind, &|world| world.now_ms = NOW + SLOT_MS / 2);
+        assert!(matches!(later, Decision::Wait { why: Delay::Turn, .. }), "{later:?}");
     }
 
     #[test]

@@ -36,5 +36,5 @@ pub use down::down;
 pub use intent::Intent;
 pub use ranges::seen as ranges_seen;
 pub use recover::{Away, RecoveryRequest, alarmed, diagnose, recover};
-pub use rejoin::{NotRejoined, rejoin};
+pub use rejoin::{NotRejoined, rejoin, remove_gone};
 pub use up::up;

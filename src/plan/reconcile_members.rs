@@ -236,8 +236,8 @@ fn prune(d: &Draft, chain: &mut Chain, members: &Members) -> Result<(), Refusal>
             continue;
         }
         if d.intent.prune.iter().any(|p| p.as_str() == member.name) {
-            let host = d.desired.hosts.iter().find(|host| host.standby && &host.peer_url() == peer);
-            let gone = host.map(|host| format!("{} is gone, and another host takes over its vote", host.name));
+            let host = d.desired.hosts.iter().find(|host| &host.peer_url() == peer);
+            let gone = host.map(|host| format!("{} is gone", host.name));
             change(chain, peer, Change::Remove, gone.unwrap_or("it was named with --prune".to_owned()), vec![])?;
         } else if member.learner && member.name.is_empty() {
             change(

@@ -1,18 +1,20 @@
-//! The plan by which a host repairs its own etcd member: it rejoins with an empty disk.
+//! The plan by which a host repairs its own etcd member: it rejoins with an empty disk. It may take over the vote of a
+//! host that is gone, or remove the members of several.
 //!
-//! In: the etcd hosts and what their members are started from, the facts, and the host. Out: a plan that changes this
-//! one member and nothing else, or a refusal. The member is removed only by a plan that also makes it a voter again:
+//! In: the etcd hosts and what their members are started from, the facts, and the host. Out: a plan that changes these
+//! members and nothing else, or a refusal. The member is removed only by a plan that also makes it a voter again:
 //! a member that is only removed leaves fewer, and tolerates no more failures than before.
 
 use super::draft::{Draft, quorate};
 use super::intent::Intent;
 use super::reconcile_members::reconcile_members;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{Etcd, Facts};
+use crate::model::facts::{Etcd, Facts, Members};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, Plan};
 use crate::model::refusal::Refusal;
 use crate::model::target::Target;
+use std::collections::BTreeSet;
 
 /// Why a guard does not repair a member.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,12 +53,7 @@ pub fn rejoin(
         ..intent.clone()
     };
     let mut draft = Draft::new(desired, target, facts, &intent)?;
-    let members = match &facts.etcd {
-        Etcd::HasQuorum(members) => members,
-        Etcd::Disputed(evidence) => return Err(Refusal::Disputed { evidence: evidence.clone() }.into()),
-        Etcd::NoQuorum(evidence) => return Err(Refusal::NoQuorum { evidence: evidence.clone() }.into()),
-        Etcd::Uninitialized | Etcd::Bootstrapping { .. } => return Err(Refusal::NoQuorum { evidence: vec![] }.into()),
-    };
+    let members = with_quorum(&facts.etcd)?;
     let hosts = draft.reachable_with(Role::Etcd);
     draft.join(reconcile_members(&draft, &hosts, members)?);
     let plan = draft.finish();
@@ -73,6 +70,44 @@ pub fn rejoin(
     }
     quorate(&plan)?;
     Ok(plan)
+}
+
+/// The plan that removes the members of hosts that are gone, and changes nothing else.
+///
+/// # Errors
+/// Why there is none.
+pub fn remove_gone(
+    desired: &Desired,
+    target: &Target,
+    facts: &Facts,
+    intent: &Intent,
+    gone: &[HostName],
+) -> Result<Plan, NotRejoined> {
+    let is_gone = |host: &Host| gone.contains(&host.name) && facts.host(&host.name).is_none();
+    let mut left = desired.clone();
+    left.hosts.iter_mut().filter(|host| is_gone(host)).for_each(|host| host.roles.retain(|role| *role != Role::Etcd));
+    let intent = Intent { limit: Some(BTreeSet::new()), prune: gone.to_vec(), ..intent.clone() };
+    let mut draft = Draft::new(&left, target, facts, &intent)?;
+    let members = with_quorum(&facts.etcd)?;
+    let hosts = draft.reachable_with(Role::Etcd);
+    draft.join(reconcile_members(&draft, &hosts, members)?);
+    let plan = draft.finish();
+    let peers: Vec<_> = desired.hosts.iter().filter(|host| is_gone(host)).map(Host::peer_url).collect();
+    let removes = |action: &Action| matches!(action, Action::RemoveMember { peer } if peers.contains(peer));
+    if let Some(step) = plan.steps.iter().find(|step| !removes(&step.action)) {
+        return Err(NotRejoined::NeedsUp { why: format!("it also takes \"{}\"", step.action) });
+    }
+    quorate(&plan)?;
+    Ok(plan)
+}
+
+fn with_quorum(etcd: &Etcd) -> Result<&Members, Refusal> {
+    match etcd {
+        Etcd::HasQuorum(members) => Ok(members),
+        Etcd::Disputed(evidence) => Err(Refusal::Disputed { evidence: evidence.clone() }),
+        Etcd::NoQuorum(evidence) => Err(Refusal::NoQuorum { evidence: evidence.clone() }),
+        Etcd::Uninitialized | Etcd::Bootstrapping { .. } => Err(Refusal::NoQuorum { evidence: vec![] }),
+    }
 }
 
 /// Whether an action belongs to the repair of this host's member, which may take over the vote of one of these.

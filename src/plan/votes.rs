@@ -59,6 +59,29 @@ pub fn votes(policy: &Policy, own: &HostName, voters: Option<&Voters>, around: &
     Votes { taken, free }
 }
 
+/// The hosts that are gone and whose members are to be removed, because nobody stands by for them: with fewer voters,
+/// etcd tolerates more failures. The number of voters that are left is odd: the removal of one of three or of five
+/// would be no gain. Empty for all hosts but one that votes.
+pub fn superfluous(policy: &Policy, own: &HostName, voters: Option<&Voters>, around: &Around) -> Vec<HostName> {
+    let Some(voters) = voters else { return vec![] };
+    let votes = |name: &HostName| voters.hosts.contains(name);
+    let mut here = policy.guards.iter().filter(|guard| guard.may_vote() && around.heard.contains(&guard.name));
+    let stands_by = here.clone().any(|guard| !votes(&guard.name));
+    let first = here.find(|guard| votes(&guard.name));
+    if stands_by || first.is_none_or(|guard| &guard.name != own) {
+        return vec![];
+    }
+    let gone = policy.guards.iter().map(|guard| &guard.name).filter(|name| votes(name) && around.gone.contains(*name));
+    let gone: Vec<HostName> = gone.cloned().collect();
+    let removed = removable(voters.hosts.len() + voters.strangers, gone.len());
+    gone.into_iter().take(removed).collect()
+}
+
+/// How many of the voters that are gone can be removed so that an odd number of voters is left.
+pub fn removable(voters: usize, gone: usize) -> usize {
+    (0..=gone.min(voters)).rev().find(|removed| (voters - removed) % 2 == 1).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +153,44 @@ mod tests {
         assert_eq!(of(&policy, 1, &[2, 3, 4], &[4]), Votes { taken: Some(3), free: Some(of_host(4, None)) });
     }
 
+    #[test]
+    fn members_of_hosts_that_are_gone_are_removed_in_pairs_by_one_host_and_only_if_none_stands_by() {
+        let with = |standby: u8, own: usize, voters: &[usize], gone: &[usize]| {
+            let policy = policy(5, standby);
+            let all: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
+            let around = Around { gone: names(gone), heard: names(&all) };
+            let voters = Voters { hosts: names(voters), strangers: 0 };
+            let found = superfluous(&policy, names(&[own]).first().unwrap(), Some(&voters), &around);
+            found.into_iter().collect::<BTreeSet<_>>()
+        };
+        let all = [1, 2, 3, 4, 5];
+        assert_eq!(with(0, 1, &all, &[4, 5]), names(&[4, 5]));
+        assert_eq!(with(0, 2, &all, &[4, 5]), names(&[]), "cp1 does it");
+        assert_eq!(with(0, 2, &all, &[1, 5]), names(&[1, 5]));
+        assert_eq!(with(0, 1, &all, &[5]), names(&[]), "four voters tolerate no more than five with one that is gone");
+        assert_eq!(with(0, 1, &[1, 2, 3, 5], &[4, 5]), names(&[5]), "the first one is removed already");
+        assert_eq!(with(1, 1, &all, &[4, 5]), names(&[]), "cp6 stands by");
+        assert_eq!(with(1, 1, &all, &[4, 5, 6]), names(&[4, 5]), "it is gone, too");
+        assert_eq!(
+            [removable(7, 3), removable(7, 1), removable(3, 1), removable(4, 1), removable(6, 2)],
+            [2, 0, 0, 1, 1]
+        );
+    }
+
     proptest! {
+        /// With the voters that are removed, etcd tolerates more failures than before, and loses no quorum on the way.
+        #[test]
+        fn fewer_voters_tolerate_more_failures(voters in 1_usize..10, gone in 0_usize..10) {
+            let gone = gone.min(voters);
+            let alive = voters - gone;
+            let spare = |voters: usize| alive.checked_sub(voters / 2 + 1);
+            let removed = removable(voters, gone);
+            if let Some(before) = spare(voters) {
+                prop_assert!(removed == 0 || spare(voters - removed) > Some(before));
+                prop_assert!((0..removed).all(|n| spare(voters - n).is_some()));
+            }
+        }
+
         /// Whatever hosts vote and are gone: all hosts that hear the same name the same host for a free vote, it is
         /// one that is heard and has no vote, and no vote is free while as many as the policy asks for are there.
         #[test]

@@ -67,6 +67,8 @@ fn because(gate: &Gate) -> String {
         }
         Gate::NoQuorum => "etcd has no quorum, so that would not help".to_owned(),
         Gate::NotUsable => "no API server is usable, and without one no host takes the VIP".to_owned(),
+        Gate::Unwell { host } => format!("{host} is not well either, and one host is rebooted at a time"),
+        Gate::Last => "no other host could take over its API server or its etcd member meanwhile".to_owned(),
         Gate::Turn { host } => format!("{host} repairs the same fault first"),
     }
 }

@@ -52,7 +52,7 @@ fn healing_is_off_by_default_and_a_word_is_its_mode() {
         not_voting_s,
         ..Delays::default()
     };
-    let watch = |after| Healing { mode: Mode::Watch, after };
+    let watch = |after| Healing { mode: Mode::Watch, after, ..Healing::default() };
     assert_eq!(parse(BASE).unwrap().desired.healing, Healing::default());
     assert_eq!(healing("healing: off"), Healing::default());
     assert_eq!(healing("healing: watch"), watch(Delays::default()));

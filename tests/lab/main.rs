@@ -40,6 +40,7 @@ mod moved;
 mod outside;
 mod parted;
 mod quota;
+mod reboot;
 mod recover;
 mod rejoin;
 mod repairs;
@@ -265,6 +266,7 @@ fn main() {
             rejoin::SCENARIOS,
             voting::SCENARIOS,
             quota::SCENARIOS,
+            reboot::SCENARIOS,
             guard::SCENARIOS,
         ]
         .concat(),
@@ -279,8 +281,17 @@ fn main() {
     tally.suite(
         "t-zones",
         (5, 0),
-        &[shapes::ZONES, recover::FIVE, room::FIVE, interrupted::FIVE, bundles::FIVE, expired::FIVE, parted::FIVE]
-            .concat(),
+        &[
+            shapes::ZONES,
+            standby::FIVE,
+            recover::FIVE,
+            room::FIVE,
+            interrupted::FIVE,
+            bundles::FIVE,
+            expired::FIVE,
+            parted::FIVE,
+        ]
+        .concat(),
     );
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);

@@ -137,6 +137,23 @@ fn repaired(hactl: &Hactl, expected: &[&Frozen]) {
     assert_eq!(found, expected, "each has helped, and there was no other repair");
 }
 
+/// The API has an Event of each part of a repair, at the Node.
+fn events(w: &World, frozen: &Frozen) {
+    let of_node = format!("involvedObject.kind=Node,involvedObject.name={}", frozen.host);
+    let kind = frozen.kind;
+    wait_for("the Events of a repair exist", SLACK, || {
+        let ran = w.hactl.kubectl(&["-n", "default", "get", "events", "--field-selector", &of_node, "-o", "json"]).ok();
+        let list: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}", ran.all()));
+        let about = |event: &&Value| event["message"].as_str().is_some_and(|text| text.starts_with(kind));
+        let all = list["items"].as_array().expect("a list").iter().filter(about);
+        let reasons: Vec<&str> = all.filter_map(|event| event["reason"].as_str()).collect();
+        let expected = ["HactlFault", "HactlRepairStarted", "HactlRepaired", "HactlFaultCleared"];
+        expected.iter().all(|reason| reasons.contains(reason))
+    });
+    let shown = w.hactl.kubectl(&["describe", "node", frozen.host]).ok().out;
+    assert!(shown.contains("HactlRepaired"), "{shown}");
+}
+
 fn repair(w: &World) {
     let hactl = guarded(w, "healing: on");
     assert_eq!((faults(&hactl), history(&hactl)), (vec![], vec![]), "nothing is broken");
@@ -154,6 +171,7 @@ fn repair(w: &World) {
     repaired(&hactl, &all);
     none(&hactl);
     w.healthy(CLEARED);
+    events(w, &ETCD);
 
     let (held, locked) = left_alone(w, &hactl);
     let missing = Frozen { host: MISSING, kind: "NodeMissing", ..KUBELET };

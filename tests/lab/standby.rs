@@ -15,6 +15,13 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
     run: taken_over,
 }];
 
+/// With five members.
+pub const FIVE: &[Scenario] = &[Scenario {
+    name: "two of five hosts that are gone lose their votes, one more may fail, and all vote again when they return",
+    cut: false,
+    run: two_of_five,
+}];
+
 /// How long a host must be gone, in the inventory of this test.
 const DEAD: Duration = Duration::from_secs(60);
 /// From then on, to linearizable reads from the new member.
@@ -93,4 +100,42 @@ fn gone(w: &World, hactl: &Hactl, (host, by): (&str, &str)) {
     println!("        {by} votes instead of {host} {:.1?} after its loss (goal {:?})", since.elapsed(), DEAD + GOAL);
     assert!(since.elapsed() < DEAD + GOAL + SLACK / 2, "{:?}", since.elapsed());
     assert!(!member(w, by).is_empty(), "it is a member");
+}
+
+fn two_of_five(w: &World) {
+    let all = ["cp1", "cp2", "cp3", "cp4", "cp5"];
+    let hactl = guarded(w, "healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m, notVoting: 20s}}");
+    assert_eq!(voters(w, "cp1"), all);
+    assert_eq!(history(&hactl).len(), 0, "nothing was repaired");
+    let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-gone");
+    for host in ["cp4", "cp5"] {
+        w.lab.kill(host).expect("the power can be cut");
+    }
+    let since = Instant::now();
+    wait_for("a guard reports it", DEAD + SLACK, || is_known(&hactl, "cp1", "EtcdVotersGone"));
+    assert!(since.elapsed() >= DEAD && voters(w, "cp1").len() >= 4, "after {:?}", since.elapsed());
+    while voters(w, "cp1").len() > 3 {
+        let why = || hactl.run(&["guard", "explain", "cp1"]).all();
+        assert!(since.elapsed() < DEAD + GOAL + SLACK, "they still vote: {}", why());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    println!("        three vote {:.1?} after the loss of two of five (goal {:?})", since.elapsed(), DEAD + GOAL);
+    assert_eq!(voters(w, "cp1"), all[..3]);
+
+    w.lab.kill("cp3").expect("the power can be cut");
+    std::thread::sleep(Duration::from_secs(20));
+    let (written, longest) = writer.end_within(Duration::from_secs(15));
+    println!("        {written} writes acknowledged, also without a third host; longest pause {longest:.1?}");
+    for host in ["cp3", "cp4", "cp5"] {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
+    wait_for("all vote again", 2 * CLEARED, || voters(w, "cp1") == all);
+    none(&hactl);
+    w.healthy(CLEARED);
+    let mut repairs = history(&hactl);
+    repairs.retain(|[_, kind, _]| kind != "EtcdStopped");
+    let expected =
+        [["cp1", "EtcdVotersGone", "helped"], ["cp4", "EtcdNotVoting", "helped"], ["cp5", "EtcdNotVoting", "helped"]];
+    assert_eq!(repairs, expected.map(|repair| repair.map(str::to_owned)), "and nothing else");
+    hactl.up().ok().says("nothing to do");
 }

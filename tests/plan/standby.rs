@@ -1,15 +1,19 @@
 //! A host that stands by takes over the vote of an etcd host that is gone: planned from what a guard stores on a host,
 //! run with the real executor, judged after every effect. `up` keeps it so.
 
-use crate::sim::{Broken, Ended, Script, World};
+use crate::sim::{Broken, Chaos, Ended, Script, World, config};
 use crate::spec::spec;
 use crate::{Shape, converged};
 use hactl::model::desired::Role;
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Plan};
 use hactl::model::standby::TakenOver;
-use hactl::plan::{NotRejoined, rejoin};
+use hactl::plan::votes::removable;
+use hactl::plan::{NotRejoined, rejoin, remove_gone};
 use hactl::reconcile::{EtcdPast, RepairSpec};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
 
 /// A cluster whose worker stands by, that worker, and a host with a vote.
 fn standing_by(shape: Shape) -> (World, HostName, HostName) {
@@ -116,6 +120,136 @@ fn up_keeps_a_vote_that_was_taken_over_and_its_former_host_stands_by() {
         let back = TakenOver { from: by.clone(), by: from.clone() };
         assert!(matches!(take_over(&mut world, &back, &Script::default()), Ok(Ended::Done(_))), "{shape:?}");
         assert!(voters(&world).contains(&from) && !voters(&world).contains(&by), "{shape:?}");
+    }
+}
+
+/// What the guard of a host does about etcd, as `hactl host-heal` does.
+fn acts(world: &mut World, host: &HostName, script: &Script) -> Result<(), Broken> {
+    follow(world);
+    let answers = |world: &World, name: &HostName| world.host(name).answers();
+    if !answers(world, host) || world.living().is_none() {
+        return Ok(());
+    }
+    let all = world.with(Role::Etcd);
+    let listed = voters(world);
+    let gone: Vec<HostName> = all.iter().filter(|name| !answers(world, name)).cloned().collect();
+    let stands_by = |world: &World| {
+        let mut hosts = world.desired.hosts.iter().filter(|host| host.standby);
+        hosts.any(|host| answers(world, &host.name))
+    };
+    let planned = if world.desired.host(host).is_some_and(|host| host.standby) {
+        let Some(from) = gone.first() else { return Ok(()) };
+        plan(world, &TakenOver { from: from.clone(), by: host.clone() })
+    } else if !gone.is_empty() && !stands_by(world) && listed.contains(host) {
+        let gone: Vec<_> = gone.iter().take(removable(all.len(), gone.len())).cloned().collect();
+        remove(world, &gone)
+    } else if listed.len() < all.len() && !listed.contains(host) {
+        plan(world, &TakenOver { from: host.clone(), by: host.clone() })
+    } else {
+        return Ok(());
+    };
+    match planned {
+        Ok(plan) if !plan.is_empty() => world.run(&plan, script).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// What a guard plans that removes the members of these hosts.
+fn remove(world: &mut World, gone: &[HostName]) -> Result<Plan, NotRejoined> {
+    let written = RepairSpec::of(spec(world), EtcdPast::of(&world.intent));
+    let mut facts = world.observe();
+    facts.hosts.retain(|host, _| written.spec.desired.host(host).is_some());
+    remove_gone(&written.spec.desired, &written.spec.target, &facts, &written.intent(), gone)
+}
+
+#[test]
+fn two_of_five_that_are_gone_are_removed_so_that_one_more_may_fail_and_vote_again_when_they_return() {
+    for crash in 0..4 {
+        let mut world = converged(Shape::Stacked(5));
+        let all = world.with(Role::Etcd);
+        let (left, gone) = all.split_at(3);
+        gone.iter().for_each(|host| world.power_off(host));
+        let script = Script { crash_after: Some(crash), ..Script::default() };
+        acts(&mut world, &all[0], &script).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
+        acts(&mut world, &all[0], &Script::default()).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
+        assert_eq!(voters(&world), left, "killed after {crash}");
+        world.power_off(&all[1]);
+        assert!(world.living().is_some(), "one more may fail");
+        world.mend_everything();
+        for host in all.iter().cycle().take(10) {
+            acts(&mut world, host, &Script::default()).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
+        }
+        assert_eq!(voters(&world), all);
+    }
+}
+
+#[test]
+fn one_of_five_that_is_gone_and_one_that_answers_are_not_removed() {
+    let mut world = converged(Shape::Stacked(5));
+    let all = world.with(Role::Etcd);
+    world.power_off(&all[4]);
+    acts(&mut world, &all[0], &Script::default()).expect("no law is broken");
+    assert_eq!(voters(&world), all);
+    // Also if it is named: it answers, and the others have no need of its removal.
+    let refused = remove(&mut world, &[all[3].clone(), all[4].clone()]);
+    assert!(refused.is_err() || refused.is_ok_and(|plan| plan.steps.len() == 1), "only the one that is gone");
+}
+
+/// Failures after which a host keeps its files.
+fn failure() -> impl Strategy<Value = Chaos> {
+    prop_oneof![
+        3 => (0..7_u8).prop_map(Chaos::PowerOff),
+        4 => (0..7_u8).prop_map(Chaos::PowerOn),
+        2 => (0..7_u8).prop_map(Chaos::Cut),
+        2 => (0..7_u8).prop_map(Chaos::Mend),
+    ]
+}
+
+/// A failure, or what the guard of a host does.
+#[derive(Debug, Clone)]
+enum Act {
+    Happens(Chaos),
+    Acts { host: usize, order: u64, crash_after: Option<u16>, meanwhile: Vec<(u16, Chaos)> },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let acts = (0..8_usize, any::<u64>(), option::of(0..12_u16), vec((0..10_u16, failure()), 0..3));
+    prop_oneof![
+        2 => failure().prop_map(Act::Happens),
+        3 => acts.prop_map(|(host, order, crash_after, meanwhile)| Act::Acts { host, order, crash_after, meanwhile }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config(200, 2000))]
+
+    #[test]
+    fn guards_that_move_and_remove_votes_break_no_law_and_end_with_as_many_votes_as_the_inventory_asks_for(
+        shape in prop::sample::select(vec![Shape::Stacked(3), Shape::Stacked(5), Shape::Apart]),
+        standby in any::<bool>(),
+        happens in vec(act(), 1..10),
+    ) {
+        let mut world = if standby { standing_by(shape).0 } else { converged(shape) };
+        let wanted = world.with(Role::Etcd).len();
+        let broken = |why: Broken| TestCaseError::fail(format!("{why:?}"));
+        for act in happens {
+            let hosts: Vec<HostName> = world.desired.may_vote().map(|host| host.name.clone()).collect();
+            match act {
+                Act::Happens(chaos) => world.suffer(chaos),
+                Act::Acts { host, order, crash_after, meanwhile } => {
+                    let script = Script { order, crash_after, meanwhile, ..Script::default() };
+                    acts(&mut world, &hosts[host % hosts.len()], &script).map_err(broken)?;
+                }
+            }
+        }
+        world.mend_everything();
+        if !world.lost_for_good() && world.living().is_some() {
+            let hosts: Vec<HostName> = world.desired.may_vote().map(|host| host.name.clone()).collect();
+            for host in hosts.iter().cycle().take(3 * hosts.len()) {
+                acts(&mut world, host, &Script::default()).map_err(broken)?;
+            }
+            prop_assert_eq!(voters(&world).len(), wanted);
+        }
     }
 }
 

@@ -360,6 +360,7 @@ impl Guard {
             begun: Instant::now(),
             said: Mutex::default(),
             say: |_| (),
+            events: tokio::sync::mpsc::channel(1).0,
         };
         Self { shared, repairs: Repairs::of(book) }
     }

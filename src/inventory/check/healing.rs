@@ -5,7 +5,7 @@ use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
-use crate::model::healing::{Delays, Healing, Mode};
+use crate::model::healing::{Delays, Healing, Mode, Reboot};
 
 /// The whole key.
 pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> Healing {
@@ -21,7 +21,12 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
             if let Some(after) = after.filter(|_| given.mode.is_none()) {
                 no_effect(judge, after.place);
             }
-            Healing { mode, after: after.map_or_else(Delays::default, |after| delays(judge, after)) }
+            let after = after.map_or_else(Delays::default, |after| delays(judge, after));
+            Healing {
+                mode,
+                after,
+                reboot: given.reboot.as_ref().map_or(Reboot::Never, |word| reboot(judge, word, mode)),
+            }
         }
     }
 }
@@ -41,6 +46,16 @@ pub fn standbys(judge: &mut Validator<'_>, healing: Healing, hosts: &Hosts) {
             "write `healing: on`, or remove `standby`",
         );
     }
+}
+
+fn reboot(judge: &mut Validator<'_>, word: &At<String>, mode: Mode) -> Reboot {
+    let words = [Reboot::Never, Reboot::Systemd].map(|reboot| (reboot.word(), reboot));
+    let reboot = choice(judge, "healing.reboot", word, &words).unwrap_or_default();
+    if reboot != Reboot::Never && mode != Mode::On {
+        let what = "healing.reboot has no effect: guards repair only with `mode: on`";
+        judge.warn(word.place, what, "", "write `mode: on`, or remove healing.reboot");
+    }
+    reboot
 }
 
 fn no_effect(judge: &mut Validator<'_>, place: Place) {
