@@ -76,7 +76,7 @@ impl Caller {
             Self::Guard(admission) => match hold(root, when::now_ms()) {
                 Some(hold) => Err(bad(format!("{} is held by {hold}", admission.own))),
                 None => {
-                    let holder = format!("the guard of {} (its etcd member joins again)", admission.by);
+                    let holder = format!("the guard of {} (a repair of etcd)", admission.by);
                     Ok((holder, Rank::Resident))
                 }
             },
@@ -241,6 +241,9 @@ impl Admission {
             return Err(bad(format!("{} removes its member through another one", self.own)));
         }
         let seen = self.serving(root).await?;
+        if by != *peer && seen.iter().any(|(at, _)| PeerUrl::of(*at) == *peer) {
+            return Err(bad(format!("the member at {peer} serves")));
+        }
         let voters = own.members.iter().filter(|(.., learner)| !learner);
         let stay: Vec<&PeerUrl> = voters.map(|(.., url, _)| url).filter(|url| *url != peer).collect();
         let serves = |url: &&&PeerUrl| seen.iter().any(|(at, _)| PeerUrl::of(*at) == ***url);

@@ -116,7 +116,13 @@ pub(super) async fn publish(shared: Arc<Shared>, root: Root, policy: Policy, mut
         while shared.now().wall_ms.saturating_sub(occurrence.at_ms) < OLD_MS {
             match created(&root, &policy, &shared.own.name, &event).await {
                 Ok(()) => break,
-                Err(why) => shared.say_once(&format!("cannot create Events: {why}")),
+                Err(why) => {
+                    shared.say_once(&format!("cannot create Events: {why}"));
+                    // Another attempt would have the same answer.
+                    if why.is_final() {
+                        break;
+                    }
+                }
             }
             sleep(PAUSE).await;
         }

@@ -212,13 +212,13 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         });
     }
     if shared.own.may_vote() {
-        let (shared, root) = (Arc::clone(&shared), root.clone());
+        let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
         tasks.spawn(async move {
             let mut turn = interval(READS_EVERY);
             turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 turn.tick().await;
-                let serves = if is_wanted(&root, &shared.own) { Some(serves_reads().await) } else { None };
+                let serves = if is_wanted(&root, &policy, &shared.own) { Some(serves_reads().await) } else { None };
                 shared.state().serves(serves);
             }
         });

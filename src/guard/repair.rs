@@ -108,7 +108,9 @@ struct Around {
 impl Around {
     fn of(shared: &Shared, host: &impl LocalHost, now: Now) -> Self {
         let (etcd, repairing) = shared.state().around(now);
-        let (votes, unwell) = (shared.state().votes(now), shared.state().unwell(now));
+        // One statement each: the state is locked until the end of a statement.
+        let votes = shared.state().votes(now);
+        let unwell = shared.state().unwell(now);
         Self { votes, unwell, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
     }
 }

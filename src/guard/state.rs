@@ -4,9 +4,10 @@
 //! and changes of faults. Performs no I/O.
 
 use super::ledger::{Change, Ledger, Now};
+use crate::model::desired::Role;
 use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::{GuardReport, Other, ahead_of_median};
-use crate::model::healing::{GuardedHost, Policy};
+use crate::model::healing::{GuardedHost, Policy, Reboot};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::listed::listed;
 use crate::model::names::{Digest, HostName};
@@ -86,8 +87,8 @@ pub struct State {
     serves: Option<bool>,
     /// Who votes in etcd, as last read.
     voters: Option<Voters>,
-    /// The hosts that give no sign of life.
-    gone: BTreeSet<HostName>,
+    /// The hosts that give no sign of life, each with the time since when.
+    silent: BTreeMap<HostName, Duration>,
     decided: Vec<Decided>,
     hold: Option<Hold>,
     repairs: Vec<RepairRecord>,
@@ -108,7 +109,7 @@ impl State {
             vip: false,
             serves: None,
             voters: None,
-            gone: BTreeSet::new(),
+            silent: BTreeMap::new(),
             decided: Vec::new(),
             hold: None,
             repairs: Vec::new(),
@@ -138,12 +139,15 @@ impl State {
 
     /// What the member list tells about the vote of the own host.
     pub fn votes(&self, now: Now) -> Votes {
-        votes::votes(&self.setup.policy, &self.setup.own.name, self.voters.as_ref(), &self.hosts(now))
+        let Some(voters) = &self.voters else { return Votes::default() };
+        votes::votes(&self.setup.policy, &self.setup.own.name, voters, &self.hosts(now))
     }
 
     fn hosts(&self, now: Now) -> votes::Around {
         let heard = self.heard(now).map(|(host, _)| host).chain([&self.setup.own.name]).cloned().collect();
-        votes::Around { gone: self.gone.clone(), heard }
+        let dead = Duration::from_secs(self.setup.policy.healing.after.host_dead_s.into());
+        let gone = self.silent.iter().filter(|(_, since)| now.steady.saturating_sub(**since) >= dead);
+        votes::Around { gone: gone.map(|(host, _)| host.clone()).collect(), heard }
     }
 
     /// Whether the own etcd member serves linearizable reads, and how many members etcd has by the policy; `None`: this
@@ -182,7 +186,9 @@ impl State {
     /// the others that are heard, the faults for which they have just acted.
     pub fn around(&self, now: Now) -> (BTreeMap<HostName, bool>, BTreeMap<HostName, Vec<FaultKind>>) {
         let has_etcd = |host: &HostName| self.setup.policy.guard(host).is_some_and(GuardedHost::may_vote);
-        let members = self.heard(now).filter(|(host, _)| has_etcd(host));
+        // One whose vote another host has tells nothing about the quorum.
+        let votes = |host: &HostName| self.voters.as_ref().is_none_or(|voters| voters.hosts.contains(host));
+        let members = self.heard(now).filter(|(host, _)| has_etcd(host) && votes(host));
         let mut etcd: BTreeMap<HostName, bool> =
             members.filter_map(|(host, beat)| Some((host.clone(), beat.etcd?))).collect();
         etcd.extend(self.serves.map(|serves| (self.setup.own.name.clone(), serves)));
@@ -190,8 +196,11 @@ impl State {
         (etcd, acting.map(|(host, beat)| (host.clone(), beat.repairing.clone())).collect())
     }
 
-    /// The first other host that is not heard, or reports a fault that makes its components fail.
+    /// The first other host that is not heard, or reports a fault that makes its components fail; only asked for reboots.
     pub fn unwell(&self, now: Now) -> Option<HostName> {
+        if self.setup.policy.healing.reboot == Reboot::Never {
+            return None;
+        }
         let harmless = |fault: &Fault| matches!(fault.kind, FaultKind::NeedsUp | FaultKind::CertificateExpiring);
         let is_well = |name: &HostName| {
             let beats = self.heard(now).find(|(host, _)| *host == name).map(|(_, beat)| beat);
@@ -243,15 +252,17 @@ impl State {
         self.others.get(host).is_some_and(|seen| seen.is_heard(now))
     }
 
-    /// Whether this guard makes an Event of a fault: of its own host, or, of others, if it is the first that is heard.
+    /// Whether this guard makes an Event of a fault: of its own host, or, of others, if it is the first with an API server
+    /// that is heard.
     pub fn speaks_for(&self, fault: &Fault, now: Now) -> bool {
         let own = &self.setup.own.name;
         let is_heard = |host: &HostName| host == own || self.hears(host, now);
-        let mut others = self.setup.policy.guards.iter().filter(|guard| guard.name != fault.host);
-        if fault.kind.is_of_the_cluster() {
-            return self.setup.policy.guards.iter().find(|guard| is_heard(&guard.name)).is_some_and(|g| &g.name == own);
-        }
-        &fault.host == own || others.find(|guard| is_heard(&guard.name)).is_some_and(|guard| &guard.name == own)
+        let of_all = fault.kind.is_of_the_cluster();
+        let speaks = |guard: &&GuardedHost| {
+            guard.is(Role::ControlPlane) && (of_all || guard.name != fault.host) && is_heard(&guard.name)
+        };
+        let first = self.setup.policy.guards.iter().find(speaks);
+        !of_all && &fault.host == own || first.is_some_and(|guard| &guard.name == own)
     }
 
     /// How the own guard sees the others; one that it has not met yet is left out for some seconds.
@@ -273,8 +284,12 @@ impl State {
         let mut sights: Sights = self.heard(now).map(|(host, beat)| (host.clone(), beat.sees.clone())).collect();
         sights.insert(own.clone(), self.sees(now));
         let mut presumed = triage::presumed(&self.setup.policy, &own, &sights);
-        let gone = presumed.iter().filter(|fault| fault.kind == FaultKind::HostUnreachable);
-        self.gone = gone.map(|fault| fault.host.clone()).collect();
+        let silent = presumed.iter().filter(|fault| fault.kind == FaultKind::HostUnreachable);
+        let silent: BTreeSet<HostName> = silent.map(|fault| fault.host.clone()).collect();
+        self.silent.retain(|host, _| silent.contains(host));
+        for host in silent {
+            self.silent.entry(host).or_insert(now.steady);
+        }
         presumed.extend(self.of_vip(now));
         let mut changes = Vec::new();
         for guard in &self.setup.policy.guards {
@@ -322,8 +337,8 @@ impl State {
 
     /// Whether several voters are gone, and the own host is the one that removes their members.
     fn voters_gone(&self, now: Now) -> Option<(FaultKind, String)> {
-        let own = &self.setup.own.name;
-        let gone = votes::superfluous(&self.setup.policy, own, self.voters.as_ref(), &self.hosts(now));
+        let (own, voters) = (&self.setup.own.name, self.voters.as_ref()?);
+        let gone = votes::superfluous(&self.setup.policy, own, voters, &self.hosts(now));
         let names: Vec<&str> = gone.iter().map(HostName::as_str).collect();
         let why = || format!("{} give no sign of life, by the word of all that are heard", listed(&names));
         (!gone.is_empty()).then(|| (FaultKind::EtcdVotersGone, why()))

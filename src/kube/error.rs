@@ -109,6 +109,11 @@ impl KubeError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
+    /// Whether the API server understood the request and refuses it for good.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { status: 400..=499, .. })
+            && !matches!(self, Self::Refused { status: 409 | 429, .. })
+    }
     /// Whether another client changed the object first.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { status: 409, .. })

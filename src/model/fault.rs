@@ -81,9 +81,9 @@ kinds! {
     /// The others do not list the member, or list it as a learner.
     EtcdNotVoting, "its etcd member has no vote", Confirmed, |d| d.not_voting_s;
     /// An etcd host is gone, and this one stands by for its vote.
-    EtcdVoteFree, "it stands by for the vote of an etcd host that is gone", Presumed, |d| d.host_dead_s;
+    EtcdVoteFree, "it stands by for the vote of an etcd host that is gone", Presumed, |_| 0;
     /// Several hosts with a vote are gone, and none stands by. One of the others reports it.
-    EtcdVotersGone, "several etcd hosts are gone, and no host stands by for them", Presumed, |d| d.host_dead_s;
+    EtcdVotersGone, "several etcd hosts are gone, and no host stands by for them", Presumed, |_| 0;
     /// etcd has raised the alarm CORRUPT, and a majority has other keys than the member.
     EtcdDiverged, "its etcd member has other keys than a majority", Confirmed, |_| 10;
     /// The alarm CORRUPT is set for long, as the host of the leader sees it.

@@ -99,7 +99,8 @@ impl GuardReport {
     pub fn is_gone(&self, host: &HostName, for_s: u32, now_ms: i64) -> bool {
         let begun_ms = now_ms.saturating_sub(i64::from(for_s) * 1000);
         let gone = |fault: &Fault| fault.kind == FaultKind::HostUnreachable && &fault.host == host;
-        self.is_current(now_ms) && self.presumed.iter().any(|fault| gone(fault) && fault.since_ms <= begun_ms)
+        let silent = self.others.get(host).is_some_and(|other| other.sight == Sight::Silent);
+        self.is_current(now_ms) && silent && self.presumed.iter().any(|fault| gone(fault) && fault.since_ms <= begun_ms)
     }
 
     /// The report with lists of limited length and texts of one line; of another host than its own, none. It says of
@@ -193,13 +194,18 @@ mod tests {
     fn a_host_is_gone_once_it_was_unreachable_for_long_by_a_current_report() {
         let since = |kind, since_ms| {
             let presumed = vec![Fault { since_ms, ..fault("cp2", kind) }];
-            GuardReport { presumed, ..report() }
+            let other = |sight| Other { sight, since_ms: 1, ahead_ms: None, trouble: String::new() };
+            let others = [(name("cp2"), other(Sight::Silent)), (name("cp3"), other(Sight::Heard))].into();
+            GuardReport { presumed, others, ..report() }
         };
         let gone = since(FaultKind::HostUnreachable, 400_000);
         assert!(gone.is_gone(&name("cp2"), 600, 1_000_000));
         assert!(!gone.is_gone(&name("cp2"), 601, 1_000_000), "not for long enough");
         assert!(!gone.is_gone(&name("cp3"), 600, 1_000_000), "it is another host");
         assert!(!gone.is_gone(&name("cp2"), 600, 1_000_001 + STALE_MS), "the report is old");
+        let mut back = gone.clone();
+        back.others.get_mut(&name("cp2")).unwrap().sight = Sight::Answers;
+        assert!(!back.is_gone(&name("cp2"), 600, 1_000_000), "it is just back");
         assert!(!since(FaultKind::GuardDown, 400_000).is_gone(&name("cp2"), 600, 1_000_000), "it answers");
     }
 

@@ -117,8 +117,9 @@ pub fn heals(desired: &Desired, host: &Host) -> bool {
 }
 
 impl Policy {
-    /// The policy that the desired state asks for.
+    /// The policy that the desired state asks for, wherever votes are now.
     pub fn of(desired: &Desired) -> Self {
+        let desired = &desired.clone().with_first_votes();
         let guarded = |host: &&Host| is_guarded(desired, host);
         let entry = |host: &Host| GuardedHost {
             name: host.name.clone(),

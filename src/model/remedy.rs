@@ -18,10 +18,10 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
             "hactl up makes it a voter, or a standby if another host has its vote; to keep it out, remove its role etcd"
         }
         FaultKind::EtcdVotersGone => {
-            "power them on; if they are lost, replace them: hactl up --prune NAME removes a member whose host is gone"
+            "power them on; if they are lost, remove them from the inventory, then run hactl up --prune NAME"
         }
         FaultKind::EtcdVoteFree => {
-            "power the other host on; if it is lost, give HOST the role etcd in the inventory, and run hactl up"
+            "power the other host on; if it is lost, exchange its role etcd and the `standby` of HOST, then run hactl up"
         }
         FaultKind::EtcdDiverged | FaultKind::EtcdCorrupt => {
             "take a snapshot of each etcd host (hactl snapshot take --host), then hactl recover replaces the member"

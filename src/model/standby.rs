@@ -10,6 +10,9 @@ use super::healing::Policy;
 use super::names::{HostName, PeerUrl};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Members: id, name, peer URL, learner.
+type Listed = Vec<(u64, String, PeerUrl, bool)>;
+
 /// A vote that a standby has taken over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOver {
@@ -29,6 +32,17 @@ pub struct Voters {
 }
 
 impl Host {
+    fn vote(&mut self, votes: bool) {
+        self.standby = !votes;
+        self.roles.retain(|role| *role != Role::Etcd && *role != Role::Spare);
+        if votes {
+            self.roles.push(Role::Etcd);
+        } else if self.roles.is_empty() {
+            self.roles.push(Role::Spare);
+        }
+        self.roles.sort_unstable();
+    }
+
     /// Whether an etcd member runs here, or runs here once another one is gone.
     pub fn may_vote(&self) -> bool {
         self.is(Role::Etcd) || self.standby
@@ -56,46 +70,66 @@ impl Desired {
     pub fn with_vote(mut self, taken: &TakenOver) -> Self {
         for host in &mut self.hosts {
             if host.name == taken.from {
-                host.roles.retain(|role| *role != Role::Etcd);
-                host.standby = true;
+                host.vote(false);
             } else if host.name == taken.by {
-                host.roles.retain(|role| *role != Role::Spare);
-                host.roles.push(Role::Etcd);
-                host.standby = false;
+                host.vote(true);
             }
         }
         self
     }
 
-    /// The votes that standbys have taken over, by the member list that these hosts report.
-    pub fn taken_over(&self, reports: &BTreeMap<HostName, EtcdFact>) -> Vec<TakenOver> {
-        let Some(list) = listed(reports) else { return vec![] };
-        let is_listed = |host: &&Host| list.contains(&&host.peer_url());
-        let from = self.with(Role::Etcd).filter(|host| !is_listed(host));
-        let by = self.hosts.iter().filter(|host| host.standby).filter(is_listed);
-        from.zip(by).map(|(from, by)| TakenOver { from: from.name.clone(), by: by.name.clone() }).collect()
+    /// The same with the votes on the first hosts that may have one. It is the same wherever the votes are now: hosts
+    /// that missed a move must not differ from the others.
+    #[must_use]
+    pub fn with_first_votes(mut self) -> Self {
+        if self.hosts.iter().any(|host| host.standby) {
+            let mut votes = self.with(Role::Etcd).count();
+            for host in self.hosts.iter_mut().filter(|host| host.may_vote()) {
+                host.vote(votes > 0);
+                votes = votes.saturating_sub(1);
+            }
+        }
+        self
     }
-}
 
-type Listed = Vec<(u64, String, PeerUrl, bool)>;
+    /// The votes that standbys have taken over, by the member list that these hosts report. A learner counts only while
+    /// the host whose vote it shall have does not answer: one that cannot join must not keep that host out.
+    pub fn taken_over(&self, reports: &BTreeMap<HostName, EtcdFact>) -> Vec<TakenOver> {
+        let Some(list) = self.listed(reports) else { return vec![] };
+        let entry =
+            |host: &Host| list.iter().find(|(.., peer, _)| *peer == host.peer_url()).map(|(.., learner)| *learner);
+        let answers = |host: &&Host| reports.contains_key(&host.name);
+        let mut from: Vec<&Host> = self.with(Role::Etcd).filter(|host| entry(host).is_none()).collect();
+        // The one that is gone lost its vote, and not one that is just added again.
+        from.sort_by_key(answers);
+        let mut by: Vec<&Host> = self.hosts.iter().filter(|host| host.standby && entry(host).is_some()).collect();
+        by.sort_by_key(|host| entry(host));
+        let pairs = from.into_iter().zip(by);
+        let pairs = pairs.filter(|(from, by)| entry(by) == Some(false) || !answers(from));
+        pairs.map(|(from, by)| TakenOver { from: from.name.clone(), by: by.name.clone() }).collect()
+    }
 
-/// The members by a majority of their voters; if no member has a quorum, by the newest data.
-fn listed(reports: &BTreeMap<HostName, EtcdFact>) -> Option<BTreeSet<&PeerUrl>> {
-    let living = || reports.values().filter_map(|etcd| etcd.view.as_ref()).filter(|view| view.linearizable);
-    let voters = |list: &Listed| list.iter().filter(|(.., learner)| !learner).count();
-    let says = |view: &EtcdView, list: &Listed| {
-        &view.members == list && list.iter().any(|(id, .., learner)| *id == view.member && !learner)
-    };
-    let by_majority = |list: &&Listed| 2 * living().filter(|view| says(view, list)).count() > voters(list);
-    let newest = || {
-        let disks = reports.values().filter(|etcd| etcd.data).filter_map(|etcd| etcd.disk.as_ref());
-        disks.filter(|disk| disk.members.is_some()).max_by_key(|disk| disk.reach())?.members.as_ref()
-    };
-    let list = match living().next() {
-        Some(_) => living().map(|view| &view.members).find(by_majority),
-        None => newest(),
-    };
-    list.map(|list| list.iter().map(|(.., peer, _)| peer).collect())
+    /// The members, if a majority of their voters reports them from their own hosts and none with a quorum reports
+    /// others. If no member has a quorum, by the newest data: revisions grow also across recoveries.
+    fn listed<'a>(&self, reports: &'a BTreeMap<HostName, EtcdFact>) -> Option<&'a Listed> {
+        let living = || {
+            let views = reports.iter().filter_map(|(host, etcd)| Some((host, etcd.view.as_ref()?)));
+            views.filter(|(_, view)| view.linearizable)
+        };
+        let Some((_, first)) = living().next() else {
+            let disks = reports.values().filter(|etcd| etcd.data).filter_map(|etcd| etcd.disk.as_ref());
+            let newest = disks.filter(|disk| disk.members.is_some()).max_by_key(|disk| (disk.revision, disk.reach()));
+            return newest?.members.as_ref();
+        };
+        let is_voter = |(host, view): &(&HostName, &EtcdView)| {
+            let peer = self.host(host).map(Host::peer_url);
+            let own = |entry: &&(u64, String, PeerUrl, bool)| entry.0 == view.member && Some(&entry.2) == peer.as_ref();
+            first.members.iter().find(own).is_some_and(|(.., learner)| !learner)
+        };
+        let voters = first.members.iter().filter(|(.., learner)| !learner).count();
+        let agree = living().all(|(_, view)| view.members == first.members);
+        (agree && 2 * living().filter(is_voter).count() > voters).then_some(&first.members)
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +193,22 @@ mod tests {
         assert_eq!(taken([vec![old], now()].concat()), by_cp4, "data is older than a quorum");
         assert_eq!(taken(live(&[4], &[2, 3, 4])), [], "its word alone is no majority");
         assert_eq!(taken([live(&[2, 3], &[1, 2, 3]), live(&[4], &[3, 4])].concat()), [], "nor against one");
+        assert_eq!(taken([live(&[4], &[4]), live(&[2, 3], &[1, 2, 3])].concat()), [], "nor as a cluster of its own");
+        let returned = (1, EtcdFact::default());
+        assert_eq!(taken([vec![returned.clone()], now()].concat()), by_cp4, "it is back, without a vote");
+        let learner = |list: &[usize]| {
+            let mut all = live(&[2, 3], list);
+            for (_, etcd) in &mut all {
+                etcd.view.as_mut().unwrap().members.last_mut().unwrap().3 = true;
+            }
+            all
+        };
+        assert_eq!(taken(learner(&[2, 3, 4])), by_cp4, "it is joining");
+        assert_eq!(taken([vec![returned], learner(&[2, 3, 4])].concat()), [], "the former host is ready");
+        let other = (1, lives(&desired, 1, &[]));
+        assert_eq!(taken([vec![other], live(&[2, 4], &[2, 4])].concat()), [], "they do not agree");
+        let two = taken(live(&[2, 4], &[2, 4]).into_iter().chain([(3, EtcdFact::default())]).collect());
+        assert_eq!(two, by_cp4, "cp3 answers: it is just added again");
         let before = || (1, rests(&desired, 70, &[1, 2, 3]));
         assert_eq!(taken(vec![before(), (4, rests(&desired, 90, &[2, 3, 4]))]), by_cp4, "by the newest data");
         assert_eq!(taken(vec![before(), (2, rests(&desired, 60, &[2, 3, 4]))]), []);
@@ -170,7 +220,9 @@ mod tests {
         let there = desired.clone().with_vote(&TakenOver { from: name(1), by: name(4) });
         assert_eq!(votes(&there), ["cp2", "cp3", "cp4"]);
         assert_eq!(there.may_vote().count(), 4);
+        assert_eq!(there.clone().with_first_votes(), desired.clone().with_first_votes());
         let back = there.with_vote(&TakenOver { from: name(4), by: name(1) });
         assert_eq!(votes(&back), votes(&desired));
+        assert_eq!(sample(3).with_first_votes(), sample(3), "without a standby nothing moves");
     }
 }

@@ -6,7 +6,7 @@ use crate::model::authentic::Authenticity;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::duration::{human_duration, seconds};
-use crate::model::facts::{Etcd, Facts, HostFacts};
+use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts};
 use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, LEADER_WAITS, STALE_AFTER};
 use crate::model::timestamp::is_ahead;
@@ -63,6 +63,10 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         let (_, timer) = fact.units.iter().find(|(unit, _)| unit.as_str() == TIMER)?;
         (timer.started_ms > 0).then(|| fact.now_ms.saturating_sub(timer.started_ms))
     };
+    let member_runs_for = |fact: &HostFacts| {
+        let etcd = fact.units.iter().find(|(unit, _)| unit.as_str() == ETCD_UNIT);
+        etcd.map_or(i64::MAX, |(_, etcd)| fact.now_ms.saturating_sub(etcd.started_ms))
+    };
     // Each host is checked, because the snapshots of one must not hide that another takes none. A leader waits for this
     // many intervals before it takes a snapshot.
     let own_ms = every_ms.saturating_mul(STALE_AFTER + LEADER_WAITS);
@@ -73,6 +77,8 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         let detail = match found.bundles.first().map(|newest| fact.now_ms.saturating_sub(newest.taken_ms)) {
             Some(age) if age <= own_ms => continue,
             Some(age) => format!("its timer runs, but its newest is {} old", human_duration(age)),
+            // On a host that stood by until lately, the timer ran in vain before the member started.
+            None if member_runs_for(fact) <= own_ms => continue,
             None => "its timer runs, but it has taken none".to_owned(),
         };
         return Some(fails((host, detail, OF_ONE)));

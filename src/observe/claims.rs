@@ -90,7 +90,7 @@ impl<'a> Court<'a> {
     /// The hosts whose lists are considered: etcd hosts of the inventory. If none of those claims a quorum, for example
     /// because all are new, the former members; never a worker.
     fn sources(&self) -> Vec<(&'a Host, &'a EtcdView)> {
-        let leaves = |host: &Host| self.desired.leaver(&host.name).is_some_and(|host| host.is(Role::Etcd));
+        let leaves = |host: &Host| self.desired.leaver(&host.name).is_some_and(Host::may_vote);
         let former = |host: &&Host| !host.is(Role::Etcd) && decides(host) || leaves(host);
         let own: Vec<_> = self.desired.with(Role::Etcd).filter_map(|host| Some((host, self.claim(host)?))).collect();
         if !own.is_empty() {
@@ -119,7 +119,7 @@ impl<'a> Court<'a> {
             (None, None) => false,
         };
         let moved = |host: &&Host| !list.lists(&host.peer_url()) && self.etcd(host).is_some_and(has);
-        let mut etcd = self.desired.entered().filter(|host| host.is(Role::Etcd));
+        let mut etcd = self.desired.entered().filter(|host| host.may_vote());
         self.desired.entered().find(there).or_else(|| etcd.find(moved))
     }
 
@@ -200,16 +200,19 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
     // Without quorum, the data of etcd hosts shows which other hosts were members.
     let listed: BTreeSet<PeerUrl> = match received {
         Some((list, _)) => list.members.iter().map(|m| m.2.clone()).collect(),
-        None => desired.with(Role::Etcd).filter_map(|host| fact(answers, &host.name)).flat_map(told_of).collect(),
+        None => desired.may_vote().filter_map(|host| fact(answers, &host.name)).flat_map(told_of).collect(),
     };
-    let bare = !desired.with(Role::Etcd).any(|host| fact(answers, &host.name).and_then(own_vote).is_some());
+    let bare = !desired.may_vote().any(|host| fact(answers, &host.name).and_then(own_vote).is_some());
     let mut learners = BTreeSet::new();
     for host in desired.entered() {
         let Some(Ok(facts)) = answers.get_mut(&host.name) else { continue };
         let Some(etcd) = &mut facts.etcd else { continue };
         let member = listed.contains(&host.peer_url());
         let moved = |view: &EtcdView| received.is_some_and(|(_, confirmed)| confirmed.contains(&view.member));
-        let known = host.is(Role::Etcd) || member || etcd.view.as_ref().is_some_and(moved);
+        let known = host.is(Role::Etcd)
+            || (host.standby && received.is_none())
+            || member
+            || etcd.view.as_ref().is_some_and(moved);
         if !(known || received.is_none() && bare && decides(host)) {
             // The reports of a host without a member are ignored, except on data to be removed from its own disk.
             if etcd.view.as_ref().is_some_and(|view| view.linearizable) {

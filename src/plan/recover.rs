@@ -137,7 +137,9 @@ pub fn diagnose(
     if let Some(recovery) = begun {
         return Ok(Diagnosis::Lost(Box::new(resumed(desired, facts, &hosts, recovery)?)));
     }
-    let found = sources(facts, &hosts, intent, wish);
+    // A host that stands by may have the newest snapshot or data.
+    let keep: Vec<Host> = draft.reachable().into_iter().filter(Host::may_vote).collect();
+    let found = sources(facts, &keep, intent, wish);
     let chosen = match &wish.from {
         Some(from) => found.iter().find(|f| &f.source.origin() == from),
         None => found.first(),
@@ -146,7 +148,7 @@ pub fn diagnose(
         if wish.undo && wish.from.is_none() {
             return Err(Refusal::NothingAside);
         }
-        if let Some(refused) = no_trust(&untrusted(facts, &hosts, intent, wish)) {
+        if let Some(refused) = no_trust(&untrusted(facts, &keep, intent, wish)) {
             return Err(refused);
         }
         return Err(Refusal::NoSource { asked: wish.from.clone(), hosts: evidence(facts) });

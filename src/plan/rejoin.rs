@@ -8,6 +8,7 @@
 use super::draft::{Draft, quorate};
 use super::intent::Intent;
 use super::reconcile_members::reconcile_members;
+use super::votes::removable;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, Members};
 use crate::model::names::HostName;
@@ -72,7 +73,8 @@ pub fn rejoin(
     Ok(plan)
 }
 
-/// The plan that removes the members of hosts that are gone, and changes nothing else.
+/// The plan that removes the members of hosts that are gone, and changes nothing else; an empty one if fewer of them are
+/// gone than it takes to tolerate more failures.
 ///
 /// # Errors
 /// Why there is none.
@@ -89,6 +91,11 @@ pub fn remove_gone(
     let intent = Intent { limit: Some(BTreeSet::new()), prune: gone.to_vec(), ..intent.clone() };
     let mut draft = Draft::new(&left, target, facts, &intent)?;
     let members = with_quorum(&facts.etcd)?;
+    let there = gone.iter().filter_map(|name| desired.host(name)).filter(|host| is_gone(host));
+    let listed = there.filter(|host| members.0.get(&host.peer_url()).is_some_and(|member| !member.learner)).count();
+    if removable(members.voters(), listed) != listed {
+        return Ok(Plan::default());
+    }
     let hosts = draft.reachable_with(Role::Etcd);
     draft.join(reconcile_members(&draft, &hosts, members)?);
     let plan = draft.finish();

@@ -36,7 +36,7 @@ pub(super) fn kubelet_is_off(o: &Observed, name: &HostName) -> bool {
 /// Whether the member with this peer URL is on a host that is to be removed and answers: it is removed after everything
 /// else.
 pub(super) fn carries(o: &Observed, peer: &PeerUrl) -> bool {
-    o.desired.leaving.iter().any(|h| h.is(Role::Etcd) && &h.peer_url() == peer && lives(o, &h.name).is_some())
+    o.desired.leaving.iter().any(|h| h.may_vote() && &h.peer_url() == peer && lives(o, &h.name).is_some())
 }
 
 /// Warns of names that match no removable host; refuses hosts of other clusters, and removals that would leave a role
@@ -140,7 +140,7 @@ pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
         let why = "the host is to be removed, and its pods have to move first";
         steps.then(&mut requires, action, why, Precondition::None);
     }
-    if host.is(Role::Etcd) {
+    if host.may_vote() {
         let removed = remove_member(d, host, requires.clone())?;
         requires.extend(removed.last());
         steps.add(removed);

@@ -37,13 +37,17 @@ fn has_node(o: &Observed, host: &Host) -> bool {
 }
 
 fn is_member(d: &Draft, host: &Host) -> bool {
-    !host.is(Role::Etcd) && d.members.as_ref().is_some_and(|list| list.0.contains_key(&host.peer_url()))
+    let Some(list) = d.members.as_ref().filter(|_| !host.is(Role::Etcd)) else { return false };
+    // One that stands by keeps its vote while there are not more than the inventory asks for.
+    let is_needed = host.standby && list.voters() <= d.desired.with(Role::Etcd).count();
+    !is_needed && list.0.contains_key(&host.peer_url())
 }
 
 /// Whether a host stands by for etcd and has something left of a member: it was removed while the host was gone.
 fn stands_by_only(d: &Draft, host: &Host) -> bool {
     let has_data = || d.facts.host(&host.name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data);
-    host.standby && (is_on(d, &host.name, &etcd_unit()) || has_data())
+    let votes = d.members.as_ref().is_some_and(|list| list.0.contains_key(&host.peer_url()));
+    host.standby && !votes && (is_on(d, &host.name, &etcd_unit()) || has_data())
 }
 
 /// Hosts that answered and have something left of a role that they no longer have.

@@ -12,19 +12,21 @@ use std::collections::BTreeSet;
 /// The hosts around a guard.
 #[derive(Debug, Clone, Default)]
 pub struct Around {
-    /// Those that give no sign of life, by the word of all.
+    /// Those that have given no sign of life for as long as the policy says, by the word of all.
     pub gone: BTreeSet<HostName>,
     /// Those that are heard, and the own one.
     pub heard: BTreeSet<HostName>,
 }
 
-/// What the member list tells a host without a vote; nothing if it was not read, or the host votes.
+/// What the member list tells a host about votes; nothing if it was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Votes {
     /// How many votes etcd has, if other hosts have all of them, gone or not.
     pub taken: Option<usize>,
     /// A vote that is free.
     pub free: Option<Free>,
+    /// How many voters are listed, also if the host is one of them.
+    pub listed: Option<usize>,
 }
 
 /// A vote that is free.
@@ -37,33 +39,40 @@ pub struct Free {
 }
 
 /// Judges the vote of the own host.
-pub fn votes(policy: &Policy, own: &HostName, voters: Option<&Voters>, around: &Around) -> Votes {
-    let Some(voters) = voters.filter(|voters| !voters.hosts.contains(own)) else { return Votes::default() };
-    let all = policy.guards.iter().filter(|guard| guard.has_etcd()).count();
+pub fn votes(policy: &Policy, own: &HostName, voters: &Voters, around: &Around) -> Votes {
     let listed = voters.hosts.len() + voters.strangers;
+    if voters.hosts.contains(own) {
+        return Votes { listed: Some(listed), ..Votes::default() };
+    }
+    let all = policy.guards.iter().filter(|guard| guard.has_etcd()).count();
     let taken = (listed >= all).then_some(all);
     let left = listed - voters.hosts.intersection(&around.gone).count();
+    let gone = || policy.guards.iter().filter(|guard| around.gone.contains(&guard.name));
     // A member that was removed before its vote was taken over has none in the list.
-    let had = policy.guards.iter().filter(|guard| voters.hosts.contains(&guard.name) || guard.has_etcd());
-    let mut gone = had.filter(|guard| around.gone.contains(&guard.name));
-    let free = gone.next().filter(|_| left < all).and_then(|of| {
-        let stands_by = |name: &HostName| around.heard.contains(name) && !voters.hosts.contains(name);
-        let mut by: Vec<_> = policy.guards.iter().filter(|guard| guard.may_vote() && stands_by(&guard.name)).collect();
-        // Of the same zone first, so that the loss of another zone costs no more votes than before.
-        by.sort_by_key(|guard| guard.zone != of.zone);
-        let first = by.first()?;
-        by.iter()
-            .any(|guard| &guard.name == own)
-            .then(|| Free { of: of.name.clone(), by: (&first.name != own).then(|| first.name.clone()) })
-    });
-    Votes { taken, free }
+    let removed = gone().filter(|guard| listed < all && guard.has_etcd());
+    let free = gone()
+        .filter(|guard| voters.hosts.contains(&guard.name))
+        .chain(removed)
+        .next()
+        .filter(|_| left < all)
+        .and_then(|of| {
+            let stands_by = |name: &HostName| around.heard.contains(name) && !voters.hosts.contains(name);
+            let mut by: Vec<_> =
+                policy.guards.iter().filter(|guard| guard.may_vote() && stands_by(&guard.name)).collect();
+            // Of the same zone first, so that the loss of another zone costs no more votes than before.
+            by.sort_by_key(|guard| guard.zone != of.zone);
+            let first = by.first()?;
+            by.iter()
+                .any(|guard| &guard.name == own)
+                .then(|| Free { of: of.name.clone(), by: (&first.name != own).then(|| first.name.clone()) })
+        });
+    Votes { taken, free, listed: Some(listed) }
 }
 
 /// The hosts that are gone and whose members are to be removed, because nobody stands by for them: with fewer voters,
 /// etcd tolerates more failures. The number of voters that are left is odd: the removal of one of three or of five
 /// would be no gain. Empty for all hosts but one that votes.
-pub fn superfluous(policy: &Policy, own: &HostName, voters: Option<&Voters>, around: &Around) -> Vec<HostName> {
-    let Some(voters) = voters else { return vec![] };
+pub fn superfluous(policy: &Policy, own: &HostName, voters: &Voters, around: &Around) -> Vec<HostName> {
     let votes = |name: &HostName| voters.hosts.contains(name);
     let mut here = policy.guards.iter().filter(|guard| guard.may_vote() && around.heard.contains(&guard.name));
     let stands_by = here.clone().any(|guard| !votes(&guard.name));
@@ -107,11 +116,13 @@ mod tests {
         hosts.iter().map(|host| format!("cp{host}").parse().unwrap()).collect()
     }
 
-    fn of(policy: &Policy, own: usize, voters: &[usize], gone: &[usize]) -> Votes {
+    fn of(policy: &Policy, own: usize, voters: &[usize], gone: &[usize]) -> (Option<usize>, Option<Free>) {
         let all: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
         let around = Around { gone: names(gone), heard: names(&all) };
         let voters = Voters { hosts: names(voters), strangers: 0 };
-        votes(policy, names(&[own]).first().unwrap(), Some(&voters), &around)
+        let found = votes(policy, names(&[own]).first().unwrap(), &voters, &around);
+        assert_eq!(found.listed, Some(voters.hosts.len()));
+        (found.taken, found.free)
     }
 
     fn of_host(host: usize, by: Option<usize>) -> Free {
@@ -123,34 +134,23 @@ mod tests {
     fn a_vote_is_free_once_its_host_is_gone_and_goes_to_a_standby_of_the_same_zone_first() {
         let policy = policy(3, 2);
         let taken = Some(3);
-        assert_eq!(of(&policy, 4, &[1, 2, 3], &[]), Votes { taken, free: None });
-        assert_eq!(of(&policy, 4, &[1, 2, 3], &[1]), Votes { taken, free: Some(of_host(1, None)) });
-        assert_eq!(of(&policy, 5, &[1, 2, 3], &[1]), Votes { taken, free: Some(of_host(1, Some(4))) });
-        assert_eq!(
-            of(&policy, 4, &[1, 2, 3], &[2]),
-            Votes { taken, free: Some(of_host(2, Some(5))) },
-            "cp5 is in its zone"
-        );
-        assert_eq!(
-            of(&policy, 5, &[1, 2, 3], &[1, 4]),
-            Votes { taken, free: Some(of_host(1, None)) },
-            "the first is gone, too"
-        );
-        assert_eq!(
-            of(&policy, 4, &[2, 3], &[1]),
-            Votes { taken: None, free: Some(of_host(1, None)) },
-            "removed already"
-        );
-        assert_eq!(of(&policy, 4, &[2, 3], &[]), Votes::default(), "its own host joins again");
-        assert_eq!(of(&policy, 3, &[1, 2, 3], &[1]), Votes::default(), "it votes itself");
-        assert_eq!(votes(&policy, names(&[4]).first().unwrap(), None, &Around::default()), Votes::default());
+        assert_eq!(of(&policy, 4, &[1, 2, 3], &[]), (taken, None));
+        assert_eq!(of(&policy, 4, &[1, 2, 3], &[1]), (taken, Some(of_host(1, None))));
+        assert_eq!(of(&policy, 5, &[1, 2, 3], &[1]), (taken, Some(of_host(1, Some(4)))));
+        assert_eq!(of(&policy, 4, &[1, 2, 3], &[2]), (taken, Some(of_host(2, Some(5)))), "cp5 is in its zone");
+        assert_eq!(of(&policy, 5, &[1, 2, 3], &[1, 4]), (taken, Some(of_host(1, None))), "the first is gone, too");
+        assert_eq!(of(&policy, 4, &[2, 3], &[1]), (None, Some(of_host(1, None))), "removed already");
+        assert_eq!(of(&policy, 5, &[2, 3, 4], &[1]), (taken, None), "replaced long ago");
+        assert_eq!(of(&policy, 5, &[2, 3, 4], &[1, 2]), (taken, Some(of_host(2, None))), "the next one");
+        assert_eq!(of(&policy, 4, &[2, 3], &[]), (None, None), "its own host joins again");
+        assert_eq!(of(&policy, 3, &[1, 2, 3], &[1]), (None, None), "it votes itself");
     }
 
     #[test]
     fn a_host_whose_vote_another_one_has_stands_by_for_the_others() {
         let policy = policy(3, 1);
-        assert_eq!(of(&policy, 1, &[2, 3, 4], &[]), Votes { taken: Some(3), free: None });
-        assert_eq!(of(&policy, 1, &[2, 3, 4], &[4]), Votes { taken: Some(3), free: Some(of_host(4, None)) });
+        assert_eq!(of(&policy, 1, &[2, 3, 4], &[]), (Some(3), None));
+        assert_eq!(of(&policy, 1, &[2, 3, 4], &[4]), (Some(3), Some(of_host(4, None))));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             let all: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
             let around = Around { gone: names(gone), heard: names(&all) };
             let voters = Voters { hosts: names(voters), strangers: 0 };
-            let found = superfluous(&policy, names(&[own]).first().unwrap(), Some(&voters), &around);
+            let found = superfluous(&policy, names(&[own]).first().unwrap(), &voters, &around);
             found.into_iter().collect::<BTreeSet<_>>()
         };
         let all = [1, 2, 3, 4, 5];
@@ -205,7 +205,7 @@ mod tests {
             let (voters, gone) = (some(bits), some(gone));
             let here: Vec<usize> = (1..=policy.guards.len()).filter(|host| !gone.contains(host)).collect();
             let found: Vec<(usize, Free)> =
-                here.iter().filter_map(|own| Some((*own, of(&policy, *own, &voters, &gone).free?))).collect();
+                here.iter().filter_map(|own| Some((*own, of(&policy, *own, &voters, &gone).1?))).collect();
             let takers: Vec<usize> = found.iter().filter(|(_, free)| free.by.is_none()).map(|(own, _)| *own).collect();
             prop_assert!(takers.len() <= 1, "{takers:?}");
             for (own, free) in &found {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a host may take to report about etcd.
-const LOOK: Duration = Duration::from_secs(10);
+/// How long a host may take to report about etcd: it may have to read damaged data.
+const LOOK: Duration = Duration::from_secs(60);
 
 impl Fleet {
     /// Moves votes in the desired state to where they are. A vote moves only under the locks of this run or of a guard:
@@ -27,7 +27,7 @@ impl Fleet {
         let reports = self.reports().await;
         for taken in self.desired.taken_over(&reports) {
             let text = format!(
-                "{by} votes in etcd instead of {from}, which was gone, and hactl keeps it so. Write it into the \
+                "{by} votes in etcd instead of {from}, and hactl keeps it so. Write it into the \
                  inventory: the role etcd for {by}, and `standby: [etcd]` instead of it for {from}",
                 by = taken.by,
                 from = taken.from

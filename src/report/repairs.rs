@@ -63,7 +63,7 @@ fn because(gate: &Gate) -> String {
             format!("quorum may need it: {serve} reads, and without it {needed} must")
         }
         Gate::Votes { of } => {
-            format!("other hosts have all {of} votes; `hactl up` makes this one stand by")
+            format!("other hosts have all {of} votes; `hactl up` settles which of them stands by")
         }
         Gate::NoQuorum => "etcd has no quorum, so that would not help".to_owned(),
         Gate::NotUsable => "no API server is usable, and without one no host takes the VIP".to_owned(),

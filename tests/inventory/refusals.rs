@@ -201,7 +201,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("snapshots-drill", with("snapshots: {drill: monthly}")),
         ("healing-mode", with("healing: {mode: wach}")),
         ("healing-is-a-boolean", with("healing: true")),
-        ("healing-unknown-key", with("healing: {mode: watch, after: {hostDead: 10m}}")),
+        ("healing-unknown-key", with("healing: {mode: watch, after: {hostAway: 10m}}")),
         ("healing-too-early-and-too-late", with("healing: {mode: watch, after: {hostUnreachable: 5s, frozen: 1d}}")),
         ("healing-after-without-mode", with("healing: {after: {frozen: 30s}}")),
         ("snapshots-without-a-key", with("snapshots: {to: [\"s3://backup/lab\"]}")),

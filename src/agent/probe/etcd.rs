@@ -107,9 +107,10 @@ pub async fn voters(root: &Root, policy: &Policy, own: &HostName) -> Option<Vote
     Some(Voters::of(list, policy))
 }
 
-/// Whether etcd should run here: always on a host with the role, and on one that stands by once it has a vote.
-pub fn is_wanted(root: &Root, own: &GuardedHost) -> bool {
-    own.has_etcd() || root.own(AT_BOOT).symlink_metadata().is_ok()
+/// Whether etcd should run here: on each host with the role; if votes move, on those that have one.
+pub fn is_wanted(root: &Root, policy: &Policy, own: &GuardedHost) -> bool {
+    let moves = policy.guards.iter().any(|guard| guard.standby);
+    own.has_etcd() && !moves || root.own(AT_BOOT).symlink_metadata().is_ok()
 }
 
 /// What is wrong with the entry of a member, by the lists of others: whether it is a learner; `None`: it has none. What

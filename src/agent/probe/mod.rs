@@ -138,7 +138,7 @@ impl Probe {
     /// Looks once.
     pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
         let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote);
-        if of_etcd && !etcd::is_wanted(root, host) {
+        if of_etcd && !etcd::is_wanted(root, policy, host) {
             return Some(vec![]);
         }
         match self {

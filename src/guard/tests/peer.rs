@@ -141,7 +141,7 @@ async fn a_guard_may_observe_and_lock_and_its_query_is_replaced_by_that_of_the_h
     assert!(matches!(ask(&cp2, lock()).await, Ok(Reply::Locked { wanted: false, .. })));
     let cp3 = place.as_guard("cp3").await;
     let Ok(Reply::Held { by, yields, .. }) = ask(&cp3, lock()).await else { panic!("two holders") };
-    assert_eq!((by.as_str(), yields), ("the guard of cp2 (its etcd member joins again)", true));
+    assert_eq!((by.as_str(), yields), ("the guard of cp2 (a repair of etcd)", true));
     cp2.close().await;
 
     let hold = Root::at(place.directory.path()).path(HOLD).unwrap();
