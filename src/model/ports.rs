@@ -74,8 +74,9 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
             ways.push(Way::Tcp(ETCD_PEERS));
         }
     }
-    // Pods reach API servers at their own addresses; traffic of pods on another host has the address of that host.
-    if to.is(Role::ControlPlane) && (desired.balances(from) || from.is_node()) {
+    // Pods reach API servers at their own addresses; traffic of pods on another host has the address of that host. Guards
+    // create Events.
+    if to.is(Role::ControlPlane) && (desired.balances(from) || from.is_node() || is_guarded(desired, from)) {
         ways.push(Way::Tcp(desired.api_port));
     }
     if to.is_node() && from.is(Role::ControlPlane) {

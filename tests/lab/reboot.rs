@@ -3,6 +3,7 @@
 
 use super::guard::{CLEARED, SLACK, guarded, is_known, none};
 use super::repairs::history;
+use super::rolled_back::sh;
 use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
@@ -18,9 +19,10 @@ const RESTARTS: Duration = Duration::from_secs(30 + 3 * 60);
 /// From then on, until the kubelet of the host that booted serves.
 const GOAL: Duration = Duration::from_secs(120);
 /// On a file system that is empty after a boot: until then, systemd starts a kubelet that does nothing.
-const BROKEN: &str = "mkdir -p /run/systemd/system/kubelet.service.d && printf '[Service]\\nExecStart=\\nExecStart=/bin/sleep \
-    infinity\\n' > /run/systemd/system/kubelet.service.d/99-broken.conf && systemctl daemon-reload && systemctl restart \
-    kubelet && echo broken";
+const BROKEN: &str = r#"mkdir -p /run/systemd/system/kubelet.service.d
+printf "[Service]\nType=simple\nExecStart=\nExecStart=/bin/sleep infinity\n" >/run/systemd/system/kubelet.service.d/99-broken.conf
+systemctl daemon-reload
+systemctl restart kubelet && echo broken"#;
 
 /// When the host booted: the start of its first process.
 fn booted(w: &World, host: &str) -> String {
@@ -28,7 +30,7 @@ fn booted(w: &World, host: &str) -> String {
 }
 
 fn breaks(w: &World, host: &str) {
-    assert_eq!(w.on(host, &format!("sudo sh -c \"{BROKEN}\"")).trim(), "broken");
+    assert_eq!(sh(w, host, BROKEN).trim(), "broken");
 }
 
 fn explained(hactl: &Hactl, host: &str) -> String {
