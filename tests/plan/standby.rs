@@ -179,7 +179,9 @@ fn two_of_five_that_are_gone_are_removed_so_that_one_more_may_fail_and_vote_agai
         let mut world = converged(Shape::Stacked(5));
         let all = world.with(Role::Etcd);
         let (left, gone) = all.split_at(3);
-        gone.iter().for_each(|host| world.power_off(host));
+        for host in gone {
+            world.power_off(host);
+        }
         let script = Script { crash_after: Some(crash), ..Script::default() };
         acts(&mut world, &all[0], &script).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
         acts(&mut world, &all[0], &Script::default()).unwrap_or_else(|why| panic!("{crash}: {why:?}"));
