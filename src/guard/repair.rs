@@ -146,12 +146,15 @@ impl Repairs {
     ) -> Option<LocalStep> {
         let faults = shared.state().lasting_here();
         let seen = shared.state().seen_here();
-        // A guard that has just started, as after a reboot, has seen no fault for its delay yet.
-        let looked = now.steady >= SETTLED;
+        // A guard that has just started, as after a reboot, has seen no fault for its delay yet: it cannot judge what the
+        // one before it did.
+        let started_ms = now.wall_ms.saturating_sub(i64::try_from(now.steady.as_millis()).unwrap_or(i64::MAX));
+        let settled = now.steady >= SETTLED;
         let mut helped = Vec::new();
         let over = |record: &RepairRecord| {
             // A guard that was killed during a step left it open.
             let may_help = matches!(record.outcome, Outcome::Done | Outcome::Open);
+            let looked = settled || record.begun_ms >= started_ms;
             let is_over = looked && may_help && !seen.contains(&record.kind);
             is_over.then(|| {
                 helped.push((record.kind, record.step));
