@@ -10,10 +10,10 @@ use crate::model::desired::Role;
 use crate::model::fault::{Fault, FaultKind};
 use crate::model::healing::{CA, CERT, KEY, Policy};
 use crate::model::names::HostName;
-use crate::model::secret::Secret;
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
@@ -131,17 +131,14 @@ pub(super) async fn publish(shared: Arc<Shared>, root: Root, policy: Policy, mut
 
 /// Creates an Event through the own API server, or another one.
 async fn created(root: &Root, policy: &Policy, own: &HostName, event: &Value) -> Result<(), KubeError> {
-    let read = |path: &'static str| {
-        let path = root.own(path);
-        std::fs::read_to_string(&path).map_err(|source| KubeError::File { path: path.display().to_string(), source })
-    };
-    let (ca, cert, key) = (read(CA)?, read(CERT)?, Secret::new(read(KEY)?));
+    let files = [CA, CERT, KEY].map(|path| root.own(path));
+    let files = files.each_ref().map(PathBuf::as_path);
     let mut servers: Vec<_> = policy.guards.iter().filter(|guard| guard.is(Role::ControlPlane)).collect();
     servers.sort_by_key(|guard| &guard.name != own);
     let mut outcome = Ok(());
     for guard in servers {
         let server = format!("https://{}", SocketAddr::new(guard.address, policy.api_port));
-        let created = Client::direct(&server, &ca, &cert, &key)?.create(event, Instant::now() + TIMEOUT).await;
+        let created = Client::with_files(&server, files)?.create(event, Instant::now() + TIMEOUT).await;
         outcome = created.map(drop);
         // An earlier attempt may have been carried out although its answer was lost.
         if outcome.as_ref().map_or_else(KubeError::is_conflict, |()| true) {

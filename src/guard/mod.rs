@@ -43,7 +43,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 /// Between two conclusions, each with a report.
 const EVERY: Duration = Duration::from_secs(1);
@@ -150,6 +150,13 @@ impl Shared {
     }
 }
 
+/// Turns that are never made up for: a late one delays the next.
+fn turns(every: Duration) -> Interval {
+    let mut turn = interval(every);
+    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    turn
+}
+
 fn now(begun: Instant) -> Now {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { steady: begun.elapsed(), wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
@@ -188,8 +195,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     for probe in Probe::of(&shared.own, &policy) {
         let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
         tasks.spawn(async move {
-            let mut turn = interval(probe.every());
-            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut turn = turns(probe.every());
             loop {
                 turn.tick().await;
                 let Some(found) = probe.look(&root, &policy, &shared.own).await else { continue };
@@ -202,8 +208,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     if policy.votes_may_move() && shared.own.may_vote() {
         let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
         tasks.spawn(async move {
-            let mut turn = interval(VOTERS_EVERY);
-            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut turn = turns(VOTERS_EVERY);
             loop {
                 turn.tick().await;
                 let voters = voters(&root, &policy, &shared.own.name).await;
@@ -214,8 +219,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     if shared.own.may_vote() {
         let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
         tasks.spawn(async move {
-            let mut turn = interval(READS_EVERY);
-            turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut turn = turns(READS_EVERY);
             loop {
                 turn.tick().await;
                 let serves = if is_wanted(&root, &policy, &shared.own) { Some(serves_reads().await) } else { None };
@@ -231,8 +235,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         format!("{own}: watching with {others} others; nothing is repaired")
     });
     notify::ready();
-    let mut turn = interval(EVERY);
-    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut turn = turns(EVERY);
     for count in 0_u32.. {
         tokio::select! {
             _ = turn.tick() => {}

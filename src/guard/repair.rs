@@ -20,7 +20,6 @@ use crate::protocol::OpError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval};
 
 /// Between two decisions.
 const EVERY: Duration = Duration::from_secs(1);
@@ -84,8 +83,7 @@ impl LocalHost for Here {
 pub(super) async fn keep(shared: Arc<Shared>, root: Root, policy: Policy) {
     let mut repairs = Repairs::of(Book::open(&root));
     let here = Here { root, policy, own: shared.own.clone() };
-    let mut turn = interval(EVERY);
-    turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut turn = super::turns(EVERY);
     loop {
         turn.tick().await;
         let step = repairs.turn(&shared, &here.policy, &here, shared.now()).await;

@@ -8,13 +8,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
+use super::client::read;
 use super::csr::{Allowed, Decision, SIGNER, decide};
 use super::{Client, KubeError, issued};
-use crate::model::secret::Secret;
 
 /// Time between two polls.
 const EVERY: Duration = Duration::from_secs(3);
@@ -64,15 +64,10 @@ pub async fn run(settings: &Settings, mut say: impl FnMut(&str)) -> Result<(), K
 }
 
 fn open(settings: &Settings) -> Result<(Client, Allowed), KubeError> {
-    let (ca, cert) = (read(&settings.ca)?, read(&settings.cert)?);
-    let key = Secret::new(read(&settings.key)?);
     let allow: AllowFile = serde_json::from_str(&read(&settings.allow)?)
         .map_err(|error| KubeError::Garbled { what: settings.allow.display().to_string(), why: error.to_string() })?;
-    Ok((Client::direct(&settings.server, &ca, &cert, &key)?, allow.nodes))
-}
-
-fn read(path: &Path) -> Result<String, KubeError> {
-    std::fs::read_to_string(path).map_err(|source| KubeError::File { path: path.display().to_string(), source })
+    let files = [settings.ca.as_path(), &settings.cert, &settings.key];
+    Ok((Client::with_files(&settings.server, files)?, allow.nodes))
 }
 
 /// Handles all pending requests once. `stated` holds the names of requests that were logged already.

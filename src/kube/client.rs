@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -144,6 +145,11 @@ impl std::fmt::Display for ObjectRef {
     }
 }
 
+/// Reads a file of credentials or settings.
+pub(super) fn read(path: &Path) -> Result<String, KubeError> {
+    std::fs::read_to_string(path).map_err(|source| KubeError::File { path: path.display().to_string(), source })
+}
+
 impl Client {
     /// Connects through a local forward at `at`. `server_name` is a DNS name in the API server's certificate, such as
     /// `kubernetes`; an IP address does not work, because the client would connect to it directly.
@@ -164,6 +170,11 @@ impl Client {
     /// Directly at `server`, a URL without a path.
     pub fn direct(server: &str, ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<Self, KubeError> {
         Self::finish(builder(ca_pem, cert_pem, key_pem)?, server.trim_end_matches('/').to_owned())
+    }
+
+    /// The same, with certificates and a key in PEM files.
+    pub fn with_files(server: &str, [ca, cert, key]: [&Path; 3]) -> Result<Self, KubeError> {
+        Self::direct(server, &read(ca)?, &read(cert)?, &Secret::new(read(key)?))
     }
 
     fn finish(http: reqwest::ClientBuilder, base: String) -> Result<Self, KubeError> {

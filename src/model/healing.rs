@@ -169,7 +169,12 @@ impl Policy {
     /// Whether the loss of hosts may change who votes: one stands by, or two may be lost without the quorum.
     pub fn votes_may_move(&self) -> bool {
         let votes = self.guards.iter().filter(|guard| guard.has_etcd()).count();
-        votes >= 5 || self.guards.iter().any(|guard| guard.standby)
+        votes >= 5 || self.has_standby()
+    }
+
+    /// Whether a host stands by for etcd.
+    pub fn has_standby(&self) -> bool {
+        self.guards.iter().any(|guard| guard.standby)
     }
 
     /// The other hosts of the policy.

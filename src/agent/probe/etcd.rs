@@ -10,7 +10,7 @@ use crate::agent::machine::units;
 use crate::agent::plain_http::{ETCD_METRICS, answers};
 use crate::etcd::disk::{self, CLOSED_WITHIN};
 use crate::etcd::{self, Access, Election};
-use crate::model::facts::{CORRUPT, ETCD_UNIT, NOSPACE};
+use crate::model::facts::{CORRUPT, ETCD_UNIT, EtcdView, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::{HostName, PeerUrl};
@@ -76,41 +76,44 @@ pub(super) async fn data(root: &Root, policy: &Policy) -> Seen {
 
 /// Whether the other members list the own one as a voter. A member that was removed ends after each start.
 pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
-    let ask = EtcdAsk::own(&policy.etcd_data_dir);
-    let others = policy.others(&own.name).filter(|guard| guard.may_vote());
-    let entries = others.map(async |guard| {
-        let access = access_at(root, &ask, guard.address).ok()?;
-        let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
-        let peer = PeerUrl::of(own.address);
+    let peer = PeerUrl::of(own.address);
+    let entry = |(guard, view): (&GuardedHost, EtcdView)| {
         let entry = view.members.iter().find(|(.., url, _)| *url == peer).map(|(.., learner)| *learner);
-        trouble.is_none().then(|| (guard.name.to_string(), entry))
-    });
-    let seen = judged(join_all(entries).await.into_iter().flatten().collect())?;
+        (guard.name.to_string(), entry)
+    };
+    let seen = judged(serving(root, policy, &own.name).await.into_iter().map(entry).collect())?;
     // A person who disabled etcd keeps the host out.
     let out = seen.is_empty() || units::show_one(&etcd_unit()).await.ok()?.runs() == How::Disabled;
     Some(if out { vec![] } else { seen })
 }
 
+/// The views of the other members that serve linearizable reads, each with its host.
+async fn serving<'a>(root: &Root, policy: &'a Policy, own: &'a HostName) -> Vec<(&'a GuardedHost, EtcdView)> {
+    let ask = EtcdAsk::own(&policy.etcd_data_dir);
+    let others = policy.others(own).filter(|guard| guard.may_vote());
+    let views = others.map(async |guard| {
+        let access = access_at(root, &ask, guard.address).ok()?;
+        let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
+        trouble.is_none().then_some((guard, view))
+    });
+    join_all(views).await.into_iter().flatten().collect()
+}
+
 /// The voters, by the lists of at least two other members that serve linearizable reads; `None`: they differ, or there
 /// are fewer.
 pub async fn voters(root: &Root, policy: &Policy, own: &HostName) -> Option<Voters> {
-    let ask = EtcdAsk::own(&policy.etcd_data_dir);
-    let others = policy.others(own).filter(|guard| guard.may_vote());
-    let lists = others.map(async |guard| {
-        let access = access_at(root, &ask, guard.address).ok()?;
-        let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
-        let voters = view.members.into_iter().filter(|(.., learner)| !learner).map(|(.., peer, _)| peer);
-        trouble.is_none().then(|| voters.collect::<BTreeSet<_>>())
-    });
-    let lists: Vec<_> = join_all(lists).await.into_iter().flatten().collect();
+    let voters = |(_, view): (&GuardedHost, EtcdView)| {
+        let voters = view.members.into_iter().filter(|(.., learner)| !learner);
+        voters.map(|(.., peer, _)| peer).collect::<BTreeSet<_>>()
+    };
+    let lists: Vec<_> = serving(root, policy, own).await.into_iter().map(voters).collect();
     let list = lists.first().filter(|first| lists.len() > 1 && lists.iter().all(|list| list == *first))?;
     Some(Voters::of(list, policy))
 }
 
 /// Whether etcd should run here: on each host with the role; if votes move, on those that have one.
 pub fn is_wanted(root: &Root, policy: &Policy, own: &GuardedHost) -> bool {
-    let moves = policy.guards.iter().any(|guard| guard.standby);
-    own.has_etcd() && !moves || root.own(AT_BOOT).symlink_metadata().is_ok()
+    own.has_etcd() && !policy.has_standby() || root.own(AT_BOOT).symlink_metadata().is_ok()
 }
 
 /// What is wrong with the entry of a member, by the lists of others: whether it is a learner; `None`: it has none. What
