@@ -8,6 +8,8 @@
 //! host's own guard may ask for them, and etcd permits them to that host anyway. Over SSH, a person may ask for
 //! everything.
 
+mod change;
+
 use super::etcd::member::{access, access_at};
 use super::host::Host;
 use super::lock::Rank;
@@ -15,13 +17,14 @@ use super::machine::root::Root;
 use super::machine::when;
 use super::observe::guard_fact;
 use super::op_error::{Outcome, bad};
-use super::repair::hold;
+use super::repair::{annotated, hold};
 use crate::etcd::{self, Election};
 use crate::model::facts::{ETCD_UNIT, EtcdView};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::Room;
 use crate::model::units::etcd_balancer_unit;
 use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
+use change::Asked;
 use futures::future::join_all;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -73,7 +76,7 @@ impl Caller {
     pub(super) fn locks(&self, root: &Root, holder: String) -> Outcome<(String, Rank)> {
         match self {
             Self::Person => Ok((holder, Rank::Person)),
-            Self::Guard(admission) => match hold(root, when::now_ms()) {
+            Self::Guard(admission) => match hold(root, &admission.own, when::now_ms()) {
                 Some(hold) => Err(bad(format!("{} is held by {hold}", admission.own))),
                 None => {
                     let holder = format!("the guard of {} (a repair of etcd)", admission.by);
@@ -204,52 +207,18 @@ impl Admission {
     }
 
     async fn may_change(&self, root: &Root, change: &MemberChange) -> Outcome<()> {
-        let peer = match change {
-            MemberChange::Remove(peer) | MemberChange::AddLearner(peer) | MemberChange::Promote(peer) => peer,
-            // A member that is to be removed hands over the lead.
-            MemberChange::Lead(_) if self.by == self.own => return Ok(()),
-            MemberChange::Move(..) | MemberChange::Lead(_) => return Err(bad("no repair by guards takes this change")),
-        };
         let by = self.peer(&self.by).ok_or_else(|| bad(format!("the policy names no member of {}", self.by)))?;
-        if by != *peer && (self.by == self.own || !matches!(change, MemberChange::Remove(_))) {
-            return Err(bad(format!("the guard of {} changes no other member than its own", self.by)));
-        }
-        if by != *peer {
-            self.is_gone(root, peer)?;
-        }
-        let own = self.own_view(root).await?;
-        if by != *peer && own.members.iter().any(|(.., url, learner)| *url == by && !learner) {
-            let voters = own.members.iter().filter(|(.., learner)| !learner).map(|(.., url, _)| url);
-            let gone = voters.clone().filter(|url| self.is_gone(root, url).is_ok()).count();
-            // One without a vote takes it over; others remove only what makes etcd tolerate more failures.
-            if voters.clone().count() % 2 == 1 && gone < 2 {
-                return Err(bad(format!("{} has a vote, and {gone} host that is gone is too few to remove", self.by)));
-            }
-        }
-        let others = own.members.iter().filter(|(.., url, learner)| !learner && *url != by).count();
-        if others >= self.votes && !matches!(change, MemberChange::Remove(_)) {
-            return Err(bad(format!("other hosts than {} have all {} votes", self.by, self.votes)));
-        }
-        let other = own.members.iter().find(|(.., url, learner)| *learner && *url != by);
-        if let Some((.., url, _)) = other {
-            return Err(bad(format!("{url} is a learner, and etcd has one at a time")));
-        }
-        if !matches!(change, MemberChange::Remove(_)) {
+        let asked = Asked { host: &self.by, by, of_itself: self.by == self.own, votes: self.votes };
+        let gone = |peer: &PeerUrl| self.is_gone(root, peer);
+        if !asked.may_ask(change, gone)? {
             return Ok(());
         }
-        if self.by == self.own {
-            return Err(bad(format!("{} removes its member through another one", self.own)));
-        }
-        let seen = self.serving(root).await?;
-        if by != *peer && seen.iter().any(|(at, _)| PeerUrl::of(*at) == *peer) {
-            return Err(bad(format!("the member at {peer} serves")));
-        }
-        let voters = own.members.iter().filter(|(.., learner)| !learner);
-        let stay: Vec<&PeerUrl> = voters.map(|(.., url, _)| url).filter(|url| *url != peer).collect();
-        let serves = |url: &&&PeerUrl| seen.iter().any(|(at, _)| PeerUrl::of(*at) == ***url);
-        let (healthy, quorum) = (stay.iter().filter(serves).count(), stay.len() / 2 + 1);
-        if healthy < quorum {
-            return Err(bad(format!("{healthy} healthy of {} voters would be left, quorum {quorum}", stay.len())));
+        let own = self.own_view(root).await?;
+        let members: Vec<(PeerUrl, bool)> = own.members.into_iter().map(|(.., url, learner)| (url, learner)).collect();
+        if asked.fits(change, &members, gone)? {
+            let seen = self.serving(root).await?;
+            let serving: Vec<PeerUrl> = seen.into_iter().map(|(at, _)| PeerUrl::of(at)).collect();
+            asked.leaves_quorum(change, &members, &serving)?;
         }
         Ok(())
     }
@@ -258,6 +227,9 @@ impl Admission {
     fn is_gone(&self, root: &Root, peer: &PeerUrl) -> Outcome<()> {
         let of = self.members.iter().find(|(_, address)| PeerUrl::of(*address) == *peer);
         let (host, _) = of.ok_or_else(|| bad(format!("the policy names no host at {peer}")))?;
+        if let Some(hold) = annotated(root).hold(host) {
+            return Err(bad(format!("{host} is held by {hold}")));
+        }
         let report = guard_fact(root).report;
         if !report.is_some_and(|report| report.is_gone(host, self.host_dead_s, when::now_ms())) {
             let why = format!(

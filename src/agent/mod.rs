@@ -28,12 +28,12 @@ mod web;
 
 pub use admission::{Admission, Caller};
 pub use backup::{copies_beside, drill, save_bundle};
-pub use etcd::{Fence, fence, pass_to, record_positions};
+pub use etcd::{Fence, fence, pass_to, record_positions, remembered};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
-pub use repair::{StepLock, hold, lock_for, repair, runs};
+pub use repair::{StepLock, annotated, hold, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_as, serve_at};
 
 #[cfg(test)]

@@ -4,21 +4,23 @@
 //! In: a step for a kind of fault, decided by `plan/local_repair`; what a person wants of the guard. Out: done, or why
 //! not. A step has the lock of the host, so that no run is active meanwhile; a run that a person starts waits for it.
 
+use crate::agent::etcd::member::{access, trouble};
 use crate::agent::etcd::quota;
 use crate::agent::host::Host;
 use crate::agent::lock::{self, Rank};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
-use crate::agent::machine::{files, processes, units, when, wipe};
+use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
-use crate::agent::probe::is_suspended;
-use crate::model::control_plane::API_SERVER;
+use crate::agent::probe::{api_server_processes, is_suspended};
+use crate::etcd;
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
-use crate::model::names::UnitName;
-use crate::model::repair::{HOLD, Hold, LocalStep, RETRY, Runner, Runs, deed, runner};
+use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
+use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::repair::{LocalStep, RETRY, Runner, Runs, deed, runner};
 use crate::model::units::unit;
-use crate::protocol::{EtcdAsk, GuardAsk, OpError};
+use crate::protocol::{EtcdAsk, GuardAsk, MemberChange, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -59,7 +61,7 @@ pub async fn runs(root: &Root, policy: &Policy, own: &GuardedHost, kind: FaultKi
         },
         Runner::ApiServer => {
             let (own, port) = (own.clone(), policy.api_port);
-            let found = root.blocking(move |_| Ok(api_server(&own, port))).await?;
+            let found = root.blocking(move |_| Ok(api_server_processes(&own, port))).await?;
             // The newest process: an older one is ending.
             match found.last() {
                 None => Runs::Absent,
@@ -68,21 +70,6 @@ pub async fn runs(root: &Root, policy: &Policy, own: &GuardedHost, kind: FaultKi
             }
         }
     }))
-}
-
-/// The processes of this host's API server, by its address and port: a pod of a user may run another one.
-fn api_server(own: &GuardedHost, port: u16) -> Vec<u32> {
-    let flags = [format!("--advertise-address={}", own.address), format!("--secure-port={port}")];
-    let ours = |pid: &u32| {
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
-        flags.iter().all(|flag| words.contains(&flag.as_bytes()))
-    };
-    let found = wipe::pods_of(&[API_SERVER.to_owned()]);
-    let mut found: Vec<u32> =
-        found.into_iter().filter_map(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()).filter(ours).collect();
-    found.sort_by_key(|pid| processes::start(*pid));
-    found
 }
 
 /// The lock of the host for one step.
@@ -115,7 +102,7 @@ pub async fn repair(
     root: &Root,
     policy: &Policy,
     own: &GuardedHost,
-    (kind, step): (FaultKind, LocalStep),
+    (kind, step, to): (FaultKind, LocalStep, Option<HostName>),
     _lock: &StepLock,
 ) -> Result<(), OpError> {
     let host = &Host::new(root.clone());
@@ -128,12 +115,19 @@ pub async fn repair(
         }
         (LocalStep::Start | LocalStep::Restart, Some(Runner::ApiServer)) => {
             let (own, port) = (own.clone(), policy.api_port);
-            host.root.blocking(move |_| end(&api_server(&own, port))).await?;
+            host.root.blocking(move |_| end(&api_server_processes(&own, port))).await?;
         }
         (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
         (LocalStep::Rejoin, _) => rejoin(&host.root).await?,
         (LocalStep::FreeSpace, _) => free_space(host).await?,
         (LocalStep::FreeEtcdSpace, _) => quota::free_space(host, &EtcdAsk::own(&policy.etcd_data_dir)).await?,
+        (LocalStep::HandOverLead, _) => {
+            let to = to.as_ref().and_then(|to| policy.guard(to));
+            let to = to.ok_or_else(|| failed("no member with a faster disk serves any more"))?;
+            let access = access(&host.root, &EtcdAsk::own(&policy.etcd_data_dir))?;
+            let lead = MemberChange::Lead(PeerUrl::of(to.address));
+            etcd::change(&access, &lead, TIMEOUT).await.map_err(|error| trouble(&error))?;
+        }
         (LocalStep::RestartTimeService, _) => restart_time_service().await?,
         (LocalStep::RenewCertificates, _) => {
             must(&["systemctl", "start", RENEWAL], TIMEOUT).await?;
@@ -146,18 +140,26 @@ pub async fn repair(
     Ok(())
 }
 
-/// The hold of a person, if there is one. A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
-pub fn hold(root: &Root, now_ms: i64) -> Option<Hold> {
+/// The hold of a person, if there is one: by a file on the host, or by an annotation. A file that exists holds, whatever it says: in a hurry, a person may have made it by hand.
+pub fn hold(root: &Root, own: &HostName, now_ms: i64) -> Option<Hold> {
     let path = root.own(HOLD);
     if let Err(error) = fs::symlink_metadata(&path)
         && error.kind() == ErrorKind::NotFound
     {
-        return None;
+        return annotated(root).hold(own).cloned();
     }
     let mut text = String::new();
     let read = fs::File::open(&path).and_then(|file| file.take(LARGEST_HOLD).read_to_string(&mut text));
     let named = read.ok().and_then(|_| serde_json::from_str::<Hold>(&text).ok());
-    Some(named.unwrap_or_else(Hold::unnamed).in_one_line()).filter(|hold| hold.holds(now_ms))
+    let held = named.unwrap_or_else(Hold::unnamed).in_one_line();
+    if held.holds(now_ms) { Some(held) } else { annotated(root).hold(own).cloned() }
+}
+
+/// The holds by annotations, as the guard of this host last read them; none if they are unreadable.
+pub fn annotated(root: &Root) -> Annotated {
+    let mut text = String::new();
+    let read = fs::File::open(root.own(ANNOTATED)).and_then(|file| file.take(LARGEST_HOLD).read_to_string(&mut text));
+    read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 /// Writes what a person wants of the guard of this host.
@@ -176,7 +178,7 @@ pub(super) async fn obey(host: &Host, ask: GuardAsk) -> Outcome<()> {
             GuardAsk::Pause { by, reason, lasts_s } => {
                 let lasts_ms = lasts_s.and_then(|s| i64::try_from(s).ok()?.checked_mul(1000));
                 let until_ms = lasts_ms.map(|ms| now_ms.saturating_add(ms));
-                let hold = Hold { by, reason, since_ms: now_ms, until_ms }.in_one_line();
+                let hold = Hold { by, reason, since_ms: now_ms, until_ms, annotated: false }.in_one_line();
                 write(HOLD, serde_json::to_string(&hold).unwrap_or_default())
             }
         }
@@ -273,7 +275,7 @@ mod tests {
             standby: false,
             zone: None,
         };
-        assert_eq!(api_server(&own, 6443), Vec::<u32>::new());
+        assert_eq!(api_server_processes(&own, 6443), Vec::<u32>::new());
         assert!(end(&[]).is_err());
     }
 }

@@ -86,9 +86,9 @@ fn read(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::hold;
     use crate::model::fault::FaultKind;
-    use crate::model::repair::{HOLD, Hold, LocalStep};
+    use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
+    use crate::model::repair::LocalStep;
 
     fn record(begun_ms: i64) -> RepairRecord {
         let (kind, step) = (FaultKind::EtcdFrozen, LocalStep::Restart);
@@ -132,16 +132,27 @@ mod tests {
     fn any_file_holds_until_its_end_and_a_retry_counts_from_its_time() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        assert_eq!((hold(&root, 5), retry_ms(&root)), (None, i64::MIN));
+        let own = "cp1".parse().unwrap();
+        let hold = |now_ms| crate::agent::hold(&root, &own, now_ms);
+        assert_eq!((hold(5), retry_ms(&root)), (None, i64::MIN));
         let path = root.own(HOLD);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         for text in ["", "maintenance", "{}"] {
             fs::write(&path, text).unwrap();
-            assert_eq!(hold(&root, i64::MAX), Some(Hold::unnamed()), "{text:?}");
+            assert_eq!(hold(i64::MAX), Some(Hold::unnamed()), "{text:?}");
         }
-        let named = Hold { by: "ops".to_owned(), reason: "disk swap".to_owned(), since_ms: 1, until_ms: Some(10) };
+        let named = Hold {
+            by: "ops".to_owned(),
+            reason: "disk swap".to_owned(),
+            since_ms: 1,
+            until_ms: Some(10),
+            annotated: false,
+        };
         fs::write(&path, serde_json::to_string(&named).unwrap()).unwrap();
-        assert_eq!((hold(&root, 9), hold(&root, 10)), (Some(named), None));
+        assert_eq!((hold(9), hold(10)), (Some(named), None));
+        let annotated = Annotated { all: None, hosts: [(own.clone(), Hold::unnamed())].into() };
+        fs::write(root.own(ANNOTATED), serde_json::to_string(&annotated).unwrap()).unwrap();
+        assert_eq!(hold(10), Some(Hold::unnamed()), "the annotation still holds");
         fs::write(root.own(RETRY), "77\n").unwrap();
         assert_eq!(retry_ms(&root), 77);
     }

@@ -4,16 +4,14 @@
 //! are. Nothing depends on them: without an API server they wait for a while, and the journal has the same.
 
 use super::Shared;
+use super::api::servers;
 use crate::agent::Root;
-use crate::kube::{Client, KubeError};
-use crate::model::desired::Role;
+use crate::kube::KubeError;
 use crate::model::fault::{Fault, FaultKind};
-use crate::model::healing::{CA, CERT, KEY, Policy};
+use crate::model::healing::Policy;
 use crate::model::names::HostName;
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
@@ -131,15 +129,9 @@ pub(super) async fn publish(shared: Arc<Shared>, root: Root, policy: Policy, mut
 
 /// Creates an Event through the own API server, or another one.
 async fn created(root: &Root, policy: &Policy, own: &HostName, event: &Value) -> Result<(), KubeError> {
-    let files = [CA, CERT, KEY].map(|path| root.own(path));
-    let files = files.each_ref().map(PathBuf::as_path);
-    let mut servers: Vec<_> = policy.guards.iter().filter(|guard| guard.is(Role::ControlPlane)).collect();
-    servers.sort_by_key(|guard| &guard.name != own);
     let mut outcome = Ok(());
-    for guard in servers {
-        let server = format!("https://{}", SocketAddr::new(guard.address, policy.api_port));
-        let created = Client::with_files(&server, files)?.create(event, Instant::now() + TIMEOUT).await;
-        outcome = created.map(drop);
+    for server in servers(root, policy, own)? {
+        outcome = server.create(event, Instant::now() + TIMEOUT).await.map(drop);
         // An earlier attempt may have been carried out although its answer was lost.
         if outcome.as_ref().map_or_else(KubeError::is_conflict, |()| true) {
             return Ok(());

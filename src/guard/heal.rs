@@ -18,7 +18,7 @@ use crate::model::plan::{Action, InitialClusterState, Plan};
 use crate::model::recovery::Room;
 use crate::model::standby::TakenOver;
 use crate::observe::{Answers, HashCheck, Wait};
-use crate::plan::votes::removable;
+use crate::plan::votes::{Acts, acts};
 use crate::plan::{Intent, NotRejoined, rejoin, remove_gone};
 use crate::protocol::{Op, Reply};
 use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
@@ -151,21 +151,20 @@ async fn locked(
 fn gone(fleet: &mut Fleet, root: &Root, own: &HostName, say: fn(&str)) -> Result<Vec<HostName>, HealError> {
     let (report, dead_s) = (guard_fact(root).report, fleet.desired.healing.after.host_dead_s);
     let now_ms = super::now(Instant::now()).wall_ms;
-    let is_here = |host: &Host| fleet.machines.contains_key(&host.name);
+    let is_here = |host: &HostName| fleet.machines.contains_key(host);
     let is_gone = |host: &&Host| {
-        !is_here(host) && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))
+        !is_here(&host.name) && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))
     };
     let desired = Arc::clone(&fleet.desired);
     let gone: Vec<HostName> = desired.with(Role::Etcd).filter(is_gone).map(|host| host.name.clone()).collect();
-    if !desired.host(own).is_some_and(|host| host.standby) {
-        let stands_by = desired.hosts.iter().any(|host| host.standby && is_here(host));
-        let removed = if stands_by { 0 } else { removable(desired.with(Role::Etcd).count(), gone.len()) };
-        return Ok(gone.into_iter().take(removed).collect());
+    match acts(&desired, own, &gone, is_here).ok_or(HealError::NobodyGone)? {
+        Acts::Removes(gone) => Ok(gone),
+        Acts::TakesOver(from) => {
+            say(&format!("heal: {own} takes over the vote of {from} in etcd"));
+            fleet.desired = Arc::new((*desired).clone().with_vote(&TakenOver { from, by: own.clone() }));
+            Ok(vec![])
+        }
     }
-    let from = gone.into_iter().next().ok_or(HealError::NobodyGone)?;
-    say(&format!("heal: {own} takes over the vote of {from} in etcd"));
-    fleet.desired = Arc::new((*desired).clone().with_vote(&TakenOver { from, by: own.clone() }));
-    Ok(vec![])
 }
 
 /// Observes, plans and performs until nothing is left to do.

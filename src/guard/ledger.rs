@@ -15,6 +15,9 @@ use std::time::Duration;
 pub const WELL_FOR: Duration = Duration::from_secs(30);
 /// A host that was unreachable must be heard for so long.
 const HEARD_FOR: Duration = Duration::from_secs(60);
+/// A fault that is raised so often within this time comes and goes.
+const FLAPS: usize = 4;
+const FLAPS_WITHIN: Duration = Duration::from_secs(1800);
 
 /// The present, by both clocks: one to measure with, one to show to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,8 @@ struct Entry {
 pub struct Ledger {
     delays: Delays,
     entries: BTreeMap<(HostName, FaultKind), Entry>,
+    /// When each fault was raised, in the last half hour.
+    raises: BTreeMap<(HostName, FaultKind), Vec<Duration>>,
 }
 
 fn well_for(kind: FaultKind) -> Duration {
@@ -60,7 +65,7 @@ fn well_for(kind: FaultKind) -> Duration {
 impl Ledger {
     /// Without faults.
     pub fn new(delays: Delays) -> Self {
-        Self { delays, entries: BTreeMap::new() }
+        Self { delays, entries: BTreeMap::new(), raises: BTreeMap::new() }
     }
 
     fn delay(&self, kind: FaultKind) -> Duration {
@@ -98,6 +103,9 @@ impl Ledger {
                     entry.fault.evidence = evidence(seen);
                     if !entry.raised && now.steady.saturating_sub(entry.first) >= delay {
                         entry.raised = true;
+                        let raises = self.raises.entry((host.clone(), *kind)).or_default();
+                        raises.retain(|at| now.steady.saturating_sub(*at) <= FLAPS_WITHIN);
+                        raises.push(now.steady);
                         changes.push(Change::Raised(entry.fault.clone()));
                     }
                 }
@@ -139,6 +147,14 @@ impl Ledger {
         self.entries.values().filter(lasts).map(|entry| &entry.fault)
     }
 
+    /// The faults of a host that come and go, each with how often it was raised in the last half hour.
+    pub fn flapping(&self, host: &HostName, now: Now) -> impl Iterator<Item = (FaultKind, usize)> {
+        let recent = move |at: &&Duration| now.steady.saturating_sub(**at) <= FLAPS_WITHIN;
+        let of_host = self.raises.iter().filter(move |((of, kind), _)| of == host && *kind != FaultKind::Flapping);
+        let counted = of_host.map(move |((_, kind), raises)| (*kind, raises.iter().filter(recent).count()));
+        counted.filter(|(_, times)| *times >= FLAPS)
+    }
+
     /// Those that wait for their delay.
     pub fn pending(&self, now: Now) -> Vec<Pending> {
         let waits = self.entries.values().filter(|entry| !entry.raised);
@@ -168,6 +184,24 @@ mod tests {
     fn note(ledger: &mut Ledger, bad: bool, seconds: u64) -> Vec<Change> {
         let found: Vec<_> = bad.then(|| (KIND, format!("seen at {seconds}"))).into_iter().collect();
         ledger.note(&host(), &[KIND], &found, at(seconds))
+    }
+
+    #[test]
+    fn a_fault_that_is_raised_four_times_in_half_an_hour_comes_and_goes() {
+        let mut ledger = Ledger::new(Delays::default());
+        let flaps = |ledger: &Ledger, s: u64| ledger.flapping(&host(), at(s)).next();
+        for (count, from) in (1..=4).zip((0..).step_by(400)) {
+            assert_eq!(flaps(&ledger, from), None);
+            let changes: usize = [(true, 0), (true, 20), (false, 60)]
+                .map(|(bad, after)| note(&mut ledger, bad, from + after).len())
+                .into_iter()
+                .sum();
+            assert_eq!(changes, 2, "raised and cleared, {count}");
+        }
+        assert_eq!(flaps(&ledger, 1300), Some((KIND, 4)));
+        assert_eq!(flaps(&ledger, 1820), Some((KIND, 4)));
+        assert_eq!(flaps(&ledger, 1821), None, "the first was half an hour ago");
+        assert_eq!(ledger.flapping(&"cp2".parse().unwrap(), at(1300)).next(), None, "another host");
     }
 
     #[test]

@@ -5,10 +5,14 @@
 //! file that `hactl status` reads, lines in the journal, metrics. It needs certificates and the kernel only: no etcd, no
 //! API, no containerd, no DNS.
 
+mod api;
 mod book;
+mod crashes;
+mod disk;
 mod events;
 mod heal;
 mod ledger;
+mod members;
 mod metrics;
 mod notify;
 mod on_host;
@@ -26,7 +30,8 @@ pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 
 use crate::agent::Root;
-use crate::agent::probe::{Probe, is_own, is_wanted, serves_reads, voters};
+use crate::agent::probe::{Probe, is_own};
+use crate::model::desired::Role;
 use crate::model::duration::human_duration;
 use crate::model::healing::{GuardedHost, Mode, REPORT};
 use crate::model::names::HostName;
@@ -47,10 +52,6 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 /// Between two conclusions, each with a report.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two linearizable reads of the own etcd member.
-const READS_EVERY: Duration = Duration::from_secs(3);
-/// Between two looks at who votes in etcd.
-const VOTERS_EVERY: Duration = Duration::from_secs(10);
 /// Between two looks at the files that it has read, in turns.
 const FILES_EVERY: u32 = 5;
 /// The most sentences that are remembered as said.
@@ -186,6 +187,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     let mut tasks = JoinSet::new();
     tasks.spawn(peers::receive(Arc::clone(&shared), server, identity.authorities.clone()));
     tasks.spawn(metrics::serve(Arc::clone(&shared)));
+    tasks.spawn(api::read(Arc::clone(&shared), root.clone(), policy.clone()));
     tasks.spawn(events::publish(Arc::clone(&shared), root.clone(), policy.clone(), occurrences));
     for other in policy.others(own) {
         let authorities = identity.authorities.clone();
@@ -205,28 +207,13 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             }
         });
     }
-    if policy.votes_may_move() && shared.own.may_vote() {
-        let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
-        tasks.spawn(async move {
-            let mut turn = turns(VOTERS_EVERY);
-            loop {
-                turn.tick().await;
-                let voters = voters(&root, &policy, &shared.own.name).await;
-                shared.state().vote(voters);
-            }
-        });
-    }
     if shared.own.may_vote() {
-        let (shared, root, policy) = (Arc::clone(&shared), root.clone(), policy.clone());
-        tasks.spawn(async move {
-            let mut turn = turns(READS_EVERY);
-            loop {
-                turn.tick().await;
-                let serves = if is_wanted(&root, &policy, &shared.own) { Some(serves_reads().await) } else { None };
-                shared.state().serves(serves);
-            }
-        });
+        tasks.spawn(disk::watch(Arc::clone(&shared)));
     }
+    if shared.own.is(Role::ControlPlane) {
+        tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone()));
+    }
+    members::ask(&mut tasks, &shared, &root, &policy);
     let others = policy.guards.len() - 1;
     shared.say(&if policy.healing.mode == Mode::On {
         tasks.spawn(repair::keep(Arc::clone(&shared), root.clone(), policy.clone()));

@@ -12,8 +12,9 @@ use crate::agent::{self, Root, StepLock, probe};
 use crate::model::duration::human_duration;
 use crate::model::fault::{Fault, FaultKind, evidence};
 use crate::model::healing::{GuardedHost, Policy};
+use crate::model::hold::Hold;
 use crate::model::names::HostName;
-use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Outcome, RepairRecord, Runs, deed, done};
+use crate::model::repair::{Decided, Decision, Gate, LocalStep, Outcome, RepairRecord, Runs, deed, done};
 use crate::plan::local_repair::{self, Situation};
 use crate::plan::votes::Votes;
 use crate::protocol::OpError;
@@ -45,8 +46,8 @@ pub(super) trait LocalHost {
     fn retry_ms(&self) -> i64;
     /// Takes the lock; `Err` inside: the holder.
     async fn lock(&self, kind: FaultKind, step: LocalStep) -> Result<Result<Self::Lock, String>, OpError>;
-    /// Performs a step, under the lock.
-    async fn perform(&self, what: (FaultKind, LocalStep), lock: &Self::Lock) -> Result<(), OpError>;
+    /// Performs a step, under the lock; the lead is handed over to a host.
+    async fn perform(&self, what: (FaultKind, LocalStep, Option<HostName>), lock: &Self::Lock) -> Result<(), OpError>;
 }
 
 /// This host.
@@ -66,7 +67,7 @@ impl LocalHost for Here {
         probe::is_usable().await
     }
     fn hold(&self, now_ms: i64) -> Option<Hold> {
-        agent::hold(&self.root, now_ms)
+        agent::hold(&self.root, &self.own.name, now_ms)
     }
     fn retry_ms(&self) -> i64 {
         super::book::retry_ms(&self.root)
@@ -74,7 +75,7 @@ impl LocalHost for Here {
     async fn lock(&self, kind: FaultKind, step: LocalStep) -> Result<Result<StepLock, String>, OpError> {
         agent::lock_for(&self.root, kind, step).await
     }
-    async fn perform(&self, what: (FaultKind, LocalStep), lock: &StepLock) -> Result<(), OpError> {
+    async fn perform(&self, what: (FaultKind, LocalStep, Option<HostName>), lock: &StepLock) -> Result<(), OpError> {
         agent::repair(&self.root, &self.policy, &self.own, what, lock).await
     }
 }
@@ -229,6 +230,8 @@ impl Repairs {
             usable,
             unwell: around.unwell.as_ref(),
             votes: &around.votes,
+            flaps: shared.state().flaps(fault.kind, now),
+            healer: shared.state().healer(fault.kind, now),
             repairing: &around.repairing,
             waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
             records: self.book.records(),
@@ -259,7 +262,8 @@ impl Repairs {
         let since = human_duration(after_ms);
         let message = format!("{deed}, because the fault has lasted for {since}");
         Self::occurred(shared, (fault.kind, Reason::RepairStarted), message, now);
-        let outcome = match host.perform((fault.kind, step), lock).await {
+        let to = if step == LocalStep::HandOverLead { shared.state().fast(now) } else { None };
+        let outcome = match host.perform((fault.kind, step, to), lock).await {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 let why =

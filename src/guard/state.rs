@@ -3,18 +3,22 @@
 //! In: findings of probes, heartbeats and answers of ports, each with the present. Out: the own heartbeat, the report,
 //! and changes of faults. Performs no I/O.
 
+mod compared;
+
+use super::disk::Speed;
 use super::ledger::{Change, Ledger, Now};
 use crate::model::desired::Role;
 use crate::model::fault::{Class, Fault, FaultKind};
-use crate::model::guard_report::{GuardReport, Other, ahead_of_median};
+use crate::model::guard_report::{GuardReport, Other};
 use crate::model::healing::{GuardedHost, Policy, Reboot};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
-use crate::model::listed::listed;
+use crate::model::hold::{Annotated, Hold};
 use crate::model::names::{Digest, HostName};
-use crate::model::repair::{Decided, Hold, Outcome, RepairRecord};
+use crate::model::positions::Position;
+use crate::model::repair::{Decided, Outcome, RepairRecord};
 use crate::model::standby::Voters;
-use crate::plan::local_repair::BETWEEN_MS;
-use crate::plan::triage::{self, Presumed, Sights};
+use crate::plan::local_repair::{self, BETWEEN_MS};
+use crate::plan::triage::{self, Sights};
 use crate::plan::votes::{self, Votes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,9 +27,6 @@ use std::time::Duration;
 const MISSED: Duration = Duration::from_secs(5);
 /// For so long after its start a guard does not yet know which others it hears.
 const LEARNING: Duration = Duration::from_secs(10);
-/// A clock that differs by more from the median of all is wrong, milliseconds.
-const SKEW_MS: i64 = 2000;
-
 /// The most repairs in a report.
 const SHOWN: usize = 10;
 
@@ -36,10 +37,17 @@ const PRESUMED: &[FaultKind] = &[
     FaultKind::GuardDown,
     FaultKind::VipMissing,
     FaultKind::VipDuplicate,
+    FaultKind::EtcdQuorumLost,
 ];
 /// The kinds that the comparison with others shows about the own host.
-const BY_COMPARISON: &[FaultKind] =
-    &[FaultKind::ClockSkew, FaultKind::NeedsUp, FaultKind::EtcdVoteFree, FaultKind::EtcdVotersGone];
+const BY_COMPARISON: &[FaultKind] = &[
+    FaultKind::ClockSkew,
+    FaultKind::NeedsUp,
+    FaultKind::EtcdVoteFree,
+    FaultKind::EtcdVotersGone,
+    FaultKind::EtcdSlowLeader,
+    FaultKind::Flapping,
+];
 
 /// Another guard.
 #[derive(Debug, Default)]
@@ -85,12 +93,22 @@ pub struct State {
     vip: bool,
     /// Whether the own member serves linearizable reads.
     serves: Option<bool>,
-    /// Who votes in etcd, as last read.
+    /// Who votes in etcd; `None`: it is unknown now.
     voters: Option<Voters>,
+    /// Who voted when it was last known.
+    voted: Option<Voters>,
+    /// How far the data of the own host goes, and the newest entries that it remembers of all members; only asked while no
+    /// member serves.
+    reach: (Option<Position>, Vec<Position>),
     /// The hosts that give no sign of life, each with the time since when.
     silent: BTreeMap<HostName, Duration>,
     decided: Vec<Decided>,
     hold: Option<Hold>,
+    /// How fast the disk of the own member is.
+    speed: Speed,
+    annotated: Annotated,
+    /// What else may repair a host.
+    healers: BTreeMap<HostName, String>,
     repairs: Vec<RepairRecord>,
     repairing: Vec<FaultKind>,
 }
@@ -109,9 +127,14 @@ impl State {
             vip: false,
             serves: None,
             voters: None,
+            voted: None,
+            reach: (None, vec![]),
             silent: BTreeMap::new(),
             decided: Vec::new(),
             hold: None,
+            speed: Speed::default(),
+            annotated: Annotated::default(),
+            healers: BTreeMap::new(),
             repairs: Vec::new(),
             repairing: Vec::new(),
         }
@@ -134,7 +157,13 @@ impl State {
 
     /// Records who votes in etcd; `None`: it is unknown.
     pub fn vote(&mut self, voters: Option<Voters>) {
+        self.voted = voters.clone().or(self.voted.take());
         self.voters = voters;
+    }
+
+    /// Records how far the data of the host goes, and what it remembers of all members.
+    pub fn reaches(&mut self, own: Option<Position>, known: Vec<Position>) {
+        self.reach = (own, known);
     }
 
     /// What the member list tells about the vote of the own host.
@@ -146,7 +175,11 @@ impl State {
     fn hosts(&self, now: Now) -> votes::Around {
         let heard = self.heard(now).map(|(host, _)| host).chain([&self.setup.own.name]).cloned().collect();
         let dead = Duration::from_secs(self.setup.policy.healing.after.host_dead_s.into());
-        let gone = self.silent.iter().filter(|(_, since)| now.steady.saturating_sub(**since) >= dead);
+        // A person works on a host that is held.
+        let held = |host: &HostName| self.annotated.hold(host).is_some();
+        let is_gone =
+            |(host, since): &(&HostName, &Duration)| now.steady.saturating_sub(**since) >= dead && !held(host);
+        let gone = self.silent.iter().filter(is_gone);
         votes::Around { gone: gone.map(|(host, _)| host.clone()).collect(), heard }
     }
 
@@ -155,6 +188,30 @@ impl State {
     pub fn etcd(&self) -> Option<(bool, u32)> {
         let members = self.setup.policy.guards.iter().filter(|guard| guard.has_etcd()).map(|_| 1).sum();
         self.serves.map(|serves| (serves, members))
+    }
+
+    /// Records how fast the disk of the own member is.
+    pub fn speed(&mut self, speed: Speed) {
+        self.speed = speed;
+    }
+
+    /// Records the holds by annotations.
+    pub fn annotates(&mut self, annotated: Annotated) {
+        self.annotated = annotated;
+    }
+
+    /// Records what else may repair hosts.
+    pub fn healed_by(&mut self, healers: BTreeMap<HostName, String>, now: Now) -> Vec<Change> {
+        let own = self.setup.own.name.clone();
+        let found: Vec<_> = healers.get(&own).map(|by| (FaultKind::ForeignHealer, by.clone())).into_iter().collect();
+        self.healers = healers;
+        self.ledger.note(&own, &[FaultKind::ForeignHealer], &found, now)
+    }
+
+    /// What else may repair the own host, or, for a fault about hosts that are gone, one of them.
+    pub fn healer(&self, kind: FaultKind, now: Now) -> Option<String> {
+        let gone = if local_repair::is_about_others(kind) { self.hosts(now).gone } else { BTreeSet::new() };
+        gone.iter().chain([&self.setup.own.name]).find_map(|host| self.healers.get(host).cloned())
     }
 
     /// Records what the guard does about the faults of its host.
@@ -290,17 +347,14 @@ impl State {
         for host in silent {
             self.silent.entry(host).or_insert(now.steady);
         }
-        presumed.extend(self.of_vip(now));
+        presumed.extend(self.of_cluster(now));
         let mut changes = Vec::new();
         for guard in &self.setup.policy.guards {
             let of_host = presumed.iter().filter(|fault| fault.host == guard.name);
             let found: Vec<_> = of_host.map(|fault| (fault.kind, fault.evidence.clone())).collect();
             changes.extend(self.ledger.note(&guard.name, PRESUMED, &found, now));
         }
-        let found: Vec<_> = [self.skew(now), self.other_policy(now), self.vote_free(now), self.voters_gone(now)]
-            .into_iter()
-            .flatten()
-            .collect();
+        let found = self.compared(now);
         changes.extend(self.ledger.note(&own, BY_COMPARISON, &found, now));
         changes
     }
@@ -309,48 +363,6 @@ impl State {
     fn heard(&self, now: Now) -> impl Iterator<Item = (&HostName, &Heartbeat)> {
         let heard = self.others.iter().filter(move |(_, seen)| seen.is_heard(now));
         heard.filter_map(|(host, seen)| Some((host, seen.heartbeat.as_ref()?)))
-    }
-
-    /// Whether the own clock differs from the median of all, the own one included.
-    fn skew(&self, now: Now) -> Option<(FaultKind, String)> {
-        let heard = self.others.values().filter(|seen| seen.is_heard(now));
-        let ahead = ahead_of_median(heard.map(|seen| seen.ahead_ms))?;
-        #[allow(clippy::cast_precision_loss, reason = "shown with a tenth of a second")]
-        let words = || format!("its clock is {:.1} s {} those of the others", ahead.abs() as f64 / 1000.0, side(ahead));
-        (ahead.abs() > SKEW_MS).then(|| (FaultKind::ClockSkew, words()))
-    }
-
-    /// Whether most of the guards that are heard have another policy.
-    fn other_policy(&self, now: Now) -> Option<(FaultKind, String)> {
-        let heard: Vec<(&HostName, bool)> =
-            self.heard(now).map(|(host, beat)| (host, beat.policy == self.digest)).collect();
-        let others: Vec<&str> = heard.iter().filter(|(_, same)| !same).map(|(host, _)| host.as_str()).collect();
-        let most = !others.is_empty() && 2 * others.len() >= heard.len();
-        most.then(|| (FaultKind::NeedsUp, format!("its policy is not that of {}", others.join(", "))))
-    }
-
-    /// Whether a vote is free, and the own host stands by for it.
-    fn vote_free(&self, now: Now) -> Option<(FaultKind, String)> {
-        let free = self.votes(now).free?;
-        Some((FaultKind::EtcdVoteFree, format!("{} gives no sign of life, by the word of all that are heard", free.of)))
-    }
-
-    /// Whether several voters are gone, and the own host is the one that removes their members.
-    fn voters_gone(&self, now: Now) -> Option<(FaultKind, String)> {
-        let (own, voters) = (&self.setup.own.name, self.voters.as_ref()?);
-        let gone = votes::superfluous(&self.setup.policy, own, voters, &self.hosts(now));
-        let names: Vec<&str> = gone.iter().map(HostName::as_str).collect();
-        let why = || format!("{} give no sign of life, by the word of all that are heard", listed(&names));
-        (!gone.is_empty()).then(|| (FaultKind::EtcdVotersGone, why()))
-    }
-
-    fn of_vip(&self, now: Now) -> Option<Presumed> {
-        let own = &self.setup.own;
-        let balances = |host: &HostName| self.setup.policy.guard(host).is_some_and(|guard| guard.balances);
-        let heard = self.heard(now).filter(|(host, _)| balances(host));
-        let mut holders: BTreeMap<HostName, bool> = heard.map(|(host, beat)| (host.clone(), beat.vip)).collect();
-        holders.insert(own.name.clone(), self.vip);
-        triage::of_vip(&self.setup.policy, &own.name, &holders)
     }
 
     /// The heartbeat to send now.
@@ -365,6 +377,8 @@ impl State {
             sees: self.sees(now),
             etcd: self.serves,
             repairing: self.repairing.clone(),
+            reach: self.reach.0.clone(),
+            sync_ms: self.speed.sync_ms,
         }
     }
 
@@ -410,9 +424,4 @@ impl Seen {
             (false, false) => Sight::Silent,
         }
     }
-}
-
-/// On which side of the others a clock is.
-fn side(ahead_ms: i64) -> &'static str {
-    if ahead_ms < 0 { "behind" } else { "ahead of" }
 }

@@ -1,5 +1,6 @@
 //! Guards on loopback, with real certificates: who is heard, and who is not.
 
+mod compared;
 mod peer;
 mod repairing;
 

@@ -388,6 +388,10 @@ pub struct HealingSettings {
     /// Whether a guard reboots its host, when restarts of etcd, the API server, the kubelet or containerd did not help.
     #[schemars(with = "RebootName", extend("default" = "never"))]
     pub reboot: Key<String>,
+    /// Where Cluster API or a NodeHealthCheck of medik8s may repair the host of a Node, too. refuse: guards leave reboots
+    /// and hosts that are gone to them. ignore: guards do not look for them.
+    #[schemars(with = "ForeignName", extend("default" = "refuse"))]
+    pub foreign: Key<String>,
 }
 
 /// How long a fault must last.
@@ -567,6 +571,7 @@ words! {
     DrillName: "weekly", "daily", "never";
     HealingName: "off", "watch", "on";
     RebootName: "never", "systemd";
+    ForeignName: "refuse", "ignore";
 }
 
 /// `auto` or a number.

@@ -84,14 +84,22 @@ kinds! {
     EtcdVoteFree, "it stands by for the vote of an etcd host that is gone", Presumed, |_| 0;
     /// Several hosts with a vote are gone, and none stands by. One of the others reports it.
     EtcdVotersGone, "several etcd hosts are gone, and no host stands by for them", Presumed, |_| 0;
+    /// No member serves that is heard: etcd has no quorum, or the host is cut off.
+    EtcdQuorumLost, "no etcd member serves that its hosts hear: etcd has no quorum, or they are cut off", Presumed, |_| 30;
     /// etcd has raised the alarm CORRUPT, and a majority has other keys than the member.
     EtcdDiverged, "its etcd member has other keys than a majority", Confirmed, |_| 10;
     /// The alarm CORRUPT is set for long, as the host of the leader sees it.
     EtcdCorrupt, "etcd rejects writes, because its members do not have the same keys", Confirmed, |_| 60;
     /// The member has raised the alarm NOSPACE: etcd accepts no writes.
     EtcdFull, "its etcd member has reached its quota, so etcd accepts no writes", Confirmed, |_| 5;
+    /// The member leads, and its disk is much slower than that of another one.
+    EtcdSlowLeader, "its etcd member leads, and its disk is slow", Confirmed, |_| 60;
+    /// Threads of etcd wait for the disk, and no write ends.
+    EtcdDiskStalled, "the disk of its etcd member does not answer", Confirmed, |_| 0;
     /// The API server does not answer, although etcd has a quorum here.
     ApiFrozen, "its API server does not answer", Confirmed, |d| 2 * d.frozen_s;
+    /// The kubelet starts the API server again and again.
+    ApiCrashLoop, "its API server ends again and again", Confirmed, |_| 0;
     /// The kubelet does not answer its own health check.
     KubeletFrozen, "its kubelet does not answer", Confirmed, |d| 2 * d.frozen_s;
     /// An API server says that there is no Node of this name.
@@ -120,6 +128,10 @@ kinds! {
     Partitioned, "some hosts reach it and others do not", Presumed, |_| 30;
     /// The host answers, and its guard is not heard.
     GuardDown, "its guard is not heard", Presumed, |_| 30;
+    /// Another fault was raised four times in half an hour.
+    Flapping, "one of its faults comes and goes", Confirmed, |_| 0;
+    /// Cluster API, or a NodeHealthCheck, may reboot or replace the host.
+    ForeignHealer, "another healer may reboot or replace it", Confirmed, |_| 0;
     /// Its guard has another policy.
     NeedsUp, "its guard has another policy than the others", Confirmed, |_| 60;
 }
@@ -127,7 +139,7 @@ kinds! {
 impl FaultKind {
     /// Whether the cluster has the fault, and no host of its own.
     pub fn is_of_the_cluster(self) -> bool {
-        matches!(self, Self::VipMissing | Self::VipDuplicate)
+        matches!(self, Self::VipMissing | Self::VipDuplicate | Self::EtcdQuorumLost)
     }
 }
 

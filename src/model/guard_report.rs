@@ -4,8 +4,9 @@
 
 use super::fault::{Class, Fault, FaultKind, Sight, evidence};
 use super::healing::Mode;
+use super::hold::Hold;
 use super::names::{Digest, HostName};
-use super::repair::{Decided, Hold, RepairRecord};
+use super::repair::{Decided, RepairRecord};
 use super::timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

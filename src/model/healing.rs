@@ -4,7 +4,7 @@
 //! hosts and paths and holds no secret.
 
 use super::desired::{Desired, EndpointKind, Host, Role};
-pub use super::healing_mode::{Delays, Healing, Mode, Reboot};
+pub use super::healing_mode::{Delays, Foreign, Healing, Mode, Reboot};
 use super::names::{ClusterName, Digest, HostName};
 pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};

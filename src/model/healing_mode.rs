@@ -49,6 +49,27 @@ impl Reboot {
     }
 }
 
+/// What guards do about other healers of their Nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Foreign {
+    /// They leave reboots, and hosts that are gone, to them.
+    #[default]
+    Refuse,
+    /// They do not look for them.
+    Ignore,
+}
+
+impl Foreign {
+    /// The word in the inventory.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
 /// For how long a fault must last before it is reported, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -80,4 +101,7 @@ pub struct Healing {
     /// Whether they reboot their hosts.
     #[serde(default)]
     pub reboot: Reboot,
+    /// What they do about other healers.
+    #[serde(default)]
+    pub foreign: Foreign,
 }

@@ -7,12 +7,15 @@ use super::fault::{Class, Fault, FaultKind};
 pub use super::fault::{Sight, evidence};
 use super::healing::Policy;
 use super::names::{Digest, HostName};
+use super::positions::Position;
 use super::timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The most faults that are read of one host.
-const MOST_FAULTS: usize = 32;
+const MOST_FAULTS: usize = 64;
 
 /// The state of a host, by its own guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +29,8 @@ pub struct Heartbeat {
     /// Its clock, milliseconds since 1970.
     #[serde(deserialize_with = "timestamp::bounded")]
     pub now_ms: i64,
-    /// Its own faults.
+    /// Its own faults; those of kinds that only a later release knows are left out.
+    #[serde(deserialize_with = "known")]
     pub faults: Vec<Fault>,
     /// Whether the VIP is on one of its interfaces.
     pub vip: bool,
@@ -36,8 +40,20 @@ pub struct Heartbeat {
     #[serde(default)]
     pub etcd: Option<bool>,
     /// The faults for which it has just acted, and which are not over.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known")]
     pub repairing: Vec<FaultKind>,
+    /// How far the data of its host goes, while no member serves.
+    #[serde(default)]
+    pub reach: Option<Position>,
+    /// In so many milliseconds nine of ten syncs of its etcd member's log ended.
+    #[serde(default)]
+    pub sync_ms: Option<u32>,
+}
+
+/// The entries of a list that this release can read.
+fn known<'de, D: Deserializer<'de>, T: DeserializeOwned>(list: D) -> Result<Vec<T>, D::Error> {
+    let all = Vec::<Value>::deserialize(list)?;
+    Ok(all.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
 }
 
 /// Why a heartbeat is not used.
@@ -83,6 +99,7 @@ impl Heartbeat {
             return Err(Implausible::Stranger(stranger.clone()));
         }
         self.repairing.truncate(MOST_FAULTS);
+        self.reach = self.reach.filter(Position::is_plausible);
         let hex = self.boot.len() <= 36 && self.boot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
         if hex { Ok(self) } else { Err(Implausible::NoBoot) }
     }
@@ -120,6 +137,8 @@ mod tests {
             sees,
             etcd: None,
             repairing: vec![],
+            reach: None,
+            sync_ms: None,
         }
     }
 
@@ -133,25 +152,35 @@ mod tests {
         presumed.faults[0].kind = FaultKind::HostUnreachable;
         assert_eq!(presumed.plausible(&from, &policy), Err(Implausible::NotConfirmed(FaultKind::HostUnreachable)));
         let mut many = heartbeat();
-        many.faults = vec![many.faults[0].clone(); 33];
-        assert_eq!(many.plausible(&from, &policy), Err(Implausible::TooMany(33)));
+        many.faults = vec![many.faults[0].clone(); 65];
+        assert_eq!(many.plausible(&from, &policy), Err(Implausible::TooMany(65)));
         let mut stranger = heartbeat();
         stranger.sees.insert(name("evil"), Sight::Silent);
         assert_eq!(stranger.plausible(&from, &policy), Err(Implausible::Stranger(name("evil"))));
         let mut own = heartbeat();
         own.sees.insert(from.clone(), Sight::Silent);
         assert_eq!(own.plausible(&from, &policy), Err(Implausible::Stranger(from.clone())), "nobody sees itself");
+        let of = |cluster: &str| {
+            let reach = Position { cluster: cluster.to_owned(), member: 1, term: 2, index: 3 };
+            Heartbeat { reach: Some(reach), ..heartbeat() }.plausible(&from, &policy).unwrap().reach
+        };
+        assert!(of("cdf818194e3a8c32").is_some() && of("\u{1b}[31m").is_none() && of(&"a".repeat(17)).is_none());
         let mut boot = heartbeat();
         boot.boot = "../../etc".to_owned();
         assert_eq!(boot.plausible(&from, &policy), Err(Implausible::NoBoot));
     }
 
     #[test]
-    fn fields_of_a_later_release_are_ignored_and_times_are_bounded() {
+    fn fields_and_kinds_of_a_later_release_are_ignored_and_times_are_bounded() {
         let mut value = serde_json::to_value(heartbeat()).unwrap();
         value["generation"] = 7.into();
+        let later = value["faults"][0].clone();
+        value["faults"].as_array_mut().unwrap().push(later);
+        value["faults"][1]["kind"] = "KnownLater".into();
+        value["repairing"] = serde_json::json!(["KnownLater", "EtcdFrozen"]);
         value["now_ms"] = i64::MAX.into();
         let read: Heartbeat = serde_json::from_value(value).unwrap();
         assert!(read.now_ms < i64::MAX / 2);
+        assert_eq!((read.faults.len(), read.repairing), (1, vec![FaultKind::EtcdFrozen]));
     }
 }

@@ -30,6 +30,7 @@ pub mod guards;
 pub mod healing;
 pub mod healing_mode;
 pub mod heartbeat;
+pub mod hold;
 pub mod labels;
 pub mod leaf;
 pub mod listed;

@@ -31,6 +31,10 @@ pub struct Position {
 }
 
 impl Position {
+    /// Whether it can be one: a cluster id is a number of 64 bits.
+    pub fn is_plausible(&self) -> bool {
+        self.cluster.len() <= 16 && self.cluster.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
     /// Whether both are of one member.
     pub fn same_member(&self, other: &Self) -> bool {
         (&self.cluster, self.member) == (&other.cluster, other.member)

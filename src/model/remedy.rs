@@ -26,7 +26,17 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::EtcdDiverged | FaultKind::EtcdCorrupt => {
             "take a snapshot of each etcd host (hactl snapshot take --host), then hactl recover replaces the member"
         }
+        FaultKind::EtcdQuorumLost => {
+            "power on what is not heard: nothing is lost then; if it cannot come back: hactl recover --dry-run"
+        }
         FaultKind::EtcdFull => "hactl recover frees space and lets etcd accept writes again",
+        FaultKind::EtcdSlowLeader => {
+            "find out what slows the disk of HOST down (iostat -x 1); etcd writes as fast as the disk of its leader"
+        }
+        FaultKind::EtcdDiskStalled => "on HOST: dmesg shows what the disk waits for; a reboot may help",
+        FaultKind::ApiCrashLoop => {
+            "undo the last change of its settings and run hactl up; on HOST: ls /var/log/pods/*kube-apiserver*"
+        }
         FaultKind::ApiFrozen => "on HOST: pkill -9 -x kube-apiserver; the kubelet starts it again",
         FaultKind::KubeletFrozen => "on HOST: systemctl restart kubelet; pods keep running",
         FaultKind::NodeMissing => {
@@ -52,6 +62,10 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         }
         FaultKind::Partitioned => "check the network between HOST and the others: TCP port 10270 between guards",
         FaultKind::GuardDown => "on HOST: systemctl restart hactl-guard; journalctl -u hactl-guard -n 50 says why",
+        FaultKind::Flapping => "look for its cause on HOST: journalctl -p warning --since -30min",
+        FaultKind::ForeignHealer => {
+            "let one of them heal HOST: exclude its Node there, or write healing.foreign: ignore, then run hactl up"
+        }
         FaultKind::NeedsUp => "hactl up",
     };
     text.replace("HOST", host.map_or("HOST", HostName::as_str))

@@ -8,19 +8,13 @@ use super::names::UnitName;
 use super::timestamp;
 use super::units::{HEAL_UNIT, containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The records, one JSON object on each line, the newest last.
 pub const RECORDS: &str = "/var/lib/hactl/guard/repairs.jsonl";
-/// While this file exists, the guard of the host repairs nothing: a [`Hold`], or anything else, also an empty file.
-pub const HOLD: &str = "/var/lib/hactl/guard/hold.json";
 /// Attempts before the time in this file no longer count: milliseconds since 1970.
 pub const RETRY: &str = "/var/lib/hactl/guard/retry";
 /// The most records that are kept.
 pub const MOST_RECORDS: usize = 200;
-/// The longest text of a person, characters.
-const LONGEST: usize = 120;
-
 /// A step on the own host. [`LocalStep::Rejoin`] and [`LocalStep::FreeEtcdSpace`] need a quorum; no other one needs
 /// another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +28,8 @@ pub enum LocalStep {
     FreeSpace,
     /// Compacts and defragments its etcd member, and disarms the alarm of that member.
     FreeEtcdSpace,
+    /// Hands over the lead of etcd to a member with a faster disk.
+    HandOverLead,
     /// Restarts the service that sets the clock.
     RestartTimeService,
     /// Renews the certificates that the host itself can renew.
@@ -52,7 +48,7 @@ impl LocalStep {
             Self::Restart if kind == FaultKind::NodeMissing => 1,
             // One whose keys differ again has a broken host.
             Self::Rejoin if kind == FaultKind::EtcdDiverged => 2,
-            Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace => 3,
+            Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace | Self::HandOverLead => 3,
             // What did not help once does not help again.
             Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates | Self::Reboot => 1,
         }
@@ -86,6 +82,8 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::EtcdVotersGone
         | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
         FaultKind::EtcdCorrupt
+        | FaultKind::EtcdQuorumLost
+        | FaultKind::EtcdSlowLeader
         | FaultKind::EtcdFull
         | FaultKind::DiskFull
         | FaultKind::ClockSkew
@@ -93,6 +91,10 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::HostUnreachable
         | FaultKind::Partitioned
         | FaultKind::GuardDown
+        | FaultKind::ForeignHealer
+        | FaultKind::EtcdDiskStalled
+        | FaultKind::ApiCrashLoop
+        | FaultKind::Flapping
         | FaultKind::NeedsUp => return None,
     };
     Some(Runner::Unit(unit))
@@ -150,48 +152,6 @@ pub enum Outcome {
     Helped(i64),
 }
 
-/// A person's wish that nothing is repaired.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// The person.
-    pub by: String,
-    /// Why.
-    pub reason: String,
-    /// Since when, by the host's clock, milliseconds since 1970.
-    #[serde(deserialize_with = "timestamp::bounded")]
-    pub since_ms: i64,
-    /// When it ends; `None`: when somebody ends it.
-    pub until_ms: Option<i64>,
-}
-
-impl Hold {
-    /// A hold whose file says nothing that can be read.
-    pub fn unnamed() -> Self {
-        let by = "a file on the host".to_owned();
-        Self { by, reason: String::new(), since_ms: 0, until_ms: None }
-    }
-
-    /// Whether it still holds.
-    pub fn holds(&self, now_ms: i64) -> bool {
-        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
-    }
-
-    /// With texts of one line, of limited length.
-    #[must_use]
-    pub fn in_one_line(self) -> Self {
-        let short = |text: &str| evidence(text).chars().take(LONGEST).collect();
-        Self { by: short(&self.by), reason: short(&self.reason), ..self }
-    }
-}
-
-/// Who holds, and why: `ops@laptop: "disk swap"`.
-impl fmt::Display for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.by)?;
-        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {:?}", self.reason) }
-    }
-}
-
 /// What prevents a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "gate")]
@@ -233,6 +193,13 @@ pub enum Gate {
     Unwell {
         /// The host.
         host: super::names::HostName,
+    },
+    /// The fault comes and goes: its cause is elsewhere.
+    Flapping,
+    /// Another healer may reboot or replace the host, or the one that is gone.
+    Foreign {
+        /// Which.
+        by: String,
     },
     /// No other host has an API server, or etcd has one member.
     Last,
@@ -300,7 +267,7 @@ pub enum Decision {
 impl Decision {
     /// Cuts its text to one line.
     pub fn in_one_line(&mut self) {
-        if let Self::HeldBack { gate: Gate::Lock { by }, .. } = self {
+        if let Self::HeldBack { gate: Gate::Lock { by } | Gate::Foreign { by }, .. } = self {
             *by = evidence(by);
         }
     }
@@ -339,6 +306,7 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
         LocalStep::Restart => format!("restart {what}"),
         LocalStep::FreeSpace => "delete old journals and core dumps".to_owned(),
         LocalStep::FreeEtcdSpace => "free space in etcd".to_owned(),
+        LocalStep::HandOverLead => "hand over the lead of etcd".to_owned(),
         LocalStep::RestartTimeService => "restart the time service".to_owned(),
         LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
         LocalStep::Reboot => "reboot the host".to_owned(),
@@ -390,13 +358,5 @@ mod tests {
             let text = serde_json::to_string(&decided).unwrap();
             assert_eq!(serde_json::from_str::<Decided>(&text).unwrap(), decided, "{text}");
         }
-    }
-
-    #[test]
-    fn a_hold_is_shown_in_one_line() {
-        let hold = Hold { by: "ops\u{1b}[31m".to_owned(), reason: "disk\nswap ".repeat(40), ..Hold::unnamed() };
-        let shown = hold.in_one_line().to_string();
-        assert!(shown.starts_with("ops [31m: \"disk swap disk") && shown.len() < 150, "{shown}");
-        assert_eq!(Hold::unnamed().to_string(), "a file on the host");
     }
 }

@@ -50,6 +50,10 @@ pub struct Situation<'a> {
     pub etcd: &'a BTreeMap<HostName, bool>,
     /// Another host that is not heard, or has a fault.
     pub unwell: Option<&'a HostName>,
+    /// Whether the fault comes and goes.
+    pub flaps: bool,
+    /// What else may repair this host, or those that the fault is about.
+    pub healer: Option<String>,
     /// What the member list tells about this host's vote.
     pub votes: &'a Votes,
     /// Whether the load balancer of the host has a usable API server.
@@ -91,10 +95,16 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         | FaultKind::EtcdVotersGone
         | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
+        FaultKind::EtcdSlowLeader => Some(LocalStep::HandOverLead),
         FaultKind::EtcdCorrupt
+        | FaultKind::EtcdQuorumLost
         | FaultKind::HostUnreachable
         | FaultKind::Partitioned
         | FaultKind::GuardDown
+        | FaultKind::ForeignHealer
+        | FaultKind::EtcdDiskStalled
+        | FaultKind::ApiCrashLoop
+        | FaultKind::Flapping
         | FaultKind::NeedsUp => None,
     }
 }
@@ -115,6 +125,12 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     }
     if let Some(gate) = by_votes(fault, situation) {
         return held_back(gate);
+    }
+    if step == LocalStep::Rejoin && situation.flaps {
+        return held_back(Gate::Flapping);
+    }
+    if let Some(by) = situation.healer.clone().filter(|_| is_about_others(fault.kind)) {
+        return held_back(Gate::Foreign { by });
     }
     if let Some(decision) = by_attempts(step, fault, situation) {
         let gave_up = matches!(decision, Decision::GaveUp { .. });
@@ -171,6 +187,11 @@ pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     Decision::Act { step }
 }
 
+/// Whether the step is about hosts that are gone, and not about the own member.
+pub fn is_about_others(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::EtcdVoteFree | FaultKind::EtcdVotersGone)
+}
+
 /// Whether the host is rebooted, because restarts of a component did not help; `None`: the policy does not say so, it was
 /// done already, or the component is one that a reboot is not worth.
 fn reboot(fault: &Fault, situation: &Situation<'_>) -> Option<Decision> {
@@ -194,6 +215,12 @@ fn reboot(fault: &Fault, situation: &Situation<'_>) -> Option<Decision> {
     let alone = |role| own.is(role) && others(role) == 0;
     if alone(Role::ControlPlane) || alone(Role::Etcd) || alone(Role::LoadBalancer) {
         return held_back(Gate::Last);
+    }
+    if situation.flaps {
+        return held_back(Gate::Flapping);
+    }
+    if let Some(by) = situation.healer.clone() {
+        return held_back(Gate::Foreign { by });
     }
     if let Some(host) = situation.unwell {
         return held_back(Gate::Unwell { host: host.clone() });

@@ -15,6 +15,7 @@ mod intent;
 pub mod local_repair;
 mod move_member;
 mod prepare;
+pub mod quorum;
 mod ranges;
 mod reconcile_members;
 mod recover;

@@ -4,6 +4,7 @@
 //! whether one of them is gone, so that a host that stands by takes over its vote. Any host of the policy that may vote
 //! and does not, stands by: also one whose vote another one took over while it was gone.
 
+use crate::model::desired::{Desired, Role};
 use crate::model::healing::Policy;
 use crate::model::names::HostName;
 use crate::model::standby::Voters;
@@ -91,10 +92,30 @@ pub fn removable(voters: usize, gone: usize) -> usize {
     (0..=gone.min(voters)).rev().find(|removed| (voters - removed) % 2 == 1).unwrap_or(0)
 }
 
+/// What a host does about etcd hosts that are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acts {
+    /// It takes over the vote of this one.
+    TakesOver(HostName),
+    /// It has the members of these removed; none of them if its own member is what has the fault.
+    Removes(Vec<HostName>),
+}
+
+/// What `own` does if these hosts with a vote are gone; `is_here`: whether a host answers. `None`: it stands by, and none
+/// is gone.
+pub fn acts(desired: &Desired, own: &HostName, gone: &[HostName], is_here: impl Fn(&HostName) -> bool) -> Option<Acts> {
+    if desired.host(own).is_some_and(|host| host.standby) {
+        return gone.first().cloned().map(Acts::TakesOver);
+    }
+    let stands_by = desired.hosts.iter().any(|host| host.standby && is_here(&host.name));
+    let removed = if stands_by { 0 } else { removable(desired.with(Role::Etcd).count(), gone.len()) };
+    Some(Acts::Removes(gone.iter().take(removed).cloned().collect()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::desired::{Role, sample};
+    use crate::model::desired::sample;
     use crate::model::healing::Mode;
     use proptest::prelude::*;
 
@@ -144,6 +165,24 @@ mod tests {
         assert_eq!(of(&policy, 5, &[2, 3, 4], &[1, 2]), (taken, Some(of_host(2, None))), "the next one");
         assert_eq!(of(&policy, 4, &[2, 3], &[]), (None, None), "its own host joins again");
         assert_eq!(of(&policy, 3, &[1, 2, 3], &[1]), (None, None), "it votes itself");
+    }
+
+    #[test]
+    fn a_standby_takes_over_the_first_vote_and_a_voter_removes_two_of_five_if_nobody_stands_by() {
+        let (mut desired, own) = (sample(6), |n: usize| names(&[n]).pop_first().unwrap());
+        desired.hosts[5].roles = vec![Role::ControlPlane];
+        let acts = |desired: &Desired, n: usize, gone: &[usize]| {
+            let gone: Vec<HostName> = names(gone).into_iter().collect();
+            super::acts(desired, &own(n), &gone, |host| !gone.contains(host))
+        };
+        let removes = |gone: &[usize]| Some(Acts::Removes(names(gone).into_iter().collect()));
+        assert_eq!(acts(&desired, 1, &[4, 5]), removes(&[4, 5]));
+        assert_eq!(acts(&desired, 1, &[5]), removes(&[]), "four tolerate no more than five without one");
+        desired.hosts[5].standby = true;
+        assert_eq!(acts(&desired, 1, &[4, 5]), removes(&[]), "cp6 stands by");
+        assert_eq!(acts(&desired, 6, &[4, 5]), Some(Acts::TakesOver(own(4))));
+        assert_eq!(acts(&desired, 6, &[]), None);
+        assert_eq!(acts(&desired, 1, &[4, 5, 6]), removes(&[4, 5]), "the standby is gone, too");
     }
 
     #[test]

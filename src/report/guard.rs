@@ -9,7 +9,7 @@
 //!   `unusable`, `unknown`: its host does not answer); `why` of the last two; `reportedMs`, the time of its last report;
 //!   if it works: `startedMs`, `release` (the digest of its hactl), `upToDate` (its policy is that of the inventory),
 //!   `hears[]` (hosts), `clockAheadMs` (of the median of the clocks that it hears; null: fewer than three), `hold` (null:
-//!   none; `by`, `reason`, `sinceMs`, `untilMs`), `repairs[]` (its last ones, as in `hactl.guard.history/1`)
+//!   none; `by`, `reason`, `sinceMs`, `untilMs`, `annotated`: by an annotation), `repairs[]` (its last ones, as in `hactl.guard.history/1`)
 //! - `faults[]`, each once: `host` (null: the cluster), `kind`, `class` (`confirmed` by the host, `presumed` by
 //!   others), `sinceMs`, `lastsMs`, `evidence`, `by[]` (the guards that report it), `dueInMs` (null), `next` (what its guard does about it: `decision`, `step`, ...)
 //! - `pending[]`: the same of faults that are reported in `dueInMs`, unless they end

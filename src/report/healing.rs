@@ -127,6 +127,7 @@ pub(super) fn guard_json(guards: &Guards, guard: &GuardView) -> Value {
             "reason": hold.reason,
             "sinceMs": hold.since_ms,
             "untilMs": hold.until_ms,
+            "annotated": hold.annotated,
         })),
         "repairs": current.map(|report| report.repairs.iter().map(repairs::record_json).collect::<Vec<_>>()),
     })

@@ -7,8 +7,9 @@ use super::style::{Paint, Style};
 use super::words::{columns, count};
 use crate::model::duration::human_duration;
 use crate::model::guards::{FaultView, GuardView, Guards};
+use crate::model::hold::Hold;
 use crate::model::names::HostName;
-use crate::model::repair::{Decision, Delay, Gate, Hold, LocalStep, Outcome, RepairRecord, deed, done};
+use crate::model::repair::{Decision, Delay, Gate, LocalStep, Outcome, RepairRecord, deed, done};
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
 
@@ -68,6 +69,8 @@ fn because(gate: &Gate) -> String {
         Gate::NoQuorum => "etcd has no quorum, so that would not help".to_owned(),
         Gate::NotUsable => "no API server is usable, and without one no host takes the VIP".to_owned(),
         Gate::Unwell { host } => format!("{host} is not well either, and one host is rebooted at a time"),
+        Gate::Flapping => "the fault comes and goes, so its cause is elsewhere".to_owned(),
+        Gate::Foreign { by } => format!("another healer may act: {by}"),
         Gate::Last => "no other host could take over its API server or its etcd member meanwhile".to_owned(),
         Gate::Turn { host } => format!("{host} repairs the same fault first"),
     }
@@ -75,10 +78,11 @@ fn because(gate: &Gate) -> String {
 
 /// A hold: `until 18:00, by ops@laptop: "disk swap"`.
 pub(super) fn held(hold: &Hold, now_ms: i64) -> String {
-    let until = hold.until_ms.map_or_else(
-        || "until hactl guard resume".to_owned(),
-        |until_ms| format!("for another {}", human_duration(until_ms.saturating_sub(now_ms).max(0))),
-    );
+    let until = match hold.until_ms {
+        Some(until_ms) => format!("for another {}", human_duration(until_ms.saturating_sub(now_ms).max(0))),
+        None if hold.annotated => "until it is removed".to_owned(),
+        None => "until hactl guard resume".to_owned(),
+    };
     format!("is held {until} by {hold}")
 }
 

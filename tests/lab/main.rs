@@ -32,6 +32,7 @@ mod guard;
 mod hardened;
 mod hostile;
 mod interrupted;
+mod judged;
 mod kubelet_serving;
 mod kubelets;
 mod leaving;
@@ -267,6 +268,7 @@ fn main() {
             voting::SCENARIOS,
             quota::SCENARIOS,
             reboot::SCENARIOS,
+            judged::SCENARIOS,
             guard::SCENARIOS,
         ]
         .concat(),

@@ -9,11 +9,20 @@ use super::support::{ETCDCTL, Hactl, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "a host that stands by takes over the vote of one that is gone, and gives it back when it is gone itself",
-    cut: false,
-    run: taken_over,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a host that stands by takes over the vote of one that is gone, and gives it back when it is gone itself",
+        cut: false,
+        run: taken_over,
+    },
+    Scenario {
+        name: "recover keeps a vote that was taken over where it is, and an up in the midst of a takeover harms nothing",
+        cut: false,
+        run: recovered,
+    },
+];
+
+const HEALING: &str = "healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m, notVoting: 20s}}";
 
 /// With five members.
 pub const FIVE: &[Scenario] = &[Scenario {
@@ -43,7 +52,7 @@ fn taken_over(w: &World) {
     let standby = ("cp4", "control-plane, load-balancer", ", standby: [etcd]");
     inventory(w, &vip(w), &[stacked("cp1"), stacked("cp2"), stacked("cp3"), standby]);
     w.hactl.run(&["inventory", "check"]).ok().says("stands by for etcd").says("3 etcd members: quorum 2");
-    let hactl = guarded(w, "healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m, notVoting: 20s}}");
+    let hactl = guarded(w, HEALING);
     assert_eq!(voters(w, "cp2"), ["cp1", "cp2", "cp3"]);
     assert_eq!((faults(&hactl), history(&hactl)), (vec![], vec![]), "nothing is broken");
 
@@ -84,6 +93,46 @@ fn taken_over(w: &World) {
     assert_eq!(history(&hactl), expected, "one repair for each host that was gone");
 }
 
+fn recovered(w: &World) {
+    let hactl = guarded(w, HEALING);
+    assert_eq!(voters(w, "cp2"), ["cp1", "cp2", "cp3"]);
+    gone(w, &hactl, ("cp1", "cp4"));
+    w.hactl.kubectl(&["create", "configmap", "taken-over"]).ok();
+    // What is left of etcd is on the host that took over the vote.
+    for host in ["cp2", "cp3"] {
+        w.on(host, "sudo systemctl stop etcd; sudo rm -rf /var/lib/etcd/member");
+    }
+    wait_for("the lost quorum is reported", DEAD + SLACK, || {
+        hactl.run(&["guard", "status"]).all().contains("EtcdQuorumLost")
+    });
+    let said = in_one_line(&hactl.run(&["status"]));
+    assert!(said.contains("the data of cp4 goes furthest"), "{said}");
+    let since = Instant::now();
+    let ran = hactl.run(&["recover", "--yes"]).ok();
+    println!("        recovered after {:.1?}\n{}", since.elapsed(), ran.all());
+    assert_eq!(voters(w, "cp2"), ["cp2", "cp3", "cp4"], "the vote stays where it is");
+    w.hactl.kubectl(&["get", "configmap", "taken-over"]).ok();
+    w.lab.start("cp1", BOOT).expect("the host boots");
+    hactl.up().ok().says("cp4 votes in etcd instead of cp1");
+    hactl.up().ok().says("nothing to do");
+    none(&hactl);
+    w.healthy(CLEARED);
+
+    let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-midst");
+    w.lab.kill("cp4").expect("the power can be cut");
+    wait_for("cp1 is about to take over the vote", DEAD + 2 * SLACK, || is_known(&hactl, "cp1", "EtcdVoteFree"));
+    let ran = hactl.up();
+    println!("        an up in the midst of a takeover: exit {}", ran.code);
+    wait_for("cp1 votes", GOAL + SLACK, || voters(w, "cp2") == ["cp1", "cp2", "cp3"] && serves(w, "cp1"));
+    let (written, longest) = writer.end_within(Duration::from_secs(15));
+    println!("        {written} writes acknowledged, longest pause {longest:.1?}");
+    w.lab.start("cp4", BOOT).expect("the host boots");
+    hactl.up().ok();
+    hactl.up().ok().says("nothing to do");
+    none(&hactl);
+    w.healthy(CLEARED);
+}
+
 /// A host loses its power, and another one votes in its place in time, and not before.
 fn gone(w: &World, hactl: &Hactl, (host, by): (&str, &str)) {
     w.lab.kill(host).expect("the power can be cut");
@@ -104,7 +153,7 @@ fn gone(w: &World, hactl: &Hactl, (host, by): (&str, &str)) {
 
 fn two_of_five(w: &World) {
     let all = ["cp1", "cp2", "cp3", "cp4", "cp5"];
-    let hactl = guarded(w, "healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m, notVoting: 20s}}");
+    let hactl = guarded(w, HEALING);
     assert_eq!(voters(w, "cp1"), all);
     assert_eq!(history(&hactl).len(), 0, "nothing was repaired");
     let writer = Writer::every(Duration::from_millis(50), &w.api(), "w-gone");

@@ -9,7 +9,7 @@ use hactl::model::facts::Facts;
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Plan};
 use hactl::model::standby::TakenOver;
-use hactl::plan::votes::removable;
+use hactl::plan::votes::{Acts, acts as decided};
 use hactl::plan::{NotRejoined, rejoin, remove_gone};
 use hactl::reconcile::{EtcdPast, RepairSpec};
 use proptest::collection::vec;
@@ -144,20 +144,17 @@ fn acts(world: &mut World, host: &HostName, script: &Script) -> Result<(), Broke
     let all = world.with(Role::Etcd);
     let listed = voters(world);
     let gone: Vec<HostName> = all.iter().filter(|name| !answers(world, name)).cloned().collect();
-    let stands_by = |world: &World| {
-        let mut hosts = world.desired.hosts.iter().filter(|host| host.standby);
-        hosts.any(|host| answers(world, &host.name))
-    };
-    let planned = if world.desired.host(host).is_some_and(|host| host.standby) {
-        let Some(from) = gone.first() else { return Ok(()) };
-        plan(world, &TakenOver { from: from.clone(), by: host.clone() })
-    } else if !gone.is_empty() && !stands_by(world) && listed.contains(host) {
-        let gone: Vec<_> = gone.iter().take(removable(all.len(), gone.len())).cloned().collect();
-        remove(world, &gone)
-    } else if listed.len() < all.len() && !listed.contains(host) {
-        plan(world, &TakenOver { from: host.clone(), by: host.clone() })
-    } else {
-        return Ok(());
+    let here: Vec<HostName> =
+        world.desired.hosts.iter().map(|host| host.name.clone()).filter(|name| answers(world, name)).collect();
+    let acts = decided(&world.desired, host, &gone, |name| here.contains(name));
+    let planned = match acts {
+        None => return Ok(()),
+        Some(Acts::TakesOver(from)) => plan(world, &TakenOver { from, by: host.clone() }),
+        Some(Acts::Removes(gone)) if !gone.is_empty() && listed.contains(host) => remove(world, &gone),
+        Some(_) if listed.len() < all.len() && !listed.contains(host) => {
+            plan(world, &TakenOver { from: host.clone(), by: host.clone() })
+        }
+        Some(_) => return Ok(()),
     };
     match planned {
         Ok(plan) if !plan.is_empty() => world.run(&plan, script).map(drop),

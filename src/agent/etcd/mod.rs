@@ -14,4 +14,4 @@ pub(crate) mod survey;
 
 pub use balancer::pass_to;
 pub use fence::{Fence, fence};
-pub use positions::record_positions;
+pub use positions::{record_positions, remembered};

@@ -24,7 +24,7 @@ const WITHIN: Duration = Duration::from_secs(4);
 const LARGEST: u64 = 64 << 10;
 
 /// The positions that this host remembers; none if they are unreadable: that prevents no member from starting.
-pub(crate) fn remembered(root: &Root) -> Vec<Position> {
+pub fn remembered(root: &Root) -> Vec<Position> {
     let mut text = Vec::new();
     let read = File::open(root.own(POSITIONS)).and_then(|file| file.take(LARGEST).read_to_end(&mut text));
     let mut all: Vec<Position> = read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default();

@@ -57,6 +57,13 @@ pub(crate) fn is_stopped(process: u32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| state(&stat) == Some('T'))
 }
 
+/// Whether a thread of the process waits for a disk: no signal reaches it meanwhile.
+pub(crate) fn waits_for_disk(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    let waits = |stat: String| state(&stat) == Some('D');
+    threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(waits))
+}
+
 /// The state of a process.
 fn state(stat: &str) -> Option<char> {
     fields(stat)?.next()?.chars().next()

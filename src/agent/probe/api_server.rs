@@ -2,13 +2,17 @@
 //! does not.
 
 use super::{Found, Seen};
+use crate::agent::machine::processes::{is_stopped, start};
 use crate::agent::machine::root::Root;
+use crate::agent::machine::wipe::pods_of;
 use crate::agent::pki::tls;
 use crate::agent::web::Web;
+use crate::model::control_plane::API_SERVER;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::ports::KUBELETS_API;
 use serde_json::Value;
+use std::fs;
 use std::time::Duration;
 
 /// How long it may take: under load it answers late.
@@ -19,10 +23,32 @@ const KEY: &str = "/etc/kubernetes/pki/observer.key";
 /// The kubelet's certificate and key, with which it may read its own Node.
 const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
+/// The processes of this host's API server, by its address and port, the oldest first: a pod of a user may run another one.
+pub fn api_server_processes(own: &GuardedHost, port: u16) -> Vec<u32> {
+    let flags = [format!("--advertise-address={}", own.address), format!("--secure-port={port}")];
+    let ours = |pid: &u32| {
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+        flags.iter().all(|flag| words.contains(&flag.as_bytes()))
+    };
+    let found = pods_of(&[API_SERVER.to_owned()]);
+    let mut found: Vec<u32> =
+        found.into_iter().filter_map(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()).filter(ours).collect();
+    found.sort_by_key(|pid| start(*pid));
+    found
+}
+
 /// Whether it answers.
 pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
     // Before its certificates are installed there is no API server.
     let tls = tls::client(root, CA, Some((CERT, KEY))).ok()?;
+    // One that is suspended is not asked: it would not answer.
+    let (own, port) = (host.clone(), policy.api_port);
+    let suspended =
+        root.blocking(move |_| Ok(api_server_processes(&own, port).into_iter().rfind(|pid| is_stopped(*pid))));
+    if let Some(pid) = suspended.await.ok().flatten() {
+        return Some(vec![Found::new(FaultKind::ApiFrozen, format!("process {pid} of {API_SERVER} is suspended"))]);
+    }
     let web = Web::new(tls, &host.address.to_string(), policy.api_port, WITHIN).ok()?;
     match web.get("/livez", WITHIN).await {
         Ok(_) => Some(Vec::new()),

@@ -14,6 +14,7 @@ use crate::model::facts::{CORRUPT, ETCD_UNIT, EtcdView, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::{HostName, PeerUrl};
+use crate::model::positions::Position;
 use crate::model::repair::Runs as How;
 use crate::model::standby::Voters;
 use crate::model::units::etcd_unit;
@@ -109,6 +110,23 @@ pub async fn voters(root: &Root, policy: &Policy, own: &HostName) -> Option<Vote
     let lists: Vec<_> = serving(root, policy, own).await.into_iter().map(voters).collect();
     let list = lists.first().filter(|first| lists.len() > 1 && lists.iter().all(|list| list == *first))?;
     Some(Voters::of(list, policy))
+}
+
+/// How far the data of this host goes: by its member, if that runs, otherwise by the log on its disk.
+pub async fn position(root: &Root, policy: &Policy) -> Option<Position> {
+    let access = access(root, &EtcdAsk::own(&policy.etcd_data_dir)).ok()?;
+    if let Ok((view, _)) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await {
+        let EtcdView { cluster, member, term, applied: index, .. } = view;
+        return Some(Position { cluster, member, term, index });
+    }
+    // The log of a member that runs grows while it is read.
+    if process::of(ETCD_UNIT) != Runs::No {
+        return None;
+    }
+    let folder = root.path(&policy.etcd_data_dir).ok()?;
+    let disk = blocking(move || Ok(disk::read(&folder))).await.ok()?.ok()?;
+    let (term, index) = disk.reach();
+    Some(Position { cluster: disk.cluster, member: disk.member, term, index })
 }
 
 /// Whether etcd should run here: on each host with the role; if votes move, on those that have one.

@@ -10,11 +10,16 @@ mod certificates;
 mod disk;
 mod etcd;
 mod process;
+mod restarts;
 mod runtime;
+mod syncs;
 
+pub use api_server::api_server_processes;
 pub use balancer::{is_own, is_usable};
-pub use etcd::{is_wanted, serves_reads, voters};
+pub use etcd::{is_wanted, position, serves_reads, voters};
 pub use process::is_suspended;
+pub use restarts::{Starts, starts};
+pub use syncs::{Syncs, syncs};
 
 use crate::agent::machine::root::Root;
 use crate::model::desired::Role;

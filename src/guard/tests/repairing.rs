@@ -14,7 +14,9 @@ use crate::model::desired::sample;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{Mode, Policy};
 use crate::model::heartbeat::Heartbeat;
-use crate::model::repair::{Decided, Decision, Gate, Hold, LocalStep, Runs};
+use crate::model::hold::Hold;
+use crate::model::names::HostName;
+use crate::model::repair::{Decided, Decision, Gate, LocalStep, Runs};
 use crate::plan::local_repair::{BETWEEN_MS, STOPPED_FOR_MS, WINDOW_MS};
 use crate::protocol::OpError;
 use proptest::prelude::*;
@@ -327,7 +329,7 @@ impl LocalHost for Own<'_> {
         Ok(if locked { Err("a run".to_owned()) } else { Ok(()) })
     }
 
-    async fn perform(&self, (kind, _): (FaultKind, LocalStep), (): &()) -> Result<(), OpError> {
+    async fn perform(&self, (kind, _, _): (FaultKind, LocalStep, Option<HostName>), (): &()) -> Result<(), OpError> {
         let mut world = self.world.borrow_mut();
         let Some(component) = component_of(kind) else {
             assert_eq!(kind, FaultKind::ClockSkew, "no other fault of this world has a step");

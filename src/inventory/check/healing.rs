@@ -5,7 +5,7 @@ use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
-use crate::model::healing::{Delays, Healing, Mode, Reboot};
+use crate::model::healing::{Delays, Foreign, Healing, Mode, Reboot};
 
 /// The whole key.
 pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> Healing {
@@ -25,6 +25,7 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
             Healing {
                 mode,
                 after,
+                foreign: given.foreign.as_ref().map_or(Foreign::Refuse, |word| foreign(judge, word)),
                 reboot: given.reboot.as_ref().map_or(Reboot::Never, |word| reboot(judge, word, mode)),
             }
         }
@@ -46,6 +47,11 @@ pub fn standbys(judge: &mut Validator<'_>, healing: Healing, hosts: &Hosts) {
             "write `healing: on`, or remove `standby`",
         );
     }
+}
+
+fn foreign(judge: &mut Validator<'_>, word: &At<String>) -> Foreign {
+    let words = [Foreign::Refuse, Foreign::Ignore].map(|foreign| (foreign.word(), foreign));
+    choice(judge, "healing.foreign", word, &words).unwrap_or_default()
 }
 
 fn reboot(judge: &mut Validator<'_>, word: &At<String>, mode: Mode) -> Reboot {

@@ -36,6 +36,8 @@ struct World {
     etcd: BTreeMap<HostName, bool>,
     usable: bool,
     unwell: Option<HostName>,
+    flaps: bool,
+    healer: Option<String>,
     votes: Votes,
     repairing: BTreeMap<HostName, Vec<FaultKind>>,
     waited_ms: i64,
@@ -59,6 +61,8 @@ fn decided(mode: Mode, fault: &Fault, change: impl FnOnce(&mut World)) -> Decisi
         etcd: members(&["cp1", "cp2", "cp3"], &["cp2", "cp3"]),
         usable: true,
         unwell: None,
+        flaps: false,
+        healer: None,
         votes: Votes::default(),
         repairing: BTreeMap::new(),
         waited_ms: 0,
@@ -75,6 +79,8 @@ fn decided(mode: Mode, fault: &Fault, change: impl FnOnce(&mut World)) -> Decisi
         etcd: &world.etcd,
         usable: world.usable,
         unwell: world.unwell.as_ref(),
+        flaps: world.flaps,
+        healer: world.healer.clone(),
         votes: &world.votes,
         repairing: &world.repairing,
         waited_ms: world.waited_ms,
@@ -180,6 +186,9 @@ fn a_host_is_rebooted_once_restarts_did_not_help_and_every_other_host_is_well() 
     assert_eq!(of(kind, &|world| world.held = true), held_back(Gate::Hold));
     let held = |gate| Decision::HeldBack { step, gate };
     assert_eq!(of(kind, &|world| world.unwell = Some(name("cp3"))), held(Gate::Unwell { host: name("cp3") }));
+    let by = || "the NodeHealthCheck nhc selects its Node".to_owned();
+    assert_eq!(of(kind, &|world| world.healer = Some(by())), held(Gate::Foreign { by: by() }));
+    assert_eq!(of(kind, &|world| world.flaps = true), held(Gate::Flapping));
     let two = |world: &mut World| world.etcd = members(&["cp1", "cp2", "cp3"], &["cp1", "cp2"]);
     assert_eq!(of(kind, &two), held(Gate::Quorum { others: 1, needed: 2 }), "all others have to serve");
     let busy = |world: &mut World| world.repairing = [(name("cp2"), vec![FaultKind::DiskFull])].into();
@@ -187,6 +196,28 @@ fn a_host_is_rebooted_once_restarts_did_not_help_and_every_other_host_is_well() 
     assert_eq!(of(kind, &|world| world.policy.guards.truncate(1)), held(Gate::Last));
     let later = of(kind, &|world| world.now_ms = NOW + SLOT_MS / 2);
     assert!(matches!(later, Decision::Wait { why: Delay::Turn, .. }), "{later:?}");
+}
+
+#[test]
+fn another_healer_and_a_fault_that_comes_and_goes_hold_back_what_is_more_than_a_restart() {
+    let by = || "the NodeHealthCheck nhc selects its Node".to_owned();
+    for kind in FaultKind::ALL.iter().copied().filter(|kind| super::step(*kind).is_some()) {
+        let step = super::step(kind).unwrap();
+        let with = |change: &dyn Fn(&mut World)| {
+            on(kind, |world| {
+                if step == LocalStep::Rejoin {
+                    world.runs = Runs::Failed;
+                }
+                change(world);
+            })
+        };
+        let held = |gate| Decision::HeldBack { step, gate };
+        let of_others = matches!(kind, FaultKind::EtcdVoteFree | FaultKind::EtcdVotersGone);
+        let expected = if of_others { held(Gate::Foreign { by: by() }) } else { Decision::Act { step } };
+        assert_eq!(with(&|world| world.healer = Some(by())), expected, "{kind}");
+        let expected = if step == LocalStep::Rejoin { held(Gate::Flapping) } else { Decision::Act { step } };
+        assert_eq!(with(&|world| world.flaps = true), expected, "{kind}");
+    }
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! What a guard concludes about its own host, and about the cluster, from the heartbeats of the others.
+
+use super::{Played, name, policy};
+use crate::guard::disk::Speed;
+use crate::model::fault::FaultKind;
+use crate::model::heartbeat::Heartbeat;
+use crate::model::hold::{Annotated, Hold};
+use crate::model::positions::Position;
+
+/// So many seconds with the same heartbeats of cp2 and cp3.
+fn lasts(cp1: &mut Played, seconds: u32, change: impl Fn(&str, Heartbeat) -> Heartbeat) {
+    for _ in 0..seconds {
+        let beats = ["cp2", "cp3"].map(|host| change(host, cp1.beat(host, &[])));
+        cp1.second(&beats, &["cp2", "cp3"]);
+    }
+}
+
+fn evidence(cp1: &Played, kind: FaultKind) -> Option<String> {
+    let report = cp1.report();
+    let mut all = report.own.iter().chain(&report.presumed);
+    all.find(|fault| fault.kind == kind).map(|fault| fault.evidence.clone())
+}
+
+#[test]
+fn a_slow_leader_hands_over_the_lead_only_if_another_member_that_serves_is_fast() {
+    let slow = |own: Speed, others: [(Option<u32>, bool); 2]| {
+        let mut cp1 = Played::new();
+        cp1.state.serves(Some(true));
+        cp1.state.speed(own);
+        lasts(&mut cp1, 70, |host, beat| {
+            let (sync_ms, serves) = others[usize::from(host == "cp3")];
+            Heartbeat { sync_ms, etcd: Some(serves), ..beat }
+        });
+        (evidence(&cp1, FaultKind::EtcdSlowLeader), cp1.state.fast(cp1.now()))
+    };
+    let own = |sync_ms, leads| Speed { sync_ms: Some(sync_ms), leads };
+    let (fast, both) = ((Some(8), true), [(Some(64), true), (Some(8), true)]);
+    let said = "a sync of its log takes up to 1024 ms, on cp3 at most 128 ms".to_owned();
+    assert_eq!(slow(own(1024, true), both), (Some(said), Some(name("cp3"))), "the fastest");
+    assert_eq!(slow(own(512, true), both).0, None, "it is not slow");
+    assert_eq!(slow(own(1024, false), both).0, None, "it does not lead");
+    assert_eq!(slow(own(1024, true), [(Some(256), true), (None, true)]).0, None, "no other one is fast");
+    assert_eq!(slow(own(1024, true), [(Some(256), true), (Some(8), false)]).0, None, "the fast one does not serve");
+    assert!(slow(own(u32::MAX, true), [fast, (None, true)]).0.unwrap().contains("many seconds"));
+}
+
+#[test]
+fn a_lost_quorum_is_reported_with_the_host_whose_data_goes_furthest() {
+    let at = |member, index| Position { cluster: "c1".to_owned(), member, term: 3, index };
+    let lost = |own: bool, other: bool| {
+        let mut cp1 = Played::new();
+        cp1.state.serves(Some(own));
+        cp1.state.reaches(Some(at(1, 40)), vec![at(1, 40), at(3, 45)]);
+        lasts(&mut cp1, 40, |host, beat| {
+            let (etcd, reach) = if host == "cp2" { (Some(other), Some(at(2, 43))) } else { (None, None) };
+            Heartbeat { etcd, reach, ..beat }
+        });
+        evidence(&cp1, FaultKind::EtcdQuorumLost)
+    };
+    let said = "cp3 is not heard, and none of the other 2 members serves; the data of cp2 goes furthest (raft term 3, \
+                index 43), 2 later entries are known to have existed";
+    assert_eq!(lost(false, false).unwrap(), said);
+    assert_eq!(lost(false, true), None, "cp2 serves");
+    assert_eq!(lost(true, false), None, "the own member serves");
+}
+
+#[test]
+fn a_fault_that_is_raised_again_and_again_is_reported_as_flapping() {
+    let mut cp1 = Played::new();
+    let found = [(FaultKind::BalancerFrozen, "no answer".to_owned())];
+    for second in 0..400 {
+        let bad = second % 90 < 30;
+        cp1.state.probed(&[FaultKind::BalancerFrozen], if bad { &found } else { &[] }, cp1.now());
+        cp1.second(&[], &[]);
+    }
+    assert_eq!(evidence(&cp1, FaultKind::Flapping).unwrap(), "BalancerFrozen was reported 5 times in half an hour");
+    assert!(cp1.state.flaps(FaultKind::BalancerFrozen, cp1.now()));
+    assert!(!cp1.state.flaps(FaultKind::EtcdFrozen, cp1.now()));
+}
+
+#[test]
+fn another_healer_counts_for_its_host_and_for_faults_about_hosts_that_are_gone() {
+    let mut cp1 = Played::new();
+    let healers = |host: &str| [(name(host), "a NodeHealthCheck".to_owned())].into();
+    cp1.state.healed_by(healers("cp2"), cp1.now());
+    assert_eq!(cp1.state.healer(FaultKind::EtcdFrozen, cp1.now()), None);
+    assert_eq!(cp1.raised(), []);
+    cp1.state.healed_by(healers("cp1"), cp1.now());
+    assert!(cp1.state.healer(FaultKind::EtcdFrozen, cp1.now()).is_some());
+    assert_eq!(cp1.raised(), [("cp1".to_owned(), FaultKind::ForeignHealer)]);
+}
+
+#[test]
+fn annotations_are_plausible_for_hosts_of_the_policy_only() {
+    let hold = || Hold { reason: "a\nb".to_owned(), annotated: true, ..Hold::unnamed() };
+    let hosts = ["cp1", "stranger"].map(|host| (name(host), hold())).into();
+    let read = Annotated { all: Some(hold()), hosts }.plausible(&policy(77));
+    assert_eq!(read.hosts.into_keys().collect::<Vec<_>>(), [name("cp1")]);
+    assert_eq!(read.all.unwrap().reason, "a b");
+}
