@@ -3,7 +3,7 @@
 //! In: the Namespace `kube-system`, the Nodes of guarded hosts, NodeHealthChecks. Out: with `healing: on`, a file with
 //! the holds; the shared state. All of it can only prevent repairs. Without an API server, what was read last stays.
 
-use super::{Shared, replace};
+use super::shared::{Shared, replace, turns};
 use crate::agent::{Root, annotated};
 use crate::kube::{Client, KubeError, ObjectRef, selects};
 use crate::model::desired::Role;
@@ -45,8 +45,8 @@ pub(super) async fn read(shared: Arc<Shared>, root: Root, policy: Policy) {
         Ok(servers) => servers,
         Err(why) => return shared.idle(&format!("cannot read holds and other healers from the API: {why}")).await,
     };
-    let mut turn = super::turns(EVERY);
-    let mut holds = annotated(&root).plausible(&policy);
+    let mut turn = turns(EVERY);
+    let mut holds = annotated(&root).plausible(|host| policy.guard(host).is_some());
     shared.state().annotates(holds.clone());
     for count in 0_u32.. {
         turn.tick().await;

@@ -66,7 +66,7 @@ impl Book {
         let lines: Vec<String> = self.records.iter().filter_map(|record| serde_json::to_string(record).ok()).collect();
         let text = lines.join("\n") + "\n";
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
-        folder.and_then(|()| super::replace(&path, text.as_bytes())).map_err(|error| {
+        folder.and_then(|()| super::shared::replace(&path, text.as_bytes())).map_err(|error| {
             format!("cannot write {}: {error}; this repair is recorded in memory only", path.display())
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! In: how often the kubelet has started it. Out: the fault `ApiCrashLoop`, with what it said last.
 
-use super::Shared;
+use super::shared::Shared;
 use crate::agent::Root;
 use crate::agent::probe::{Starts, starts};
 use crate::model::fault::FaultKind;
@@ -40,7 +40,7 @@ impl Looks {
 
 /// Looks until the guard ends.
 pub(super) async fn watch(shared: Arc<Shared>, root: Root) {
-    let mut turn = super::turns(EVERY);
+    let mut turn = super::shared::turns(EVERY);
     let mut looks = Looks::default();
     loop {
         turn.tick().await;

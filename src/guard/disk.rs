@@ -3,7 +3,7 @@
 //! In: two looks at the syncs of the own member. Out: the time that syncs take, for the heartbeat, and the fault
 //! `EtcdDiskStalled`.
 
-use super::Shared;
+use super::shared::Shared;
 use crate::agent::probe::{Syncs, syncs};
 use crate::model::fault::FaultKind;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ pub(super) struct Speed {
 
 /// Looks until the guard ends.
 pub(super) async fn watch(shared: Arc<Shared>) {
-    let mut turn = super::turns(EVERY);
+    let mut turn = super::shared::turns(EVERY);
     let mut looks: VecDeque<Syncs> = VecDeque::new();
     loop {
         turn.tick().await;

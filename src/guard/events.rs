@@ -3,8 +3,8 @@
 //! In: what a guard reports, one occurrence after the other. Out: Events in the namespace `default`, where those of Nodes
 //! are. Nothing depends on them: without an API server they wait for a while, and the journal has the same.
 
-use super::Shared;
 use super::api::servers;
+use super::shared::Shared;
 use crate::agent::Root;
 use crate::kube::KubeError;
 use crate::model::fault::{Fault, FaultKind};

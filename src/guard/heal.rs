@@ -116,7 +116,7 @@ pub async fn heal(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), Heal
 }
 
 async fn tried(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
-    let (setup, identity) = setup::read(root, own, super::now(Instant::now()))?;
+    let (setup, identity) = setup::read(root, own, super::shared::now(Instant::now()))?;
     if setup.policy.healing.mode != Mode::On {
         return Err(HealError::NotOn);
     }
@@ -150,7 +150,7 @@ async fn locked(
 /// that is gone instead.
 fn gone(fleet: &mut Fleet, root: &Root, own: &HostName, say: fn(&str)) -> Result<Vec<HostName>, HealError> {
     let (report, dead_s) = (guard_fact(root).report, fleet.desired.healing.after.host_dead_s);
-    let now_ms = super::now(Instant::now()).wall_ms;
+    let now_ms = super::shared::now(Instant::now()).wall_ms;
     let is_here = |host: &HostName| fleet.machines.contains_key(host);
     let is_gone = |host: &&Host| {
         !is_here(&host.name) && report.as_ref().is_some_and(|report| report.is_gone(&host.name, dead_s, now_ms))

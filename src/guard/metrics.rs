@@ -2,7 +2,7 @@
 //!
 //! In: the report. Out: text. Names of hosts and kinds are plain, so that no label needs an escape.
 
-use super::Shared;
+use super::shared::Shared;
 use crate::model::fault::{Class, Fault};
 use crate::model::guard_report::GuardReport;
 use crate::model::healing::METRICS_PORT;

@@ -53,7 +53,7 @@ pub enum PeerError {
 /// # Errors
 /// Why it is not served.
 pub async fn peer(root: &Root, own: &HostName, stream: std::net::TcpStream) -> Result<(), PeerError> {
-    let (setup, identity) = setup::read(root, own, super::now(Instant::now()))?;
+    let (setup, identity) = setup::read(root, own, super::shared::now(Instant::now()))?;
     stream.set_nonblocking(true)?;
     served(root, (own, &setup.policy, &identity), || setup::spec(root), TcpStream::from_std(stream)?).await
 }

@@ -5,7 +5,7 @@
 //! heard, whether any port of its host answers. A connection counts only if its certificate and its source address
 //! are those of one host of the policy.
 
-use super::Shared;
+use super::shared::Shared;
 use crate::model::healing::{GuardedHost, HEARTBEAT_PORT};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::ports::{ETCD_CLIENTS, KUBELET};

@@ -4,10 +4,10 @@
 //! In: the shared state, the records of [`Book`], how components run. Out: decisions for the report, steps on the host,
 //! records.
 
-use super::Shared;
 use super::book::Book;
 use super::events::{Occurrence, Reason};
 use super::ledger::Now;
+use super::shared::Shared;
 use crate::agent::{self, Root, StepLock, probe};
 use crate::model::duration::human_duration;
 use crate::model::fault::{Fault, FaultKind, evidence};
@@ -84,7 +84,7 @@ impl LocalHost for Here {
 pub(super) async fn keep(shared: Arc<Shared>, root: Root, policy: Policy) {
     let mut repairs = Repairs::of(Book::open(&root));
     let here = Here { root, policy, own: shared.own.clone() };
-    let mut turn = super::turns(EVERY);
+    let mut turn = super::shared::turns(EVERY);
     loop {
         turn.tick().await;
         let step = repairs.turn(&shared, &here.policy, &here, shared.now()).await;
@@ -221,6 +221,9 @@ impl Repairs {
         };
         let usable = fault.kind != FaultKind::VipMissing || host.is_usable().await;
         let waited = self.waits.get(&fault.kind).map(|since| now.steady.saturating_sub(*since));
+        // One statement each, as above.
+        let flaps = shared.state().flaps(fault.kind, now);
+        let healer = shared.state().healer(fault.kind, now);
         let situation = Situation {
             policy,
             own: &shared.own,
@@ -230,8 +233,8 @@ impl Repairs {
             usable,
             unwell: around.unwell.as_ref(),
             votes: &around.votes,
-            flaps: shared.state().flaps(fault.kind, now),
-            healer: shared.state().healer(fault.kind, now),
+            flaps,
+            healer,
             repairing: &around.repairing,
             waited_ms: i64::try_from(waited.unwrap_or_default().as_millis()).unwrap_or(i64::MAX),
             records: self.book.records(),

@@ -5,8 +5,9 @@ mod peer;
 mod repairing;
 
 use super::ledger::Now;
+use super::peers;
+use super::shared::Shared;
 use super::state::{Setup, State};
-use super::{Shared, peers};
 use crate::model::desired::{Role, sample};
 use crate::model::fault::FaultKind;
 use crate::model::guard_report::GuardReport;

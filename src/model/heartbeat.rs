@@ -7,7 +7,7 @@ use super::fault::{Class, Fault, FaultKind};
 pub use super::fault::{Sight, evidence};
 use super::healing::Policy;
 use super::names::{Digest, HostName};
-use super::positions::Position;
+use super::position::Position;
 use super::timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};

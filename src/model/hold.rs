@@ -4,7 +4,6 @@
 //! only prevent repairs, so its texts need no proof of who wrote them.
 
 use super::fault::evidence;
-use super::healing::Policy;
 use super::names::HostName;
 use super::timestamp;
 use serde::{Deserialize, Serialize};
@@ -96,10 +95,10 @@ impl Annotated {
         self.all.as_ref().or_else(|| self.hosts.get(host))
     }
 
-    /// Of hosts of the policy only, with texts of one line.
+    /// Of hosts that are known only, with texts of one line.
     #[must_use]
-    pub fn plausible(self, policy: &Policy) -> Self {
-        let known = self.hosts.into_iter().filter(|(host, _)| policy.guard(host).is_some());
+    pub fn plausible(self, is_known: impl Fn(&HostName) -> bool) -> Self {
+        let known = self.hosts.into_iter().filter(|(host, _)| is_known(host));
         Self {
             all: self.all.map(Hold::in_one_line),
             hosts: known.map(|(host, hold)| (host, hold.in_one_line())).collect(),

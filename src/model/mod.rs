@@ -39,6 +39,7 @@ pub mod node;
 pub mod plan;
 pub mod plausible;
 pub mod ports;
+pub mod position;
 pub mod positions;
 pub mod recovery;
 pub mod redact;

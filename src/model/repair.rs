@@ -28,7 +28,7 @@ pub enum LocalStep {
     FreeSpace,
     /// Compacts and defragments its etcd member, and disarms the alarm of that member.
     FreeEtcdSpace,
-    /// Hands over the lead of etcd to a member with a faster disk.
+    /// Transfers the lead of etcd to a member with a faster disk.
     HandOverLead,
     /// Restarts the service that sets the clock.
     RestartTimeService,

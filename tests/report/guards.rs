@@ -9,8 +9,9 @@ use hactl::model::guard_report::{GuardFact, GuardReport, Other, Pending};
 use hactl::model::guards::Guards;
 use hactl::model::healing::{Mode, Policy};
 use hactl::model::heartbeat::Sight;
+use hactl::model::hold::Hold;
 use hactl::model::names::Digest;
-use hactl::model::repair::{Decided, Decision, Delay, Gate, Hold, LocalStep, Outcome as Ended, RepairRecord};
+use hactl::model::repair::{Decided, Decision, Delay, Gate, LocalStep, Outcome as Ended, RepairRecord};
 use hactl::observe::{GUARD_CHECKS, HashCheck};
 use hactl::report::{
     Style, explained_json, explained_text, guards_json, guards_text, history_json, history_text, status_json,
@@ -127,7 +128,8 @@ fn repairs(facts: &mut Facts) {
         record(FaultKind::KubeletFrozen, 5, Ended::Done),
     ];
     let (by, reason) = ("ops@laptop".to_owned(), "disk swap".to_owned());
-    report(facts, "cp2").hold = Some(Hold { by, reason, since_ms: NOW, until_ms: Some(NOW + 4 * HOUR) });
+    report(facts, "cp2").hold =
+        Some(Hold { by, reason, since_ms: NOW, until_ms: Some(NOW + 4 * HOUR), annotated: false });
 }
 
 /// The section and the checks of the status page, and the two pages of `hactl guard`.

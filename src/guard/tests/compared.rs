@@ -94,7 +94,7 @@ fn another_healer_counts_for_its_host_and_for_faults_about_hosts_that_are_gone()
 fn annotations_are_plausible_for_hosts_of_the_policy_only() {
     let hold = || Hold { reason: "a\nb".to_owned(), annotated: true, ..Hold::unnamed() };
     let hosts = ["cp1", "stranger"].map(|host| (name(host), hold())).into();
-    let read = Annotated { all: Some(hold()), hosts }.plausible(&policy(77));
+    let read = Annotated { all: Some(hold()), hosts }.plausible(|host| policy(77).guard(host).is_some());
     assert_eq!(read.hosts.into_keys().collect::<Vec<_>>(), [name("cp1")]);
     assert_eq!(read.all.unwrap().reason, "a b");
 }

@@ -5,10 +5,10 @@
 //! fail then.
 
 use super::{name, setup};
-use crate::guard::Shared;
 use crate::guard::book::Book;
 use crate::guard::ledger::Now;
 use crate::guard::repair::{LocalHost, Repairs};
+use crate::guard::shared::Shared;
 use crate::guard::state::{Setup, State};
 use crate::model::desired::sample;
 use crate::model::fault::FaultKind;
