@@ -155,8 +155,8 @@ network:
   services: 10.96.0.0/12
 
 # Guards on the hosts of the control plane detect faults and report them in `hactl status`; with `on` they also
-# restart what is frozen or has stopped on their own host.
-# healing: watch
+# repair their own host (docs/healing.md). `watch` only reports, `off` removes them.
+healing: on
 ",
     );
     text
