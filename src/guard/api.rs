@@ -47,7 +47,7 @@ pub(super) async fn read(shared: Arc<Shared>, root: Root, policy: Policy) {
     };
     let mut turn = turns(EVERY);
     let mut holds = annotated(&root).plausible(|host| policy.guard(host).is_some());
-    shared.state().annotates(holds.clone());
+    shared.with(|state| state.annotates(holds.clone()));
     for count in 0_u32.. {
         turn.tick().await;
         let Some((client, nodes, namespace)) = first(&servers, &policy).await else { continue };
@@ -60,7 +60,7 @@ pub(super) async fn read(shared: Arc<Shared>, root: Root, policy: Policy) {
                 shared.warn(written.map_err(|error| format!("cannot write {ANNOTATED}: {error}")));
             }
             holds = read;
-            shared.state().annotates(holds.clone());
+            shared.with(|state| state.annotates(holds.clone()));
         }
         if count % HEALERS_EVERY == 0 && policy.healing.foreign == Foreign::Refuse {
             match client.list(HEALTH_CHECKS, "", Instant::now() + TIMEOUT).await {
@@ -106,7 +106,7 @@ impl Shared {
     fn healers(&self, nodes: &BTreeMap<HostName, Value>, checks: &[Value]) {
         let found = nodes.iter().filter_map(|(host, node)| Some((host.clone(), healer(node, checks)?)));
         let found = found.collect();
-        let changes = self.state().healed_by(found, self.now());
+        let changes = self.with(|state| state.healed_by(found, self.now()));
         self.report_changes(changes);
     }
 }

@@ -44,9 +44,9 @@ pub(super) async fn watch(shared: Arc<Shared>) {
         }
         let why = || format!("etcd waits for it, and no write of its log has ended for {} s", EVERY.as_secs());
         let found: Vec<_> = stalls.then(|| (FaultKind::EtcdDiskStalled, why())).into_iter().collect();
-        shared.state().speed(speed);
+        shared.with(|state| state.speed(speed));
         let now = shared.now();
-        let changes = shared.state().probed(&[FaultKind::EtcdDiskStalled], &found, now);
+        let changes = shared.with(|state| state.probed(&[FaultKind::EtcdDiskStalled], &found, now));
         shared.report_changes(changes);
     }
 }

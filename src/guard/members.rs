@@ -30,7 +30,7 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
         loop {
             turn.tick().await;
             let serves = if is_wanted(&root, &policy, &shared.own) { Some(serves_reads().await) } else { None };
-            shared.state().serves(serves);
+            shared.with(|state| state.serves(serves));
         }
     });
     let (shared, root, policy) = own();
@@ -39,10 +39,10 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
         loop {
             turn.tick().await;
             let now = shared.now();
-            let lost = shared.state().quorum_lost(now).is_some();
+            let lost = shared.with(|state| state.quorum_lost(now)).is_some();
             let reach = if lost { position(&root, &policy).await } else { None };
             let known = if lost { remembered(&root) } else { vec![] };
-            shared.state().reaches(reach, known);
+            shared.with(|state| state.reaches(reach, known));
         }
     });
     let (shared, root, policy) = own();
@@ -52,7 +52,7 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
             loop {
                 turn.tick().await;
                 let voters = voters(&root, &policy, &shared.own.name).await;
-                shared.state().vote(voters);
+                shared.with(|state| state.vote(voters));
             }
         });
     }

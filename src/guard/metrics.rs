@@ -54,8 +54,8 @@ pub(super) async fn serve(shared: Arc<Shared>) {
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
     let look = || {
-        let (state, now) = (shared.state(), shared.now());
-        text(&state.report(now), state.etcd())
+        let now = shared.now();
+        shared.with(|state| text(&state.report(now), state.etcd()))
     };
     let text = found.then(look).unwrap_or_default();
     let mut response = Response::new(Full::new(Bytes::from(text)));

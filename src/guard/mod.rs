@@ -86,7 +86,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
                 turn.tick().await;
                 let Some(found) = probe.look(&root, &policy, &shared.own).await else { continue };
                 let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
-                let changes = shared.state().probed(probe.kinds(), &found, shared.now());
+                let changes = shared.with(|state| state.probed(probe.kinds(), &found, shared.now()));
                 shared.report_changes(changes);
             }
         });
@@ -95,7 +95,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         tasks.spawn(disk::watch(Arc::clone(&shared)));
     }
     if shared.own.is(Role::ControlPlane) {
-        tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone()));
+        tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone(), policy.clone()));
     }
     members::ask(&mut tasks, &shared, &root, &policy);
     let others = policy.guards.len() - 1;
@@ -117,9 +117,9 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             }
         }
         if let Some(vip) = policy.vip {
-            shared.state().has_vip(is_own(vip));
+            shared.with(|state| state.has_vip(is_own(vip)));
         }
-        let changes = shared.state().judge(shared.now());
+        let changes = shared.with(|state| state.judge(shared.now()));
         shared.report_changes(changes);
         publish(&shared, &root);
         notify::alive();
@@ -133,7 +133,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
 
 /// Writes the report.
 fn publish(shared: &Shared, root: &Root) {
-    let report = shared.state().report(shared.now());
+    let report = shared.with(|state| state.report(shared.now()));
     let path = root.own(REPORT);
     let text = serde_json::to_vec(&report).map_err(std::io::Error::other);
     if let Err(error) = text.and_then(|text| replace(&path, &text)) {

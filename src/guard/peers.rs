@@ -86,7 +86,7 @@ async fn listen(
     let mut frames = frames(stream);
     while let Ok(Some(Ok(frame))) = timeout(QUIET, frames.next()).await {
         let refused = match serde_json::from_slice::<Heartbeat>(&frame) {
-            Ok(heartbeat) => shared.state().received(&host.name, heartbeat, shared.now()),
+            Ok(heartbeat) => shared.with(|state| state.received(&host.name, heartbeat, shared.now())),
             Err(error) => Err(format!("it is not one: {error}")),
         };
         if let Err(why) = refused {
@@ -106,7 +106,7 @@ pub(super) async fn send(
     loop {
         let Err(error) = keep_sending(&shared, &to, &connector, &authorities).await;
         let trouble = error.to_string();
-        if shared.state().sent(&to.name, &trouble) {
+        if shared.with(|state| state.sent(&to.name, &trouble)) {
             shared.say(&format!("heartbeats do not reach {}: {trouble}", to.name));
         }
         sleep(PAUSE).await;
@@ -128,10 +128,10 @@ async fn keep_sending(
     let mut first = true;
     loop {
         turn.tick().await;
-        let heartbeat = shared.state().heartbeat(shared.now());
+        let heartbeat = shared.with(|state| state.heartbeat(shared.now()));
         let text = serde_json::to_vec(&heartbeat).map_err(io::Error::other)?;
         timeout(CONNECT, frames.send(Bytes::from(text))).await.map_err(late)??;
-        if first && shared.state().sent(&to.name, "") {
+        if first && shared.with(|state| state.sent(&to.name, "")) {
             shared.say(&format!("heartbeats reach {}", to.name));
         }
         first = false;
@@ -143,12 +143,12 @@ pub(super) async fn dial(shared: Arc<Shared>, host: GuardedHost) {
     let ports = [SSH, ETCD_CLIENTS, shared.api_port, KUBELET, HEARTBEAT_PORT];
     loop {
         sleep(DIAL_EVERY).await;
-        if shared.state().hears(&host.name, shared.now()) {
+        if shared.with(|state| state.hears(&host.name, shared.now())) {
             continue;
         }
         let tries = ports.map(|port| answers(SocketAddr::new(host.address, port)));
         let answered = futures::future::join_all(tries).await.contains(&true);
-        shared.state().dialled(&host.name, answered);
+        shared.with(|state| state.dialled(&host.name, answered));
     }
 }
 

@@ -106,10 +106,9 @@ struct Around {
 
 impl Around {
     fn of(shared: &Shared, host: &impl LocalHost, now: Now) -> Self {
-        let (etcd, repairing) = shared.state().around(now);
-        // One statement each: the state is locked until the end of a statement.
-        let votes = shared.state().votes(now);
-        let unwell = shared.state().unwell(now);
+        let (etcd, repairing) = shared.with(|state| state.around(now));
+        let votes = shared.with(|state| state.votes(now));
+        let unwell = shared.with(|state| state.unwell(now));
         Self { votes, unwell, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
     }
 }
@@ -143,8 +142,8 @@ impl Repairs {
         host: &impl LocalHost,
         now: Now,
     ) -> Option<LocalStep> {
-        let faults = shared.state().lasting_here();
-        let seen = shared.state().seen_here();
+        let faults = shared.with(|state| state.lasting_here());
+        let seen = shared.with(|state| state.seen_here());
         // A guard that has just started, as after a reboot, has seen no fault for its delay yet: it cannot judge what the
         // one before it did.
         let started_ms = now.wall_ms.saturating_sub(i64::try_from(now.steady.as_millis()).unwrap_or(i64::MAX));
@@ -182,8 +181,8 @@ impl Repairs {
             }
             decided.push(Decided { kind: fault.kind, decision });
         }
-        shared.state().decides(decided, around.hold);
-        shared.state().repairs(self.book.records(), now.wall_ms);
+        shared.with(|state| state.decides(decided, around.hold));
+        shared.with(|state| state.repairs(self.book.records(), now.wall_ms));
         self.locked_by = None;
         let (fault, step) = due?;
         match host.lock(fault.kind, step).await {
@@ -221,9 +220,8 @@ impl Repairs {
         };
         let usable = fault.kind != FaultKind::VipMissing || host.is_usable().await;
         let waited = self.waits.get(&fault.kind).map(|since| now.steady.saturating_sub(*since));
-        // One statement each, as above.
-        let flaps = shared.state().flaps(fault.kind, now);
-        let healer = shared.state().healer(fault.kind, now);
+        let flaps = shared.with(|state| state.flaps(fault.kind, now));
+        let healer = shared.with(|state| state.healer(fault.kind, now));
         let situation = Situation {
             policy,
             own: &shared.own,
@@ -259,13 +257,13 @@ impl Repairs {
         let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
         shared.warn(self.book.begin(record));
         // The others hear of it while it is done.
-        shared.state().repairs(self.book.records(), begun_ms);
+        shared.with(|state| state.repairs(self.book.records(), begun_ms));
         let deed = deed(step, fault.kind);
         shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
         let since = human_duration(after_ms);
         let message = format!("{deed}, because the fault has lasted for {since}");
         Self::occurred(shared, (fault.kind, Reason::RepairStarted), message, now);
-        let to = if step == LocalStep::HandOverLead { shared.state().fast(now) } else { None };
+        let to = if step == LocalStep::HandOverLead { shared.with(|state| state.fast(now)) } else { None };
         let outcome = match host.perform((fault.kind, step, to), lock).await {
             Ok(()) => Outcome::Done,
             Err(error) => {

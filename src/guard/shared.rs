@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::Sender;
@@ -34,8 +34,9 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Asks or changes the state. Without a guard of the lock that outlives a statement, no two of them meet in one.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn now(&self) -> Now {
@@ -108,7 +109,7 @@ impl Shared {
                 }
             };
             self.say(&line);
-            if self.state().speaks_for(&fault, now) {
+            if self.with(|state| state.speaks_for(&fault, now)) {
                 self.occurred(Occurrence::of(&fault, reason, message, now.wall_ms));
             }
         }

@@ -136,7 +136,7 @@ async fn is_heard(net: u8, from: &str, of_cp1: &Identity, sender: &Identity) -> 
     let until = Instant::now() + Duration::from_secs(10);
     let settled = || {
         let said = cp1.said.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n");
-        let heard = ["cp2", "cp3"].iter().any(|host| cp1.state().hears(&name(host), cp1.now()));
+        let heard = ["cp2", "cp3"].iter().any(|host| cp1.with(|state| state.hears(&name(host), cp1.now())));
         (heard, said)
     };
     let mut found = settled();
@@ -204,12 +204,12 @@ async fn a_guard_sends_nothing_to_one_that_is_not_the_host_it_dialled() {
     let sending =
         tokio::spawn(peers::send(Arc::clone(&cp2), to, Arc::new(sender.client().unwrap()), sender.authorities.clone()));
     let until = Instant::now() + Duration::from_secs(10);
-    let trouble = || cp2.state().report(cp2.now()).others[&name("cp1")].trouble.clone();
+    let trouble = || cp2.with(|state| state.report(cp2.now())).others[&name("cp1")].trouble.clone();
     while !trouble().contains("that of cp3") {
         assert!(Instant::now() < until, "{:?}", trouble());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(!listening.state().hears(&name("cp2"), listening.now()));
+    assert!(!listening.with(|state| state.hears(&name("cp2"), listening.now())));
     receiving.abort();
     sending.abort();
     assert_eq!(HEARTBEAT_PORT, 10270);

@@ -376,7 +376,7 @@ impl Guard {
                     Decision::GaveUp { .. } | Decision::HeldBack { gate: Gate::Quorum { .. } | Gate::NoQuorum, .. }
                 )
         };
-        self.shared.state().report(now).decided.iter().any(gave_up)
+        self.shared.with(|state| state.report(now)).decided.iter().any(gave_up)
     }
 }
 
@@ -463,18 +463,19 @@ fn second(policy: &Policy, world: &RefCell<World>, guards: &mut [Option<Guard>])
     let mutant = world.borrow().mutant;
     for (host, guard) in guards.iter().enumerate() {
         let Some(Guard { shared, .. }) = guard else { continue };
-        let (world, mut state) = (world.borrow(), shared.state());
+        let world = world.borrow();
         let now = world.now(host);
         for (component, kind) in COMPONENTS.into_iter().enumerate() {
             let stale = mutant == Mutant::Seen && world.at - world.hosts[host].bad[component] <= 30;
             let found = stale || !world.answers(host, component);
             let found: Vec<_> = found.then(|| (kind, "silent".to_owned())).into_iter().collect();
-            state.probed(&[kind], &found, now);
+            shared.with(|state| state.probed(&[kind], &found, now));
         }
-        state.serves(Some(mutant == Mutant::Quorum || world.votes(host) && world.has_quorum()));
+        let serves = mutant == Mutant::Quorum || world.votes(host) && world.has_quorum();
+        shared.with(|state| state.serves(Some(serves)));
     }
     let beat = |(host, guard): (usize, &Option<Guard>)| {
-        guard.as_ref().map(|guard| guard.shared.state().heartbeat(world.borrow().now(host)))
+        guard.as_ref().map(|guard| guard.shared.with(|state| state.heartbeat(world.borrow().now(host))))
     };
     let sent: Vec<Option<Heartbeat>> = guards.iter().enumerate().map(beat).collect();
     for (host, guard) in guards.iter_mut().enumerate() {
@@ -487,10 +488,10 @@ fn second(policy: &Policy, world: &RefCell<World>, guards: &mut [Option<Guard>])
                     beat.repairing.clear();
                 }
                 let from = name(&format!("cp{}", from + 1));
-                shared.state().received(&from, beat, now).expect("a guard's own heartbeat is plausible");
+                shared.with(|state| state.received(&from, beat, now)).expect("a guard's own heartbeat is plausible");
             }
         }
-        shared.state().judge(now);
+        shared.with(|state| state.judge(now));
         if mutant == Mutant::Records {
             *repairs = Repairs::of(Book::in_memory());
         }
