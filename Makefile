@@ -23,11 +23,13 @@ STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 # Tests the alert rules; built once per version.
 PROMTOOL_VERSION := 0.316.0
 PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/promtool
+# The same version of Prometheus scrapes guards in the lab; built once, without service discovery.
+PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
 # The packages for hactl's own build and the lab; those for the components are in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage promtool test test-all test-first test-second check unit coverage fuzz bench soak clean
+.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check unit coverage fuzz bench soak clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -79,6 +81,13 @@ $(PROMTOOL):
 	@GOBIN="$(dir $(PROMTOOL))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/prometheus/prometheus/cmd/promtool@v$(PROMTOOL_VERSION)
 
+$(PROMETHEUS):
+	@echo "building prometheus $(PROMTOOL_VERSION), for tests (once, some minutes)"
+	@GOBIN="$(dir $(PROMETHEUS))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	  go install -tags remove_all_sd github.com/prometheus/prometheus/cmd/prometheus@v$(PROMTOOL_VERSION)
+
+prometheus: $(PROMETHEUS) ## build Prometheus for the test that scrapes guards
+
 promtool: $(PROMTOOL) ## build promtool for the test of the alert rules
 
 storage: $(STORAGE) ## build the object storage for tests of copies of snapshots
@@ -105,14 +114,15 @@ test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-li
 test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle older registry storage promtool ## run everything, with all lab scenarios
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh all
+test-all: bundle older registry storage promtool prometheus ## run everything, with all lab scenarios
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" \
+	  PROMETHEUS="$(PROMETHEUS)" tests/run.sh all
 
 test-first: bundle older registry storage promtool ## run the first half of that: everything except half of the lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh first
 
-test-second: bundle older storage ## run the second half: the other lab scenarios
-	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh second
+test-second: bundle older storage prometheus ## run the second half: the other lab scenarios
+	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" PROMETHEUS="$(PROMETHEUS)" tests/run.sh second
 
 fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1

@@ -27,7 +27,7 @@ mod session;
 mod web;
 
 pub use admission::{Admission, Caller};
-pub use backup::{copies_beside, drill, save_bundle};
+pub use backup::{copies_beside, drill, newest_snapshot, save_bundle};
 pub use etcd::{Fence, fence, pass_to, record_positions, remembered};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};

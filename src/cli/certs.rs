@@ -1,15 +1,20 @@
 //! `hactl certs`.
 
 use super::common::{Common, Needs, Said, ended, failure_verdict, known};
+use super::new_file;
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
+use crate::model::healing::METRICS_READERS;
 use crate::model::names::HostName;
 use crate::model::rotation::Rotatable;
+use crate::model::timestamp::rfc3339;
 use crate::pki::list::ADMIN;
 use crate::pki::{Chosen, NotRenewable, choose, renewable};
 use crate::report::{Exit, FailureKind, Reader, Style, Verdict, certs as words};
 use crate::workflow::{self, Failure, Rotating};
 use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[derive(Debug, Args)]
@@ -34,6 +39,27 @@ Requires neither quorum nor the API, and works with expired certificates.")]
         /// List only these hosts [default: all]
         #[arg(value_name = "HOST")]
         hosts: Vec<HostName>,
+    },
+    /// Issue a certificate to a program that reads the metrics of the guards, such as Prometheus
+    #[command(after_help = "\
+Examples:
+  hactl certs client --out /etc/prometheus/hactl
+  hactl certs client --name mimir --out ./mimir
+
+Writes client.crt, client.key (readable by its owner only) and ca.crt, and replaces no file. The certificate is valid
+for a year; hactl does not renew it. It reads metrics on port 10272 of the hosts if the inventory says
+`healing: {mode: on, metrics: host}`, and has no rights in the Kubernetes API beyond those of every authenticated user.
+Nothing revokes it: only `hactl certs rotate cluster-ca --finish` ends it early.")]
+    Client {
+        /// The group of the certificate
+        #[arg(long, value_name = "GROUP", default_value = METRICS_READERS, value_parser = [METRICS_READERS])]
+        group: String,
+        /// The name of the program; the common name is hactl:metrics:NAME
+        #[arg(long, value_name = "NAME", default_value = "prometheus", value_parser = client_name)]
+        name: String,
+        /// The folder for the files; created if it does not exist
+        #[arg(long, value_name = "FOLDER")]
+        out: PathBuf,
     },
     /// Renew certificates that are still valid; to replace a CA or key that may be stolen, use `certs rotate`
     #[command(after_help = "\
@@ -88,10 +114,21 @@ service-account key stays trusted until --finish. Earlier snapshots remain usabl
     },
 }
 
+/// The files of [`Verb::Client`], with their modes.
+const CLIENT_FILES: [(&str, u32); 3] = [("client.crt", 0o644), ("client.key", 0o600), ("ca.crt", 0o644)];
+
+/// Parses a name that fits into a common name.
+fn client_name(text: &str) -> Result<String, String> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
+    let fits = (1..=40).contains(&text.len()) && text.bytes().all(plain);
+    if fits { Ok(text.to_owned()) } else { Err("write 1 to 40 of a-z, 0-9, '-' and '.'".to_owned()) }
+}
+
 pub fn run(common: &Common, args: &CertsArgs) -> Exit {
     let reader = common.reader();
     match &args.verb {
         Verb::List { hosts } => list(common, hosts, &reader),
+        Verb::Client { group, name, out } => client(common, (group, name), out, &reader),
         Verb::Renew { names, host, dry_run } => {
             let asked = Asked { names, hosts: host };
             if *dry_run { plan(common, &asked, &reader) } else { renew(common, &asked, &reader) }
@@ -118,6 +155,33 @@ fn list(common: &Common, hosts: &[HostName], reader: &Arc<dyn Reader>) -> Exit {
         Ok(Said { object: words::json(&session.desired.cluster, &listing), text, last: Some(last) })
     });
     common.said(reader, listed)
+}
+
+fn client(common: &Common, (group, name): (&str, &str), out: &Path, reader: &Arc<dyn Reader>) -> Exit {
+    let issued = common.load(&*common.sink(reader)).and_then(|loaded| {
+        let mut ends_ms = 0;
+        new_file::write_all(out, CLIENT_FILES, || {
+            let issued = workflow::reader(&loaded.desired, &common.places(&loaded), name);
+            let (credential, ca) = issued.map_err(|failure| failure_verdict(&failure))?;
+            ends_ms = credential.not_after.unix_timestamp().saturating_mul(1000);
+            Ok::<_, Verdict>([credential.cert_pem, credential.key_pem.reveal().clone(), ca])
+        })?;
+        let paths = CLIENT_FILES.map(|(file, _)| out.join(file));
+        let object = json!({
+            "name": name, "group": group, "ends": rfc3339(ends_ms),
+            "certificate": paths[0], "key": paths[1], "ca": paths[2],
+        });
+        let last = Verdict::ok(words::client(out, name, ends_ms));
+        Ok(Said { object, text: String::new(), last: Some(last) })
+    });
+    common.said(reader, issued)
+}
+
+impl From<new_file::Unwritten> for Verdict {
+    fn from(unwritten: new_file::Unwritten) -> Self {
+        let new_file::Unwritten { exit, what, to_do } = unwritten;
+        Self { exit, headline: what, ..Self::of(&FailureKind::Other, None) }.with_hints([to_do])
+    }
 }
 
 /// The selection on the command line.

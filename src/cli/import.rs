@@ -156,16 +156,16 @@ fn end(
         Err(error) => return refused(&error, as_json, out, err),
     };
     if let Some(file) = file
-        && let Err(error) = super::new_file::write(file, &imported.text)
+        && let Err(unwritten) = super::new_file::write(file, &imported.text)
     {
-        let (code, said) = super::new_file::failed(file, &error);
+        let said = unwritten.to_string();
         if as_json {
             let value = json!({"inventory": null, "warnings": imported.warnings, "errors": [{"what": said}]});
             writeln!(out, "{}", harmless::json(&value))?;
         } else {
             writeln!(err, "error: {said}")?;
         }
-        return Ok(code);
+        return Ok(unwritten.exit);
     }
     stated(&imported, file, as_json, out, err)
 }

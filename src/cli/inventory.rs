@@ -112,10 +112,9 @@ fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         writeln!(err, "{error}\n\nerror: nothing was written: these flags do not make a valid inventory")?;
         return Ok(Exit::Usage);
     }
-    if let Err(error) = super::new_file::write(&args.file, &starter.text) {
-        let (code, said) = super::new_file::failed(&args.file, &error);
-        writeln!(err, "error: {said}")?;
-        return Ok(code);
+    if let Err(unwritten) = super::new_file::write(&args.file, &starter.text) {
+        writeln!(err, "error: {unwritten}")?;
+        return Ok(unwritten.exit);
     }
     writeln!(out, "wrote {shown}\nedit next:")?;
     for line in &starter.edit {

@@ -1,61 +1,110 @@
-//! The metrics of a guard, in Prometheus' text format, at `/metrics` on loopback.
+//! The metrics of a guard, in Prometheus' text format, at `/metrics`: over HTTP on loopback, and, if the inventory asks for
+//! it, over TLS on the address of the host, to clients with a certificate for it.
 //!
-//! In: the report. Out: text. Names of hosts and kinds are plain, so that no label needs an escape.
+//! In: the report and the figures. Out: text. Names of hosts and kinds are plain, so that no label needs an escape.
+//! Clients are bounded in number, time and size, before and after their certificate is known.
 
+use super::figures::{Effect, Figures, Snapshots};
 use super::shared::Shared;
-use crate::model::fault::{Class, Fault};
+use super::state::EtcdSeen;
+use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::GuardReport;
 use crate::model::healing::METRICS_PORT;
 use crate::model::heartbeat::Sight;
-use crate::model::repair::Decision;
+use crate::model::repair::{Decision, LocalStep};
+use crate::transport::mtls::{self, CONNECT};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-/// Requests at the same time; more wait.
-const AT_ONCE: usize = 4;
+/// Connections at the same time; more wait.
+const AT_ONCE: usize = 8;
 /// How long a client may take to send its request, and any client may take in all.
 const REQUEST: Duration = Duration::from_secs(5);
+/// The largest request, bytes: the least that hyper reads at once.
+const LARGEST: usize = 8 << 10;
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Serves the metrics until the guard ends.
-pub(super) async fn serve(shared: Arc<Shared>) {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
+/// The clients on the address of the host.
+#[derive(Clone)]
+pub(super) struct Readers {
+    acceptor: TlsAcceptor,
+    authorities: Arc<[CertificateDer<'static>]>,
+}
+
+impl Readers {
+    /// Those with a certificate of these CAs.
+    pub fn of(server: ServerConfig, authorities: Vec<CertificateDer<'static>>) -> Self {
+        Self { acceptor: TlsAcceptor::from(Arc::new(server)), authorities: authorities.into() }
+    }
+
+    /// The connection of one of them, or why it is none.
+    async fn admit(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        let stream = match timeout(CONNECT, self.acceptor.accept(stream)).await {
+            Ok(accepted) => accepted.map_err(|error| error.to_string())?,
+            Err(_) => return Err("the TLS handshake took too long".to_owned()),
+        };
+        let reader = mtls::is_reader(stream.get_ref().1.peer_certificates(), &self.authorities);
+        reader.map_err(|why| why.to_string())?;
+        Ok(stream)
+    }
+}
+
+/// Serves the metrics until the guard ends: on loopback to everybody, or on the address of the host to these readers.
+pub(super) async fn serve(shared: Arc<Shared>, readers: Option<Readers>) {
+    let address = readers.as_ref().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |_| shared.own.address);
     let free = Arc::new(Semaphore::new(AT_ONCE));
-    let listener = shared.listen(address, "serve metrics", PAUSE).await;
+    let listener = shared.listen(SocketAddr::new(address, METRICS_PORT), "serve metrics", PAUSE).await;
     loop {
         let Ok(turn) = Arc::clone(&free).acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
-        let shared = Arc::clone(&shared);
+        let (shared, readers) = (Arc::clone(&shared), readers.clone());
         tokio::spawn(async move {
-            let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&shared, &request))));
-            let mut http = hyper::server::conn::http1::Builder::new();
-            let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).keep_alive(false);
-            // A client that breaks off needs no answer.
-            let _ = tokio::time::timeout(REQUEST, http.serve_connection(TokioIo::new(stream), answer)).await;
+            match readers {
+                None => respond(&shared, stream).await,
+                Some(readers) => match readers.admit(stream).await {
+                    Ok(stream) => respond(&shared, stream).await,
+                    Err(why) => shared.refused(from.ip(), &why),
+                },
+            }
             drop(turn);
         });
     }
+}
+
+/// Answers the request of one connection.
+async fn respond(shared: &Shared, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(shared, &request))));
+    let mut http = hyper::server::conn::http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_buf_size(LARGEST).keep_alive(false);
+    // A client that breaks off needs no answer.
+    let _ = timeout(REQUEST, http.serve_connection(TokioIo::new(stream), answer)).await;
 }
 
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let found = request.method() == Method::GET && request.uri().path() == "/metrics";
     let look = || {
         let now = shared.now();
-        shared.with(|state| text(&state.report(now), state.etcd()))
+        shared.with(|state| text(&state.report(now), state.etcd(now), &state.figures))
     };
     let text = found.then(look).unwrap_or_default();
     let mut response = Response::new(Full::new(Bytes::from(text)));
@@ -67,13 +116,13 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     response
 }
 
-/// The metrics of a report, and of the own etcd member: whether it serves linearizable reads, and how many members etcd
-/// has by the policy.
-pub fn text(report: &GuardReport, etcd: Option<(bool, u32)>) -> String {
+/// The metrics of a report, of etcd as this guard sees it, and of what it counts and measures.
+pub(super) fn text(report: &GuardReport, etcd: Option<EtcdSeen>, figures: &Figures) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, help: &str, samples: &[(String, f64)]| {
+        let of = if name.ends_with("_total") { "counter" } else { "gauge" };
         // Writing to a String does not fail.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {of}");
         for (labels, value) in samples {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
@@ -111,11 +160,12 @@ pub fn text(report: &GuardReport, etcd: Option<(bool, u32)>) -> String {
         .filter_map(|(host, other)| Some((format!("{{host=\"{host}\"}}"), seconds(other.ahead_ms?))))
         .collect();
     metric("hactl_clock_offset_seconds", "How far the clock of another host is ahead.", &clocks);
-    if let Some((serves, members)) = etcd {
-        let serves = f64::from(u8::from(serves));
-        metric("hactl_etcd_serves", "Whether the etcd member of this host serves.", &[(String::new(), serves)]);
-        let members = f64::from(members);
-        metric("hactl_etcd_members", "How many members etcd has by the policy.", &[(String::new(), members)]);
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let one = |number: usize| [(String::new(), number as f64)];
+    if let Some(EtcdSeen { serves, members, tolerated }) = etcd {
+        metric("hactl_etcd_serves", "Whether the etcd member of this host serves.", &one(serves.into()));
+        metric("hactl_etcd_members", "How many members etcd has by the policy.", &one(members));
+        metric("hactl_failures_tolerated", "How many more etcd members may fail.", &one(tolerated));
     }
     let of = |is: fn(&Decision) -> bool| -> Vec<(String, f64)> {
         let decided = report.decided.iter().filter(|decided| is(&decided.decision));
@@ -125,7 +175,27 @@ pub fn text(report: &GuardReport, etcd: Option<(bool, u32)>) -> String {
     metric("hactl_held_back", "Faults of this host whose repair is held back.", &held_back);
     let gave_up = of(|decision| matches!(decision, Decision::GaveUp { .. }));
     metric("hactl_gave_up", "Faults of this host that repairs did not end.", &gave_up);
-    let held = f64::from(u8::from(report.hold.is_some()));
-    metric("hactl_guard_paused", "Whether a person holds this host.", &[(String::new(), held)]);
+    metric("hactl_guard_paused", "Whether a person holds this host.", &one(report.hold.is_some().into()));
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let count = |(&(kind, step, effect), count): (&(FaultKind, LocalStep, Effect), &u64)| {
+        let labels = format!("{{kind=\"{kind}\",step=\"{}\",outcome=\"{}\"}}", step.word(), effect.word());
+        (labels, *count as f64)
+    };
+    let repairs: Vec<_> = figures.repairs.iter().map(count).collect();
+    metric("hactl_guard_repairs_total", "Repairs of this host since the start of its guard.", &repairs);
+    if let Some(ends_s) = figures.certificate_ends_s {
+        let left_s = seconds(ends_s.saturating_mul(1000).saturating_sub(report.at_ms));
+        let help = "Days until the first certificate of this host expires that hactl renews.";
+        metric("hactl_certificate_days", help, &[(String::new(), left_s / 86_400.0)]);
+    }
+    if let Some(Snapshots { newest_ms, every_s }) = figures.snapshots {
+        if let Some(newest_ms) = newest_ms {
+            let age = seconds(report.at_ms.saturating_sub(newest_ms));
+            metric("hactl_snapshot_age_seconds", "Age of the newest snapshot on this host.", &[(String::new(), age)]);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "an interval in seconds")]
+        let every = every_s as f64;
+        metric("hactl_snapshot_interval_seconds", "The interval of snapshots.", &[(String::new(), every)]);
+    }
     text
 }

@@ -10,6 +10,7 @@ mod book;
 mod crashes;
 mod disk;
 mod events;
+mod figures;
 mod heal;
 mod ledger;
 mod members;
@@ -26,14 +27,13 @@ mod state;
 mod tests;
 
 pub use heal::{HealError, heal};
-pub use metrics::text as metrics_text;
 pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 
 use crate::agent::Root;
 use crate::agent::probe::{Probe, is_own};
 use crate::model::desired::Role;
-use crate::model::healing::{Mode, REPORT};
+use crate::model::healing::{Metrics, Mode, REPORT};
 use crate::model::names::HostName;
 use shared::{Shared, now, replace, turns};
 use state::State;
@@ -65,12 +65,18 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         state: Mutex::new(State::new(setup)),
         begun,
         said: Mutex::default(),
+        refused: Mutex::default(),
         say,
         events,
     });
     let mut tasks = JoinSet::new();
+    tasks.spawn(metrics::serve(Arc::clone(&shared), None));
+    if policy.healing.metrics == Metrics::Host {
+        let readers = metrics::Readers::of(server.clone(), identity.authorities.clone());
+        tasks.spawn(metrics::serve(Arc::clone(&shared), Some(readers)));
+    }
+    tasks.spawn(figures::measure(Arc::clone(&shared), root.clone()));
     tasks.spawn(peers::receive(Arc::clone(&shared), server, identity.authorities.clone()));
-    tasks.spawn(metrics::serve(Arc::clone(&shared)));
     tasks.spawn(api::read(Arc::clone(&shared), root.clone(), policy.clone()));
     tasks.spawn(events::publish(Arc::clone(&shared), root.clone(), policy.clone(), occurrences));
     for other in policy.others(own) {

@@ -6,6 +6,7 @@
 
 use super::book::Book;
 use super::events::{Occurrence, Reason};
+use super::figures::Effect;
 use super::ledger::Now;
 use super::shared::Shared;
 use crate::agent::{self, Root, StepLock, probe};
@@ -148,19 +149,25 @@ impl Repairs {
         // one before it did.
         let started_ms = now.wall_ms.saturating_sub(i64::try_from(now.steady.as_millis()).unwrap_or(i64::MAX));
         let settled = now.steady >= SETTLED;
-        let mut helped = Vec::new();
+        // Of several attempts, the later ones win.
+        let last: BTreeMap<_, _> = self.book.records().iter().map(|record| (record.kind, record.begun_ms)).collect();
+        let mut helped = BTreeMap::new();
         let over = |record: &RepairRecord| {
             // A guard that was killed during a step left it open.
             let may_help = matches!(record.outcome, Outcome::Done | Outcome::Open);
             let looked = settled || record.begun_ms >= started_ms;
             let is_over = looked && may_help && !seen.contains(&record.kind);
             is_over.then(|| {
-                helped.push((record.kind, record.step));
+                helped.insert(record.kind, (record.step, last.get(&record.kind) == Some(&record.begun_ms)));
                 Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms))
             })
         };
         shared.warn(self.book.go_on(over));
-        for (kind, step) in helped {
+        for (kind, (step, is_last)) in helped {
+            // An earlier one is counted already.
+            if is_last {
+                shared.with(|state| state.figures.count(kind, step, Effect::Helped));
+            }
             let message = format!("{}, and the fault is over", done(step, kind));
             Self::occurred(shared, (kind, Reason::Repaired), message, now);
         }
@@ -242,6 +249,12 @@ impl Repairs {
         local_repair::decide(fault, &situation)
     }
 
+    /// The step of the last attempt at a fault that still lasts, unless it failed.
+    fn last_in_vain(&self, kind: FaultKind) -> Option<LocalStep> {
+        let last = self.book.records().iter().rev().find(|record| record.kind == kind)?;
+        matches!(last.outcome, Outcome::Done | Outcome::Open).then_some(last.step)
+    }
+
     /// Performs a step, with a record before and after it.
     async fn act<H: LocalHost>(
         &mut self,
@@ -254,6 +267,9 @@ impl Repairs {
         self.waits.remove(&fault.kind);
         let begun_ms = now.wall_ms;
         let after_ms = begun_ms.saturating_sub(fault.since_ms).max(0);
+        if let Some(unhelpful) = self.last_in_vain(fault.kind) {
+            shared.with(|state| state.figures.count(fault.kind, unhelpful, Effect::Unhelpful));
+        }
         let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
         shared.warn(self.book.begin(record));
         // The others hear of it while it is done.
@@ -272,6 +288,7 @@ impl Repairs {
                 shared.say(&format!("{}: cannot {deed}: {why}", shared.own.name));
                 let failed = format!("cannot {deed}: {why}");
                 Self::occurred(shared, (fault.kind, Reason::RepairFailed), failed, shared.now());
+                shared.with(|state| state.figures.count(fault.kind, step, Effect::Failed));
                 Outcome::Failed(evidence(&why))
             }
         };

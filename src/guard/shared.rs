@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) begun: Instant,
     pub(super) said: Mutex<BTreeSet<String>>,
+    /// What was said about connections, apart from the rest: anybody may connect, from many addresses.
+    pub(super) refused: Mutex<BTreeSet<String>>,
     pub(super) say: fn(&str),
     pub(super) events: Sender<Occurrence>,
 }
@@ -49,9 +51,7 @@ impl Shared {
 
     /// Says a sentence that a stranger could repeat without end.
     pub(super) fn say_once(&self, line: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() < MOST_SAID && said.insert(line.to_owned()) {
-            drop(said);
+        if is_new(&self.said, line) {
             self.say(line);
         }
     }
@@ -64,7 +64,12 @@ impl Shared {
     }
 
     pub(super) fn refused(&self, from: IpAddr, why: &str) {
-        self.say_once(&format!("a connection from {from} was refused: {why}"));
+        // What follows are the seconds of now: another sentence each time.
+        let why = why.split_once(": verification time").map_or(why, |(why, _)| why);
+        let line = format!("a connection from {from} was refused: {why}");
+        if is_new(&self.refused, &line) {
+            self.say(&line);
+        }
     }
 
     /// Listens at an address; tries again until it can: at boot the host's own address may come later than the guard.
@@ -114,6 +119,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether a sentence was not said yet, and there is room to remember it.
+fn is_new(said: &Mutex<BTreeSet<String>>, line: &str) -> bool {
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    said.len() < MOST_SAID && said.insert(line.to_owned())
 }
 
 /// Turns that are never made up for: a late one delays the next.

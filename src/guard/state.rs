@@ -6,11 +6,12 @@
 mod compared;
 
 use super::disk::Speed;
+use super::figures::Figures;
 use super::ledger::{Change, Ledger, Now};
 use crate::model::desired::Role;
 use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::{GuardReport, Other};
-use crate::model::healing::{GuardedHost, Policy, Reboot};
+use crate::model::healing::{GuardedHost, Mode, Policy, Reboot};
 use crate::model::heartbeat::{Heartbeat, Sight, evidence};
 use crate::model::hold::{Annotated, Hold};
 use crate::model::names::{Digest, HostName};
@@ -111,6 +112,19 @@ pub struct State {
     healers: BTreeMap<HostName, String>,
     repairs: Vec<RepairRecord>,
     repairing: Vec<FaultKind>,
+    /// What only the metrics show.
+    pub figures: Figures,
+}
+
+/// What a guard sees of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EtcdSeen {
+    /// Whether the own member serves linearizable reads.
+    pub serves: bool,
+    /// How many members etcd has by the policy.
+    pub members: usize,
+    /// How many more of those that vote now may fail before the quorum is lost.
+    pub tolerated: usize,
 }
 
 impl State {
@@ -119,6 +133,7 @@ impl State {
         let fresh = || Seen { since_ms: setup.started.wall_ms, ..Seen::default() };
         let others = setup.policy.others(&setup.own.name).map(|guard| (guard.name.clone(), fresh())).collect();
         let (digest, ledger) = (setup.policy.digest(), Ledger::new(setup.policy.healing.after));
+        let repairs = setup.policy.healing.mode == Mode::On;
         Self {
             setup,
             digest,
@@ -137,6 +152,7 @@ impl State {
             healers: BTreeMap::new(),
             repairs: Vec::new(),
             repairing: Vec::new(),
+            figures: if repairs { Figures::of_repairs() } else { Figures::default() },
         }
     }
 
@@ -183,11 +199,14 @@ impl State {
         votes::Around { gone: gone.map(|(host, _)| host.clone()).collect(), heard }
     }
 
-    /// Whether the own etcd member serves linearizable reads, and how many members etcd has by the policy; `None`: this
-    /// host has none, or it was not asked yet.
-    pub fn etcd(&self) -> Option<(bool, u32)> {
-        let members = self.setup.policy.guards.iter().filter(|guard| guard.has_etcd()).map(|_| 1).sum();
-        self.serves.map(|serves| (serves, members))
+    /// What the guard sees of etcd; `None`: this host has no member, or it was not asked yet.
+    pub fn etcd(&self, now: Now) -> Option<EtcdSeen> {
+        let members = self.setup.policy.guards.iter().filter(|guard| guard.has_etcd()).count();
+        // The list is read only where votes may move.
+        let votes = self.voters.as_ref().map_or(members, |voters| voters.hosts.len() + voters.strangers);
+        let serving = self.around(now).0.into_values().filter(|serves| *serves).count();
+        let tolerated = serving.saturating_sub(votes / 2 + 1);
+        self.serves.map(|serves| EtcdSeen { serves, members, tolerated })
     }
 
     /// Records how fast the disk of the own member is.

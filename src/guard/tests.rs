@@ -1,6 +1,7 @@
 //! Guards on loopback, with real certificates: who is heard, and who is not.
 
 mod compared;
+mod metrics;
 mod peer;
 mod repairing;
 
@@ -20,7 +21,6 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -114,6 +114,7 @@ fn shared(policy: &Policy, own: &str) -> Arc<Shared> {
         state: Mutex::new(State::new(setup)),
         begun: Instant::now(),
         said: Mutex::default(),
+        refused: Mutex::default(),
         say: |_| (),
         events: tokio::sync::mpsc::channel(1).0,
     })
@@ -135,7 +136,10 @@ async fn is_heard(net: u8, from: &str, of_cp1: &Identity, sender: &Identity) -> 
     let sending = tokio::spawn(peers::send(other, to, client, sender.authorities.clone()));
     let until = Instant::now() + Duration::from_secs(10);
     let settled = || {
-        let said = cp1.said.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n");
+        let said = cp1.refused.lock().unwrap().iter().cloned().collect::<Vec<_>>().join(
+            "
+",
+        );
         let heard = ["cp2", "cp3"].iter().any(|host| cp1.with(|state| state.hears(&name(host), cp1.now())));
         (heard, said)
     };
@@ -312,46 +316,6 @@ fn a_guard_of_another_policy_reports_that_it_needs_up() {
         cp1.second(&beats, &["cp2", "cp3"]);
     }
     assert!(cp1.raised().contains(&("cp1".to_owned(), FaultKind::NeedsUp)), "{:?}", cp1.raised());
-}
-
-#[test]
-fn metrics_name_each_fault_with_its_host_and_kind() {
-    let mut cp1 = Played::new();
-    let found = [(FaultKind::EtcdFrozen, "process 7 is suspended".to_owned())];
-    for _ in 0..20 {
-        cp1.state.probed(&[FaultKind::EtcdFrozen], &found, cp1.now());
-        cp1.second(&[], &[]);
-    }
-    assert_eq!(cp1.state.etcd(), None, "it was not asked yet");
-    cp1.state.serves(Some(false));
-    let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
-    for line in [
-        "hactl_etcd_serves 0\n",
-        "hactl_etcd_members 3\n",
-        "hactl_guard_up 1\n",
-        "hactl_faults{host=\"cp1\",kind=\"EtcdFrozen\",class=\"confirmed\"} 1\n",
-        "hactl_fault_seconds{host=\"cp1\",kind=\"EtcdFrozen\"} 20\n",
-        "hactl_guard_heard{host=\"cp2\"} 0\n",
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
-    assert!(!text.contains("hactl_clock_offset_seconds{"), "no clock is heard");
-}
-
-#[test]
-fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
-    let mut cp1 = Played::new();
-    cp1.state.serves(Some(true));
-    let text = super::metrics_text(&cp1.report(), cp1.state.etcd());
-    let served: BTreeSet<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let named = |text: &'static str| -> BTreeSet<&str> {
-        let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
-        words.filter(|word| word.starts_with("hactl_")).collect()
-    };
-    let rules = named(include_str!("../../docs/alerts.yaml"));
-    assert!(rules.len() >= 7 && rules.is_subset(&served), "{rules:?} of {served:?}");
-    assert_eq!(named(include_str!("../../docs/healing.md")), served);
 }
 
 #[test]

@@ -527,6 +527,7 @@ words! {
     HealingName: "off", "watch", "on";
     RebootName: "never", "systemd";
     ForeignName: "refuse", "ignore";
+    MetricsName: "loopback", "host";
 }
 
 /// `auto` or a number.

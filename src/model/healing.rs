@@ -4,7 +4,7 @@
 //! hosts and paths and holds no secret.
 
 use super::desired::{Desired, EndpointKind, Host, Role};
-pub use super::healing_mode::{Delays, Foreign, Healing, Mode, Reboot};
+pub use super::healing_mode::{Delays, Foreign, Healing, Metrics, Mode, Reboot};
 use super::names::{ClusterName, Digest, HostName};
 pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};
@@ -34,11 +34,13 @@ pub const REPORT: &str = "/run/hactl/guard/self.json";
 pub const HEALED: &str = "/run/hactl/guard/heal";
 /// The group of guards in their certificates.
 pub const GUARDS: &str = "hactl:guards";
+/// The group of clients that may read the metrics of guards. It has no rights in the API.
+pub const METRICS_READERS: &str = "hactl:metrics";
 /// The port on the address of a host where its guard receives the heartbeats of the others.
 pub const HEARTBEAT_PORT: u16 = 10270;
 /// The port on the address of a host where it receives the requests of other guards.
 pub const PEER_PORT: u16 = 10271;
-/// The port on loopback where a guard serves its metrics.
+/// The port where a guard serves its metrics: on loopback, and on the address of the host if the inventory asks for it.
 pub const METRICS_PORT: u16 = 10272;
 
 /// The host of a guard, by the common name of its certificate.

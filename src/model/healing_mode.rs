@@ -70,6 +70,27 @@ impl Foreign {
     }
 }
 
+/// Where guards serve their metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metrics {
+    /// On loopback only, to everybody on the host.
+    #[default]
+    Loopback,
+    /// Also on the address of the host, to clients with a certificate for it.
+    Host,
+}
+
+impl Metrics {
+    /// The word in the inventory.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Host => "host",
+        }
+    }
+}
+
 /// For how long a fault must last before it is reported, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -104,4 +125,7 @@ pub struct Healing {
     /// What they do about other healers.
     #[serde(default)]
     pub foreign: Foreign,
+    /// Where they serve their metrics.
+    #[serde(default)]
+    pub metrics: Metrics,
 }

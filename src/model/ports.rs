@@ -5,7 +5,7 @@
 
 use super::desired::{Cni, Desired, EndpointKind, Host, Role};
 use super::firewall::Opening;
-use super::healing::{HEARTBEAT_PORT, PEER_PORT, heals, is_guarded};
+use super::healing::{HEARTBEAT_PORT, METRICS_PORT, Metrics, PEER_PORT, heals, is_guarded};
 use super::names::HostName;
 use super::survey::Way;
 use std::collections::BTreeSet;
@@ -100,8 +100,8 @@ fn between(desired: &Desired, from: &Host, to: &Host) -> Vec<Way> {
     ways
 }
 
-/// All openings of a host: connections from the other hosts, from its pods to its API server, and from people to a load
-/// balancer.
+/// All openings of a host: connections from the other hosts, from its pods to its API server, from people to a load
+/// balancer, and from monitoring to its guard.
 pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
     let others = desired.hosts.iter().filter(|other| other.name != host.name);
     let mut open: BTreeSet<Opening> = others
@@ -118,6 +118,10 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
         if host.is(Role::ControlPlane) {
             open.insert(Opening::from_range(desired.network.pods, Way::Tcp(desired.api_port)));
         }
+    }
+    if is_guarded(desired, host) && desired.healing.metrics == Metrics::Host {
+        // Monitoring is somewhere; a client needs a certificate for it.
+        open.insert(Opening::from_anywhere(Way::Tcp(METRICS_PORT)));
     }
     match &desired.endpoint.kind {
         EndpointKind::Vip { .. } if host.is(Role::LoadBalancer) => {
@@ -210,8 +214,17 @@ mod tests {
         let open: Vec<String> = open.iter().map(ToString::to_string).filter(|o| o.starts_with("10270/")).collect();
         assert_eq!(open, ["10270/tcp from 10.88.0.12"]);
         assert_eq!(purpose(&desired, Way::Tcp(HEARTBEAT_PORT)), "the guards");
+        let metrics = |desired: &Desired, host: usize| {
+            let open = openings(desired, &desired.hosts[host]);
+            open.iter().map(ToString::to_string).filter(|o| o.starts_with("10272/")).collect::<Vec<_>>()
+        };
+        assert_eq!(metrics(&desired, 0), [""; 0], "on loopback only");
+        desired.healing.metrics = Metrics::Host;
+        assert_eq!(metrics(&desired, 0), ["10272/tcp from anywhere"]);
+        assert_eq!(metrics(&desired, 2), [""; 0], "a worker has no guard");
         desired.healing.mode = super::super::healing::Mode::Off;
         assert_eq!(heartbeats(&desired), [""; 0]);
+        assert_eq!(metrics(&desired, 0), [""; 0]);
     }
 
     #[test]

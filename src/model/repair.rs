@@ -17,7 +17,7 @@ pub const RETRY: &str = "/var/lib/hactl/guard/retry";
 pub const MOST_RECORDS: usize = 200;
 /// A step on the own host. [`LocalStep::Rejoin`] and [`LocalStep::FreeEtcdSpace`] need a quorum; no other one needs
 /// another host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalStep {
     /// Starts a unit that does not run.
@@ -41,6 +41,21 @@ pub enum LocalStep {
 }
 
 impl LocalStep {
+    /// Its name in metrics; that in records is the same.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Restart => "restart",
+            Self::FreeSpace => "free-space",
+            Self::FreeEtcdSpace => "free-etcd-space",
+            Self::RestartTimeService => "restart-time-service",
+            Self::RenewCertificates => "renew-certificates",
+            Self::Rejoin => "rejoin",
+            Self::Reboot => "reboot",
+            Self::HandOverLead => "hand-over-lead",
+        }
+    }
+
     /// How often it is tried for one fault.
     pub fn tries(self, kind: FaultKind) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! Credentials for people and for hactl itself, and the kubeconfig that contains them.
+//! Credentials for people, for programs and for hactl itself, and the kubeconfig that contains them.
 //!
 //! In: a CA, a name, a lifetime. Out: certificate and key, the key in a [`Secret`]. They are created in memory; only a
 //! person's kubeconfig is written, by the command that creates it.
@@ -8,6 +8,7 @@ use super::found::new_key;
 use super::sign::signer;
 use super::table::ADMINISTRATORS;
 use crate::issue::{Order, Subject, Usage};
+use crate::model::healing::METRICS_READERS;
 use crate::model::names::{ClusterName, Digest};
 use crate::model::secret::Secret;
 use crate::statedir::Authority;
@@ -71,6 +72,13 @@ pub fn admin_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credentia
 /// A person's credential for when RBAC itself is broken: 8 hours, with rights that cannot be revoked.
 pub fn break_glass_credential(ca: &Authority, now: OffsetDateTime) -> Result<Credential, PkiError> {
     client_credential(ca, "break-glass", &["system:masters".to_owned()], Duration::hours(8), now)
+}
+
+/// The credential of a program that reads the metrics of guards: 365 days, without rights in the API. Its name is no
+/// user's that a binding may name.
+pub fn reader_credential(ca: &Authority, name: &str, now: OffsetDateTime) -> Result<Credential, PkiError> {
+    let common_name = format!("{METRICS_READERS}:{name}");
+    client_credential(ca, &common_name, &[METRICS_READERS.to_owned()], Duration::days(365), now)
 }
 
 /// A kubeconfig with all certificates and keys embedded.

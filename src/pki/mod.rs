@@ -18,6 +18,7 @@ pub use crate::statedir::{Authority, Contents, Publics};
 pub use choice::{Chosen, NotRenewable, choose, renewable};
 pub use credential::{
     Credential, admin_credential, break_glass_credential, client_credential, key_id, kubeconfig, own_credential,
+    reader_credential,
 };
 pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};

@@ -520,6 +520,12 @@ fn openssl_agrees_with_every_certificate() {
         assert!(!openssl(dir.path(), &format!("verify {arguments} served.crt")).0, "{arguments}");
     }
 
+    let reader = reader_credential(&contents.cluster, "prometheus", now()).unwrap();
+    std::fs::write(at("reader.crt"), &reader.cert_pem).unwrap();
+    assert!(openssl(dir.path(), "verify -x509_strict -purpose sslclient -CAfile cluster.crt reader.crt").0);
+    let (_, subject) = openssl(dir.path(), "x509 -in reader.crt -noout -subject");
+    assert!(subject.trim().ends_with("O = hactl:metrics, CN = hactl:metrics:prometheus"), "{subject}");
+
     let own = own_credential(&contents.cluster, now()).unwrap();
     std::fs::write(at("own.crt"), &own.cert_pem).unwrap();
     std::fs::write(at("own.key"), own.key_pem.reveal()).unwrap();

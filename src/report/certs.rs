@@ -309,6 +309,11 @@ pub fn after_rotation(what: Rotatable, old_is_trusted: bool, kubeconfig: &std::p
     }
 }
 
+/// The result of `certs client`.
+pub fn client(folder: &std::path::Path, name: &str, ends_ms: i64) -> String {
+    format!("the certificate of {name} is in {}, valid until {}", folder.display(), date(ends_ms))
+}
+
 /// The result of `certs renew`.
 pub fn renewed(issued: &[(HostName, usize)], kubeconfig: Option<&std::path::Path>) -> String {
     let certificates: usize = issued.iter().map(|(_, n)| n).sum();

@@ -1,12 +1,12 @@
-//! Mutual TLS between the guards of a cluster.
+//! Mutual TLS between the guards of a cluster, and to clients that read their metrics.
 //!
 //! In: the own certificate and key, and the certificate of the cluster CA. Out: TLS configurations, and the host that a
 //! peer is. A peer is a guard by its certificate alone: of group `hactl:guards`, issued by the cluster CA itself or by
 //! the issuer of that very host. A certificate that came through the intermediate CA of CSRs is refused, because an
-//! approver of CSRs could obtain it.
+//! approver of CSRs could obtain it. A reader of metrics has one that the cluster CA itself issued: no host can.
 
 use crate::model::causes::causes;
-use crate::model::healing::{GUARDS, host_of};
+use crate::model::healing::{GUARDS, METRICS_READERS, host_of};
 use crate::model::names::HostName;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -46,9 +46,15 @@ pub enum MtlsError {
     /// It sent none.
     #[error("it has no certificate")]
     NoCertificate,
+    /// It cannot be read.
+    #[error("its certificate cannot be read")]
+    Unreadable,
     /// It is none of a guard.
     #[error("its certificate is not a guard's: {0}")]
     NotGuard(&'static str),
+    /// It is none of a reader of metrics.
+    #[error("its certificate is not of group {METRICS_READERS} alone, issued by the cluster CA itself")]
+    NotReader,
     /// Too many certificates, or one of another issuer.
     #[error("its certificate was not issued by the cluster CA or by the issuer of {0}")]
     Issuer(HostName),
@@ -89,7 +95,10 @@ impl Identity {
         let clients = WebPkiClientVerifier::builder(self.roots()?).build().map_err(unusable)?;
         let builder = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
         let builder = builder.with_client_cert_verifier(clients);
-        builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)
+        let mut server = builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(unusable)?;
+        // A resumed session would outlive the client's certificate.
+        server.send_tls13_tickets = 0;
+        Ok(server)
     }
 }
 
@@ -141,10 +150,7 @@ pub fn guard(
     certificates: Option<&[CertificateDer<'_>]>,
     authorities: &[CertificateDer<'_>],
 ) -> Result<HostName, MtlsError> {
-    let (leaf, behind) = certificates.and_then(<[_]>::split_first).ok_or(MtlsError::NoCertificate)?;
-    // A CA that is itself an intermediate follows the certificates that it issued.
-    let behind: Vec<_> = behind.iter().filter(|certificate| !authorities.contains(certificate)).collect();
-    let leaf = parse(leaf)?;
+    let (leaf, behind) = chain(certificates, authorities)?;
     let host = one(leaf.subject().iter_common_name()).and_then(host_of);
     let host = host.ok_or(MtlsError::NotGuard("its common name is another"))?;
     if one(leaf.subject().iter_organization()) != Some(GUARDS) {
@@ -158,10 +164,36 @@ pub fn guard(
     if issued { Ok(host) } else { Err(MtlsError::Issuer(host)) }
 }
 
+/// Whether a reader of metrics sent these certificates; their signatures and their time are verified already.
+///
+/// # Errors
+/// They are of another group, or came through any CA below the cluster's: that of CSRs, or the issuer of a host.
+pub fn is_reader(
+    certificates: Option<&[CertificateDer<'_>]>,
+    authorities: &[CertificateDer<'_>],
+) -> Result<(), MtlsError> {
+    let (leaf, behind) = chain(certificates, authorities)?;
+    let reads = one(leaf.subject().iter_organization()) == Some(METRICS_READERS);
+    if reads && behind.is_empty() { Ok(()) } else { Err(MtlsError::NotReader) }
+}
+
+/// A certificate, and those of the CAs between it and the cluster CA.
+type Chain<'a, 'b> = (X509Certificate<'a>, Vec<&'a CertificateDer<'b>>);
+
+fn chain<'a, 'b>(
+    certificates: Option<&'a [CertificateDer<'b>]>,
+    authorities: &[CertificateDer<'_>],
+) -> Result<Chain<'a, 'b>, MtlsError> {
+    let (leaf, behind) = certificates.and_then(<[_]>::split_first).ok_or(MtlsError::NoCertificate)?;
+    // A CA that is itself an intermediate follows the certificates that it issued.
+    let behind = behind.iter().filter(|certificate| !authorities.contains(certificate)).collect();
+    Ok((parse(leaf)?, behind))
+}
+
 fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, MtlsError> {
     match x509_parser::parse_x509_certificate(der) {
         Ok((_, certificate)) => Ok(certificate),
-        Err(_) => Err(MtlsError::NotGuard("it cannot be read")),
+        Err(_) => Err(MtlsError::Unreadable),
     }
 }
 

@@ -1,9 +1,11 @@
-//! Credentials for people: the usual kubeconfig, the break-glass one, and kubectl through SSH.
+//! Credentials for people and programs: the usual kubeconfig, the break-glass one, kubectl through SSH, and the
+//! certificate of a reader of metrics.
 
 use super::{Failure, Places, Session, State};
 use crate::execute::{ConnectApi as _, SERVER_NAME};
 use crate::model::desired::{Desired, Role};
 use crate::model::secret::Secret;
+use crate::pki::Credential;
 use crate::reconcile::Failure as Stop;
 use std::path::PathBuf;
 
@@ -32,6 +34,14 @@ pub fn kubeconfig(desired: &Desired, places: &Places, kind: Kind) -> Result<Secr
         }
         Kind::BreakGlass => state.break_glass(&url),
     }
+}
+
+/// A certificate that reads the metrics of guards, and those of the CAs to verify the guards by.
+///
+/// # Errors
+/// State that is lost or unusable.
+pub fn reader(desired: &Desired, places: &Places, name: &str) -> Result<(Credential, String), Failure> {
+    existing(desired, places)?.reader(name)
 }
 
 pub(super) fn existing(desired: &Desired, places: &Places) -> Result<State, Failure> {

@@ -42,7 +42,7 @@ pub use copies::list as copied_bundles;
 pub use down::down;
 pub use failure::Failure;
 pub use guard::{OfHosts, guards, repairs, wish};
-pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl};
+pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl, reader};
 pub use leaving::leaving;
 pub use named::file_named;
 pub use pull::{Pulling, pull as pull_state};

@@ -365,14 +365,26 @@ impl State {
         self.write_down(url, &credential)
     }
 
-    /// The kubeconfig of a credential, which is recorded in the journal first.
-    fn write_down(&self, url: &str, credential: &Credential) -> Result<crate::model::secret::Secret<String>, Failure> {
+    /// A credential that reads the metrics of guards, and the certificates of the CAs that guards have theirs from.
+    pub fn reader(&self, name: &str) -> Result<(Credential, String), Failure> {
+        let credential = pki::reader_credential(&self.contents().cluster, name, OffsetDateTime::now_utc())?;
+        self.issued(&credential)?;
+        Ok((credential, self.publics().trusted.cluster))
+    }
+
+    /// Records a credential in the journal.
+    fn issued(&self, credential: &Credential) -> Result<(), Failure> {
         self.record(Entry::CredentialIssued {
             common_name: credential.common_name.clone(),
             organizations: credential.organizations.clone(),
             serial: credential.serial.clone(),
             not_after: credential.not_after.format(&Rfc3339).unwrap_or_default(),
-        })?;
+        })
+    }
+
+    /// The kubeconfig of a credential, which is recorded in the journal first.
+    fn write_down(&self, url: &str, credential: &Credential) -> Result<crate::model::secret::Secret<String>, Failure> {
+        self.issued(credential)?;
         Ok(pki::kubeconfig(&self.cluster, url, &self.publics().trusted.cluster, credential))
     }
 }

@@ -204,6 +204,8 @@ fn cases() -> Vec<(&'static str, String)> {
         ("healing-unknown-key", with("healing: {mode: watch, after: {hostAway: 10m}}")),
         ("healing-too-early-and-too-late", with("healing: {mode: watch, after: {hostUnreachable: 5s, frozen: 1d}}")),
         ("healing-after-without-mode", with("healing: {after: {frozen: 30s}}")),
+        ("healing-metrics", with("healing: {mode: watch, metrics: hosts}")),
+        ("healing-metrics-without-mode", with("healing: {metrics: host}")),
         ("snapshots-without-a-key", with("snapshots: {to: [\"s3://backup/lab\"]}")),
         ("snapshots-to-no-bucket", with("snapshots: {to: [\"s3://backup/../lab\"], s3: {credentials: ./login}}")),
         ("snapshots-to-a-url", with("snapshots: {to: [\"https://backup.example/lab\"]}")),

@@ -3,7 +3,7 @@
 use super::{BASE, MINIMAL, edited, parse, root, with};
 use hactl::inventory::{InventoryError, Source, load};
 use hactl::model::desired::EndpointKind;
-use hactl::model::healing::{Delays, Healing, Mode};
+use hactl::model::healing::{Delays, Healing, Metrics, Mode};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,9 @@ fn healing_is_off_by_default_and_a_word_is_its_mode() {
     );
     let dead = healing("healing: {mode: on, after: {hostUnreachable: 30s, hostDead: 1m}}").after;
     assert_eq!((dead.host_unreachable_s, dead.host_dead_s), (30, 60));
+    let served = |metrics| Healing { metrics, ..watch(Delays::default()) };
+    assert_eq!(healing("healing: {mode: watch, metrics: loopback}"), served(Metrics::Loopback));
+    assert_eq!(healing("healing: {mode: watch, metrics: host}"), served(Metrics::Host));
     let early = refused(&with("healing: {mode: on, after: {hostDead: 2m}}"));
     assert!(early[0].contains("hostDead is shorter than healing.after.hostUnreachable"), "{early:?}");
 }

@@ -19,7 +19,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a lost quorum is reported with whose data goes furthest, a cut between two hosts changes nothing, and a \
                leader with a slow disk hands over the lead",
-        cut: true,
+        cut: false,
         run: judged,
     },
 ];

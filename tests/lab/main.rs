@@ -40,6 +40,7 @@ mod lies;
 mod moved;
 mod outside;
 mod parted;
+mod prometheus;
 mod quota;
 mod reboot;
 mod recover;
@@ -269,6 +270,7 @@ fn main() {
             quota::SCENARIOS,
             reboot::SCENARIOS,
             judged::SCENARIOS,
+            prometheus::SCENARIOS,
             guard::SCENARIOS,
         ]
         .concat(),

@@ -20,6 +20,15 @@ pub async fn save_bundle(root: Root) -> Result<Option<crate::model::snapshot::Bu
     bundles::take(&Host::new(root), bundles::Occasion::Timer).await
 }
 
+/// The interval of the snapshots of this host, seconds, and when the newest was taken, milliseconds since 1970, if there
+/// is one. `None`: this host takes none.
+///
+/// # Errors
+/// The settings or the directory cannot be read.
+pub async fn newest_snapshot(root: &Root) -> Result<Option<(u64, Option<i64>)>, OpError> {
+    root.blocking(bundles::newest).await
+}
+
 /// Restores the newest snapshot of this host, and records the result.
 ///
 /// # Errors

@@ -16,6 +16,7 @@ mod syncs;
 
 pub use api_server::api_server_processes;
 pub use balancer::{is_own, is_usable};
+pub use certificates::first_to_renew;
 pub use etcd::{is_wanted, position, serves_reads, voters};
 pub use process::is_suspended;
 pub use restarts::{Starts, starts};

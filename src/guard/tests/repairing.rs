@@ -361,6 +361,7 @@ impl Guard {
             state: Mutex::new(State::new(Setup { started: now, ..setup })),
             begun: Instant::now(),
             said: Mutex::default(),
+            refused: Mutex::default(),
             say: |_| (),
             events: tokio::sync::mpsc::channel(1).0,
         };

@@ -1,11 +1,11 @@
-//! Guards: their mode, and how long a fault must last before they report it.
+//! Guards: their mode, how long a fault must last before they report it, reboots, and where metrics are served.
 
 use super::hosts::Hosts;
 use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
-use crate::model::healing::{Delays, Foreign, Healing, Mode, Reboot};
+use crate::model::healing::{Delays, Foreign, Healing, Metrics, Mode, Reboot};
 
 /// The whole key.
 pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> Healing {
@@ -18,8 +18,14 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
         schema::Healing::Settings(given) => {
             let mode = given.mode.as_ref().map_or(Mode::Off, |word| mode(judge, word));
             let after = given.after.as_ref();
-            if let Some(after) = after.filter(|_| given.mode.is_none()) {
-                no_effect(judge, after.place);
+            let keys = [
+                ("healing.after", after.map(|after| after.place)),
+                ("healing.metrics", given.metrics.as_ref().map(|word| word.place)),
+            ];
+            for (key, place) in keys {
+                if let Some(place) = place.filter(|_| given.mode.is_none()) {
+                    no_effect(judge, key, place);
+                }
             }
             let after = after.map_or_else(Delays::default, |after| delays(judge, after));
             Healing {
@@ -27,6 +33,7 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
                 after,
                 foreign: given.foreign.as_ref().map_or(Foreign::Refuse, |word| foreign(judge, word)),
                 reboot: given.reboot.as_ref().map_or(Reboot::Never, |word| reboot(judge, word, mode)),
+                metrics: given.metrics.as_ref().map_or(Metrics::Loopback, |word| metrics(judge, word)),
             }
         }
     }
@@ -64,9 +71,14 @@ fn reboot(judge: &mut Validator<'_>, word: &At<String>, mode: Mode) -> Reboot {
     reboot
 }
 
-fn no_effect(judge: &mut Validator<'_>, place: Place) {
-    let what = "healing.after has no effect without healing.mode: there are no guards";
-    judge.warn(place, what, "", "add `mode: watch` or `mode: on`, or remove healing.after");
+fn metrics(judge: &mut Validator<'_>, word: &At<String>) -> Metrics {
+    let words = [Metrics::Loopback, Metrics::Host].map(|metrics| (metrics.word(), metrics));
+    choice(judge, "healing.metrics", word, &words).unwrap_or_default()
+}
+
+fn no_effect(judge: &mut Validator<'_>, key: &str, place: Place) {
+    let what = format!("{key} has no effect without healing.mode: there are no guards");
+    judge.warn(place, what, "", format!("add `mode: watch` or `mode: on`, or remove {key}"));
 }
 
 fn delays(judge: &mut Validator<'_>, raw: &At<schema::HealingAfter>) -> Delays {

@@ -2,7 +2,7 @@
 //!
 //! In: YAML. Out: texts with their places, judged by `check/healing`.
 
-use super::{ForeignName, HealingName, RebootName};
+use super::{ForeignName, HealingName, MetricsName, RebootName};
 use crate::inventory::at::Key;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -34,6 +34,10 @@ pub struct HealingSettings {
     /// and hosts that are gone to them. ignore: guards do not look for them.
     #[schemars(with = "ForeignName", extend("default" = "refuse"))]
     pub foreign: Key<String>,
+    /// Where guards serve their metrics, port 10272. loopback: plain HTTP on 127.0.0.1. host: also on the address of the
+    /// host, over TLS, to clients with a certificate of the group hactl:metrics (`hactl certs client`).
+    #[schemars(with = "MetricsName", extend("default" = "loopback"))]
+    pub metrics: Key<String>,
 }
 
 /// How long a fault must last.

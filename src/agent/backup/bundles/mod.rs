@@ -12,7 +12,7 @@ mod sealing;
 mod store;
 
 pub(crate) use drill::hold;
-pub(crate) use store::{fact, tended};
+pub(crate) use store::{fact, newest_here as newest, tended};
 
 use crate::agent::backup::copies;
 use crate::agent::etcd::member::{access, trouble};

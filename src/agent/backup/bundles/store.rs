@@ -140,6 +140,16 @@ pub(super) fn newest(folder: &Path, settings: &Settings) -> Outcome<Option<(i64,
     Ok(found.into_iter().rev().find(|(_, name)| !of_another(name)))
 }
 
+/// The interval of this host, seconds, and when its newest snapshot was taken. `None`: it has no settings for any.
+pub(crate) fn newest_here(root: &Root) -> Outcome<Option<(u64, Option<i64>)>> {
+    if !root.own(SETTINGS).exists() {
+        return Ok(None);
+    }
+    let settings = settings(root)?;
+    let newest = newest(&root.own(FOLDER), &settings)?;
+    Ok(Some((settings.every_s, newest.map(|(taken_ms, _)| taken_ms))))
+}
+
 /// Records the outcome.
 pub(super) fn note(root: &Root, outcome: Result<(), String>) -> Outcome<()> {
     let at = folder(root)?.join(TROUBLE);
