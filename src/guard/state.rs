@@ -277,10 +277,9 @@ impl State {
         if self.setup.policy.healing.reboot == Reboot::Never {
             return None;
         }
-        let harmless = |fault: &Fault| matches!(fault.kind, FaultKind::NeedsUp | FaultKind::CertificateExpiring);
         let is_well = |name: &HostName| {
             let beats = self.heard(now).find(|(host, _)| *host == name).map(|(_, beat)| beat);
-            beats.is_some_and(|beat| beat.faults.iter().all(harmless))
+            beats.is_some_and(|beat| beat.faults.iter().all(|fault| fault.kind.is_warning()))
         };
         let others = self.setup.policy.others(&self.setup.own.name).map(|guard| &guard.name);
         others.into_iter().find(|name| !is_well(name)).cloned()

@@ -137,6 +137,11 @@ kinds! {
 }
 
 impl FaultKind {
+    /// Whether the components of the host work all the same.
+    pub fn is_warning(self) -> bool {
+        matches!(self, Self::CertificateExpiring | Self::NeedsUp | Self::ForeignHealer)
+    }
+
     /// Whether the cluster has the fault, and no host of its own.
     pub fn is_of_the_cluster(self) -> bool {
         matches!(self, Self::VipMissing | Self::VipDuplicate | Self::EtcdQuorumLost)

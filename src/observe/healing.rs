@@ -78,7 +78,7 @@ fn is_said_elsewhere(guards: &Guards, fault: &FaultView) -> bool {
 /// The check of a fault. What only needs `up` some time soon is a warning.
 fn open(fault: &FaultView) -> Check {
     let outcome = match fault.kind {
-        FaultKind::CertificateExpiring | FaultKind::NeedsUp => Outcome::Warn,
+        kind if kind.is_warning() => Outcome::Warn,
         _ => Outcome::Fail,
     };
     let mended = matches!(fault.next, Some((Decision::Act { .. } | Decision::Wait { .. }, _)));
