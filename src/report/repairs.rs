@@ -80,7 +80,7 @@ fn because(gate: &Gate) -> String {
 pub(super) fn held(hold: &Hold, now_ms: i64) -> String {
     let until = match hold.until_ms {
         Some(until_ms) => format!("for another {}", human_duration(until_ms.saturating_sub(now_ms).max(0))),
-        None if hold.annotated => "until it is removed".to_owned(),
+        None if hold.annotated => return format!("is held by {hold}, until it is removed"),
         None => "until hactl guard resume".to_owned(),
     };
     format!("is held {until} by {hold}")
