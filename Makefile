@@ -27,7 +27,7 @@ PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/promtool
 PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
 # The packages for hactl's own build and the lab; those for the components are in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
-            openssh-client openssh-server sudo openssl shellcheck ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
+            openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
 .PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check unit coverage fuzz bench soak clean
 

@@ -93,7 +93,7 @@ kinds! {
     /// The member has raised the alarm NOSPACE: etcd accepts no writes.
     EtcdFull, "its etcd member has reached its quota, so etcd accepts no writes", Confirmed, |_| 5;
     /// The member leads, and its disk is much slower than that of another one.
-    EtcdSlowLeader, "its etcd member leads, and its disk is slow", Confirmed, |_| 60;
+    EtcdSlowLeader, "its etcd member leads, and its disk is slow", Confirmed, |_| 10;
     /// Threads of etcd wait for the disk, and no write ends.
     EtcdDiskStalled, "the disk of its etcd member does not answer", Confirmed, |_| 0;
     /// The API server does not answer, although etcd has a quorum here.

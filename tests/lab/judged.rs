@@ -8,6 +8,7 @@ use super::repairs::history;
 use super::rolled_back::sh;
 use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -168,25 +169,54 @@ fn parted(w: &World, hactl: &Hactl) {
     assert_eq!(history(hactl), before, "and nothing afterwards");
 }
 
-/// etcd of the leader is suspended for most of the time, but never for as long as its followers wait: each sync of its
-/// log that is under way takes as long.
-const SLOW: &str = r#"printf "%s\n" "p=\$(pgrep -x etcd)" \
-    "while :; do kill -STOP \$p; sleep 0.75; kill -CONT \$p; sleep 0.1; done" >/run/slow.sh
-systemd-run --quiet --unit slow sh /run/slow.sh && echo slow"#;
+/// strace that delays each sync of an etcd, as a slow disk does; ended when its value is dropped.
+struct SlowDisk(Child);
+
+impl SlowDisk {
+    fn of(w: &World, host: &str) -> Self {
+        let process = etcd_of(w, host);
+        let delay = "inject=fdatasync,fsync:delay_enter=700ms";
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", delay, "-p", &process]);
+        Self(strace.spawn().expect("strace is installed"))
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        // It lets its processes go on when it is ended by this signal.
+        let ended = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        drop((ended, self.0.wait()));
+    }
+}
+
+/// The process of the etcd of a host of this lab, as this machine sees it.
+fn etcd_of(w: &World, host: &str) -> String {
+    let address = format!("ETCD_LISTEN_PEER_URLS=https://{}:2380\0", w.lab.address(host).expect("an address"));
+    let all = std::fs::read_dir("/proc").expect("readable").flatten();
+    let numbers =
+        all.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.parse::<u32>().is_ok());
+    let is_it = |process: &String| {
+        let read = |file: &str| std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+        let says = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains(&address);
+        read("comm") == b"etcd\n" && says(read("environ"))
+    };
+    numbers.into_iter().find(is_it).expect("its etcd runs")
+}
 
 fn slow_leader(w: &World, hactl: &Hactl) {
     let before = history(hactl).len();
     move_leadership_to(w, "cp2");
     let writer = Writer::every(Duration::from_millis(20), &w.api(), "w-slow");
-    assert_eq!(sh(w, "cp2", SLOW).trim(), "slow");
+    let slow = SlowDisk::of(w, "cp2");
     let since = Instant::now();
     let leads = || {
         let metrics = "curl -s -m 2 http://127.0.0.1:2384/metrics | grep '^etcd_server_is_leader ' || true";
         w.on("cp2", metrics).trim().ends_with(" 1")
     };
-    wait_for("the lead is handed over", Duration::from_secs(240), || history(hactl).len() > before && !leads());
+    wait_for("the lead is handed over", Duration::from_secs(300), || history(hactl).len() > before && !leads());
     println!("        a slow leader handed over the lead after {:.1?}", since.elapsed());
-    sh(w, "cp2", "systemctl stop slow; kill -CONT $(pgrep -x etcd); echo mended");
+    drop(slow);
     none(hactl);
     w.healthy(CLEARED);
     let (written, longest) = writer.end_within(Duration::from_secs(30));

@@ -209,7 +209,7 @@ fn without_healing_nothing_is_said_of_guards() {
 }
 
 #[test]
-fn an_open_fault_and_a_silent_guard_fail_and_what_up_brings_only_warns() {
+fn an_open_fault_and_a_silent_guard_fail_and_what_breaks_nothing_only_warns() {
     let worst = |set: &dyn Fn(&mut Facts)| {
         let (desired, mut facts) = world();
         set(&mut facts);
@@ -218,7 +218,7 @@ fn an_open_fault_and_a_silent_guard_fail_and_what_up_brings_only_warns() {
     assert_eq!(worst(&|_| {}), Some(Outcome::Pass));
     for kind in FaultKind::ALL {
         let outcome = worst(&|facts| report(facts, "cp1").own = vec![fault("cp1", *kind, 9)]);
-        let warns = matches!(kind, FaultKind::CertificateExpiring | FaultKind::NeedsUp);
+        let warns = matches!(kind, FaultKind::CertificateExpiring | FaultKind::NeedsUp | FaultKind::ForeignHealer);
         assert_eq!(outcome, Some(if warns { Outcome::Warn } else { Outcome::Fail }), "{kind}");
     }
     assert_eq!(worst(&|facts| report(facts, "cp1").at_ms = NOW - 16_000), Some(Outcome::Fail));
