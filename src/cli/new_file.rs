@@ -55,7 +55,9 @@ pub fn write_all<const N: usize, E: From<Unwritten>>(
     for ((path, mode), text) in files.iter().zip(make()?) {
         if let Err(error) = filled(path, &text, *mode) {
             // Only the first error is reported.
-            written.into_iter().for_each(|path| drop(remove_file(path)));
+            for path in written {
+                drop(remove_file(path));
+            }
             return Err(unwritten(path, &error).into());
         }
         written.push(path);
