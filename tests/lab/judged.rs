@@ -33,7 +33,7 @@ const LOOKED: Duration = Duration::from_secs(30);
 const BOOT: Duration = Duration::from_secs(60);
 
 /// What medik8s installs, as far as a guard reads it.
-const HEALTH_CHECK: &str = r#"
+const HEALTH_CHECK: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: nodehealthchecks.remediation.medik8s.io}
@@ -46,13 +46,13 @@ spec:
       served: true
       storage: true
       schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"#;
-const CHECK: &str = r#"
+";
+const CHECK: &str = r"
 apiVersion: remediation.medik8s.io/v1alpha1
 kind: NodeHealthCheck
 metadata: {name: control-plane}
 spec: {selector: {matchLabels: {kubernetes.io/hostname: cp2}}}
-"#;
+";
 
 /// A flag that the API server does not know: the kubelet starts it again and again.
 const FLAG: &str = r#"cd /etc/kubernetes/manifests
@@ -143,7 +143,10 @@ fn quorum_lost(w: &World, hactl: &Hactl) {
     }
     w.healthy(CLEARED);
     none(hactl);
-    assert_eq!(history(hactl), before, "nothing was done about it");
+    // A host that boots may restart its keepalived.
+    let of_etcd =
+        |all: Vec<[String; 3]>| all.into_iter().filter(|[_, kind, _]| kind.starts_with("Etcd")).collect::<Vec<_>>();
+    assert_eq!(of_etcd(history(hactl)), of_etcd(before), "nothing was done about it");
 }
 
 /// cp1 and cp3 do not reach each other, while both reach cp2. cp1 leads.
