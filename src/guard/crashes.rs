@@ -2,7 +2,7 @@
 //!
 //! In: how often the kubelet has started it. Out: the fault `ApiCrashLoop`, with what it said last.
 
-use super::shared::Shared;
+use super::shared::{Shared, turns};
 use crate::agent::Root;
 use crate::agent::probe::{Probe, Starts, starts};
 use crate::model::fault::FaultKind;
@@ -44,19 +44,17 @@ impl Looks {
 
 /// Looks until the guard ends.
 pub(super) async fn watch(shared: Arc<Shared>, root: Root, policy: Policy) {
-    let mut turn = super::shared::turns(EVERY);
+    let mut turn = turns(EVERY);
     let mut looks = Looks::default();
     loop {
         turn.tick().await;
         let answers = Probe::ApiServer.look(&root, &policy, &shared.own).await == Some(vec![]);
-        let now = shared.now();
         let wrong = match starts(&root, &shared.own.name).await {
-            Some(look) => looks.add(look, answers, now.steady),
+            Some(look) => looks.add(look, answers, shared.now().steady),
             None => None,
         };
         let found: Vec<_> = wrong.map(|why| (FaultKind::ApiCrashLoop, why)).into_iter().collect();
-        let changes = shared.with(|state| state.probed(&[FaultKind::ApiCrashLoop], &found, now));
-        shared.report_changes(changes);
+        shared.found(&[FaultKind::ApiCrashLoop], &found);
     }
 }
 

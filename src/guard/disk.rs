@@ -3,7 +3,7 @@
 //! In: two looks at the syncs of the own member. Out: the time that syncs take, for the heartbeat, and the fault
 //! `EtcdDiskStalled`.
 
-use super::shared::Shared;
+use super::shared::{Shared, turns};
 use crate::agent::probe::{Syncs, syncs};
 use crate::model::fault::FaultKind;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ pub(super) struct Speed {
 
 /// Looks until the guard ends.
 pub(super) async fn watch(shared: Arc<Shared>) {
-    let mut turn = super::shared::turns(EVERY);
+    let mut turn = turns(EVERY);
     let mut looks: VecDeque<Syncs> = VecDeque::new();
     loop {
         turn.tick().await;
@@ -45,8 +45,6 @@ pub(super) async fn watch(shared: Arc<Shared>) {
         let why = || format!("etcd waits for it, and no write of its log has ended for {} s", EVERY.as_secs());
         let found: Vec<_> = stalls.then(|| (FaultKind::EtcdDiskStalled, why())).into_iter().collect();
         shared.with(|state| state.speed(speed));
-        let now = shared.now();
-        let changes = shared.with(|state| state.probed(&[FaultKind::EtcdDiskStalled], &found, now));
-        shared.report_changes(changes);
+        shared.found(&[FaultKind::EtcdDiskStalled], &found);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! In: the own member, those of the others, the positions that the host remembers. Out: the shared state.
 
-use super::shared::Shared;
+use super::shared::{Shared, turns};
 use crate::agent::probe::{is_wanted, position, serves_reads, voters};
 use crate::agent::{Root, remembered};
 use crate::model::healing::Policy;
@@ -26,7 +26,7 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
     let own = || (Arc::clone(shared), root.clone(), policy.clone());
     let (shared, root, policy) = own();
     tasks.spawn(async move {
-        let mut turn = super::shared::turns(READS_EVERY);
+        let mut turn = turns(READS_EVERY);
         loop {
             turn.tick().await;
             let serves = if is_wanted(&root, &policy, &shared.own) { Some(serves_reads().await) } else { None };
@@ -35,7 +35,7 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
     });
     let (shared, root, policy) = own();
     tasks.spawn(async move {
-        let mut turn = super::shared::turns(DATA_EVERY);
+        let mut turn = turns(DATA_EVERY);
         loop {
             turn.tick().await;
             let now = shared.now();
@@ -48,7 +48,7 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
     let (shared, root, policy) = own();
     if policy.votes_may_move() {
         tasks.spawn(async move {
-            let mut turn = super::shared::turns(VOTERS_EVERY);
+            let mut turn = turns(VOTERS_EVERY);
             loop {
                 turn.tick().await;
                 let voters = voters(&root, &policy, &shared.own.name).await;

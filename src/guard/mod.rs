@@ -92,8 +92,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
                 turn.tick().await;
                 let Some(found) = probe.look(&root, &policy, &shared.own).await else { continue };
                 let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
-                let changes = shared.with(|state| state.probed(probe.kinds(), &found, shared.now()));
-                shared.report_changes(changes);
+                shared.found(probe.kinds(), &found);
             }
         });
     }

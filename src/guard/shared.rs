@@ -6,6 +6,7 @@ use super::events::{Occurrence, Reason};
 use super::ledger::{Change, Now};
 use super::state::State;
 use crate::model::duration::human_duration;
+use crate::model::fault::FaultKind;
 use crate::model::healing::GuardedHost;
 use crate::model::timestamp::rfc3339;
 use std::collections::BTreeSet;
@@ -94,6 +95,13 @@ impl Shared {
         if self.events.try_send(occurrence).is_err() {
             self.say_once("too many Events wait for an API server; some are only in this journal");
         }
+    }
+
+    /// Records what was found of these kinds on the own host, at the end of the look, and reports what changes by it.
+    pub(super) fn found(&self, kinds: &[FaultKind], found: &[(FaultKind, String)]) {
+        let now = self.now();
+        let changes = self.with(|state| state.probed(kinds, found, now));
+        self.report_changes(changes);
     }
 
     pub(super) fn report_changes(&self, changes: Vec<Change>) {

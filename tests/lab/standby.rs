@@ -84,11 +84,7 @@ fn taken_over(w: &World) {
     assert_eq!(voters(w, "cp2"), ["cp1", "cp2", "cp3"]);
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
-    w.lab.start("cp4", BOOT).expect("the host boots");
-    hactl.up().ok();
-    hactl.up().ok().says("nothing to do");
-    none(&hactl);
-    w.healthy(CLEARED);
+    returns(w, &hactl, "cp4");
     let expected = ["cp1", "cp4"].map(|host| [host, "EtcdVoteFree", "helped"].map(str::to_owned));
     assert_eq!(history(&hactl), expected, "one repair for each host that was gone");
 }
@@ -128,10 +124,15 @@ fn recovered(w: &World) {
     wait_for("cp1 votes", GOAL + SLACK, || voters(w, "cp2") == ["cp1", "cp2", "cp3"] && serves(w, "cp1"));
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
-    w.lab.start("cp4", BOOT).expect("the host boots");
+    returns(w, &hactl, "cp4");
+}
+
+/// A host that was off returns, and `up` settles who stands by.
+fn returns(w: &World, hactl: &Hactl, host: &str) {
+    w.lab.start(host, BOOT).expect("the host boots");
     hactl.up().ok();
     hactl.up().ok().says("nothing to do");
-    none(&hactl);
+    none(hactl);
     w.healthy(CLEARED);
 }
 
