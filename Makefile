@@ -98,7 +98,7 @@ check: packages $(DENY) ## check formatting, lints, shell scripts, licences, adv
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
 	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
-	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh .ci/run
+	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh docs/power/* .ci/run
 	$(DENY) check bans licenses sources
 	@tests/advisories.sh $(DENY)
 

@@ -155,6 +155,7 @@ impl Admission {
             leaves: if ask.leaves.is_empty() { vec![] } else { own.leaves },
             etcd: ask.etcd.and(own.etcd),
             disk: ask.disk,
+            guard: ask.guard,
             ..ObserveAsk::default()
         }
     }

@@ -20,6 +20,7 @@ mod parts;
 mod perform;
 mod pki;
 mod plain_http;
+mod power;
 pub mod probe;
 mod relay;
 mod repair;
@@ -33,6 +34,7 @@ pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
+pub use power::{PowerPlugin, note_power, power_of};
 pub use repair::{StepLock, annotated, hold, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_as, serve_at};
 

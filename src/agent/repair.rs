@@ -12,13 +12,14 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
 use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
+use crate::agent::power;
 use crate::agent::probe::{api_server_processes, is_suspended};
 use crate::etcd;
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
 use crate::model::names::{HostName, PeerUrl, UnitName};
-use crate::model::repair::{LocalStep, RETRY, Runner, Runs, deed, runner};
+use crate::model::repair::{LocalStep, Power, RETRY, Runner, Runs, Switched, deed, runner};
 use crate::model::units::unit;
 use crate::protocol::{EtcdAsk, GuardAsk, MemberChange, OpError};
 use rustix::process::{Pid, Signal, kill_process};
@@ -87,10 +88,10 @@ pub async fn lock_for(root: &Root, kind: FaultKind, step: LocalStep) -> Result<R
     if step == LocalStep::RenewCertificates {
         return Ok(Ok(StepLock { _held: None }));
     }
-    let holder = format!("the guard of this host ({})", deed(step, kind));
+    let holder = format!("the guard of this host ({})", deed(step, kind, None));
     let taken = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
     // The program takes this lock itself; it is not started while another run has it.
-    let held = |held| StepLock { _held: (step != LocalStep::Rejoin).then_some(held) };
+    let held = |held| StepLock { _held: (!matches!(step, LocalStep::Rejoin | LocalStep::Power)).then_some(held) };
     Ok(taken.map(held).map_err(|other| other.by))
 }
 
@@ -118,7 +119,11 @@ pub async fn repair(
             host.root.blocking(move |_| end(&api_server_processes(&own, port))).await?;
         }
         (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
-        (LocalStep::Rejoin, _) => rejoin(&host.root).await?,
+        (LocalStep::Rejoin, _) => heal(&host.root, None).await?,
+        (LocalStep::Power, _) => {
+            let host_of = to.ok_or_else(|| failed("no host is named"))?;
+            heal(&host.root, Some(Power { host: host_of, switched: Switched::Nothing })).await?;
+        }
         (LocalStep::FreeSpace, _) => free_space(host).await?,
         (LocalStep::FreeEtcdSpace, _) => quota::free_space(host, &EtcdAsk::own(&policy.etcd_data_dir)).await?,
         (LocalStep::HandOverLead, _) => {
@@ -200,9 +205,14 @@ fn end(found: &[u32]) -> Outcome<()> {
     Ok(())
 }
 
-/// Starts the program by which the member joins again, and waits for its end.
-async fn rejoin(root: &Root) -> Outcome<()> {
-    root.blocking(|root| files::remove(&root.own(HEALED))).await?;
+/// Starts the program by which the member joins again, or by which the power of a host is switched, and waits for its
+/// end.
+async fn heal(root: &Root, power: Option<Power>) -> Outcome<()> {
+    let asking = move |root: &Root| {
+        power::ask(root, power.as_ref())?;
+        files::remove(&root.own(HEALED))
+    };
+    root.blocking(asking).await?;
     let ran = run(&["systemctl", "start", "--wait", HEAL_UNIT], REJOINS).await?;
     if ran.ok() {
         return Ok(());
@@ -274,6 +284,7 @@ mod tests {
             balances: false,
             standby: false,
             zone: None,
+            power: None,
         };
         assert_eq!(api_server_processes(&own, 6443), Vec::<u32>::new());
         assert!(end(&[]).is_err());

@@ -92,6 +92,7 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         labels: BTreeMap::new(),
         taints: vec![],
         standby: false,
+        power: None,
     };
     Desired {
         leaving: vec![],

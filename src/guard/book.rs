@@ -4,7 +4,7 @@
 //! the disk is full they are in memory only, because a step may be what frees it.
 
 use crate::agent::Root;
-use crate::model::repair::{MOST_RECORDS, Outcome, RECORDS, RETRY, RepairRecord};
+use crate::model::repair::{MOST_RECORDS, Outcome, RECORDS, RETRY, RepairRecord, Switched};
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
@@ -60,6 +60,13 @@ impl Book {
         if changed { self.write() } else { Ok(()) }
     }
 
+    /// Notes what the newest attempt has done to the power of a host; the next change of an outcome writes it.
+    pub fn switched(&mut self, switched: Switched) {
+        if let Some(power) = self.records.last_mut().and_then(|record| record.power.as_mut()) {
+            power.switched = switched;
+        }
+    }
+
     fn write(&self) -> Result<(), String> {
         let Some(root) = &self.root else { return Ok(()) };
         let path = root.own(RECORDS);
@@ -92,7 +99,7 @@ mod tests {
 
     fn record(begun_ms: i64) -> RepairRecord {
         let (kind, step) = (FaultKind::EtcdFrozen, LocalStep::Restart);
-        RepairRecord { kind, step, begun_ms, after_ms: 1, outcome: Outcome::Open }
+        RepairRecord { kind, step, begun_ms, after_ms: 1, outcome: Outcome::Open, power: None }
     }
 
     #[test]

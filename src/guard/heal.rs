@@ -1,5 +1,5 @@
 //! One repair, `hactl host-heal`: the etcd member of this host has lost its data or its vote, or has other keys than the
-//! others, and joins again.
+//! others, and joins again. Or the power of another host is switched: see `power`.
 //!
 //! In: the files of the guard, the other etcd hosts. Out: the member is a voter again, or why not. It is a run like that
 //! of `hactl up`: the lock on a majority of the etcd hosts, facts, a plan, and the executor with its preconditions. The
@@ -7,8 +7,9 @@
 //! at once, wherever it is, and the facts decide how it goes on.
 
 use super::on_host::OnHost;
+use super::power::{PowerError, Switching};
 use super::setup::{self, GuardError};
-use crate::agent::{Root, guard_fact};
+use crate::agent::{Root, guard_fact, power_of};
 use crate::model::desired::{Host, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::{CORRUPT, Etcd, HostFacts};
@@ -69,6 +70,9 @@ pub enum HealError {
     /// A person's run waits for the lock.
     #[error("a run that a person started gets the lock")]
     Yields,
+    /// The power of another host is not switched.
+    #[error(transparent)]
+    Power(#[from] PowerError),
     /// It changes while it is repaired.
     #[error("the member is not a voter after {ROUNDS} plans")]
     Unsettled,
@@ -120,12 +124,17 @@ async fn tried(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealErr
     if setup.policy.healing.mode != Mode::On {
         return Err(HealError::NotOn);
     }
+    let power = power_of(root);
+    let power = power.map(|power| Switching::of(root, &setup.policy, own, power, say)).transpose()?;
     let authority = Arc::new(OnHost::of(setup::spec(root)?));
     let desired = Arc::new(authority.spec().spec.desired.clone());
     let addresses = desired.hosts.iter().map(|host| (host.name.clone(), host.address)).collect();
     let connect: Arc<dyn Connect> = Arc::new(Peers::new(setup.own.address, &identity, addresses)?);
     let mut fleet = Fleet::open(desired, &connect, AT_ONCE, Arc::new(Said(say)), CancellationToken::new()).await?;
-    let healed = locked((&mut fleet, root), &authority, own, say).await;
+    let healed = match power {
+        Some(power) => power.locked(&mut fleet, &authority).await,
+        None => locked((&mut fleet, root), &authority, own, say).await,
+    };
     fleet.close().await;
     healed
 }
@@ -276,7 +285,7 @@ fn is_for_its_guard(plan: &Plan) -> bool {
 }
 
 /// Returns once a person's run waits for the lock of any host.
-async fn wanted(agents: &Agents) {
+pub(super) async fn wanted(agents: &Agents) {
     loop {
         sleep(LOOK_EVERY).await;
         for agent in agents.values() {

@@ -19,6 +19,7 @@ mod notify;
 mod on_host;
 mod peer;
 mod peers;
+mod power;
 mod repair;
 mod setup;
 mod shared;

@@ -1,5 +1,5 @@
 //! Repairs on the own host, one at a time: each second, what the guard does about each fault of its host is decided,
-//! and the first step that is due is performed.
+//! and the first step that is due is performed. A fault may also be that it is to switch the power of another host.
 //!
 //! In: the shared state, the records of [`Book`], how components run. Out: decisions for the report, steps on the host,
 //! records.
@@ -15,8 +15,11 @@ use crate::model::fault::{Fault, FaultKind, evidence};
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::hold::Hold;
 use crate::model::names::HostName;
-use crate::model::repair::{Decided, Decision, Gate, LocalStep, Outcome, RepairRecord, Runs, deed, done};
+use crate::model::repair::{
+    Decided, Decision, Gate, LocalStep, Outcome, Power, RepairRecord, Runs, Switched, deed, done,
+};
 use crate::plan::local_repair::{self, Situation};
+use crate::plan::power::Silent;
 use crate::plan::votes::Votes;
 use crate::protocol::OpError;
 use std::collections::BTreeMap;
@@ -47,8 +50,10 @@ pub(super) trait LocalHost {
     fn retry_ms(&self) -> i64;
     /// Takes the lock; `Err` inside: the holder.
     async fn lock(&self, kind: FaultKind, step: LocalStep) -> Result<Result<Self::Lock, String>, OpError>;
-    /// Performs a step, under the lock; the lead is handed over to a host.
+    /// Performs a step, under the lock; the lead is handed over to a host, or the power of a host is switched.
     async fn perform(&self, what: (FaultKind, LocalStep, Option<HostName>), lock: &Self::Lock) -> Result<(), OpError>;
+    /// What the last [`LocalStep::Power`] has done.
+    fn switched(&self) -> Switched;
 }
 
 /// This host.
@@ -79,6 +84,9 @@ impl LocalHost for Here {
     async fn perform(&self, what: (FaultKind, LocalStep, Option<HostName>), lock: &StepLock) -> Result<(), OpError> {
         agent::repair(&self.root, &self.policy, &self.own, what, lock).await
     }
+    fn switched(&self) -> Switched {
+        agent::power_of(&self.root).map_or(Switched::Unknown, |power| power.switched)
+    }
 }
 
 /// Repairs until the guard ends.
@@ -101,6 +109,7 @@ struct Around {
     retry_ms: i64,
     etcd: BTreeMap<HostName, bool>,
     unwell: Option<HostName>,
+    silent: Vec<Silent>,
     votes: Votes,
     repairing: BTreeMap<HostName, Vec<FaultKind>>,
 }
@@ -110,7 +119,8 @@ impl Around {
         let (etcd, repairing) = shared.with(|state| state.around(now));
         let votes = shared.with(|state| state.votes(now));
         let unwell = shared.with(|state| state.unwell(now));
-        Self { votes, unwell, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
+        let silent = shared.with(|state| state.silent(now));
+        Self { votes, unwell, silent, hold: host.hold(now.wall_ms), retry_ms: host.retry_ms(), etcd, repairing }
     }
 }
 
@@ -151,25 +161,29 @@ impl Repairs {
         let settled = now.steady >= SETTLED;
         // Of several attempts, the later ones win.
         let last: BTreeMap<_, _> = self.book.records().iter().map(|record| (record.kind, record.begun_ms)).collect();
-        let mut helped = BTreeMap::new();
+        let mut helped = Vec::new();
         let over = |record: &RepairRecord| {
             // A guard that was killed during a step left it open.
             let may_help = matches!(record.outcome, Outcome::Done | Outcome::Open);
             let looked = settled || record.begun_ms >= started_ms;
-            let is_over = looked && may_help && !seen.contains(&record.kind);
-            is_over.then(|| {
-                helped.insert(record.kind, (record.step, last.get(&record.kind) == Some(&record.begun_ms)));
+            let is_over = match &record.power {
+                Some(power) => shared.with(|state| state.hears(&power.host, now)),
+                None => looked && !seen.contains(&record.kind),
+            };
+            (is_over && may_help).then(|| {
+                helped.push((record.clone(), last.get(&record.kind) == Some(&record.begun_ms)));
                 Outcome::Helped(now.wall_ms.saturating_sub(record.begun_ms))
             })
         };
         shared.warn(self.book.go_on(over));
-        for (kind, (step, is_last)) in helped {
+        for (record, is_last) in helped {
             // An earlier one is counted already.
             if is_last {
-                shared.with(|state| state.figures.count(kind, step, Effect::Helped));
+                shared.with(|state| state.figures.count(record.kind, record.step, Effect::Helped));
             }
-            let message = format!("{}, and the fault is over", done(step, kind));
-            Self::occurred(shared, (kind, Reason::Repaired), message, now);
+            let message = format!("{}, and the fault is over", done(&record));
+            let host = record.power.as_ref().map_or(&shared.own.name, |power| &power.host);
+            Self::occurred(shared, (host, record.kind, Reason::Repaired), message, now);
         }
         self.waits.retain(|kind, _| faults.iter().any(|fault| fault.kind == *kind));
         let around = Around::of(shared, host, now);
@@ -186,7 +200,8 @@ impl Repairs {
                     decision = Decision::HeldBack { step, gate: Gate::Lock { by } };
                 }
             }
-            decided.push(Decided { kind: fault.kind, decision });
+            let host = (fault.host != shared.own.name).then(|| fault.host.clone());
+            decided.push(Decided { kind: fault.kind, host, decision });
         }
         shared.with(|state| state.decides(decided, around.hold));
         shared.with(|state| state.repairs(self.book.records(), now.wall_ms));
@@ -203,10 +218,9 @@ impl Repairs {
         None
     }
 
-    /// Makes an Event about a repair of this host.
-    fn occurred(shared: &Shared, (kind, reason): (FaultKind, Reason), message: String, now: Now) {
-        let host = shared.own.name.clone();
-        shared.occurred(Occurrence { host, kind, reason, message, at_ms: now.wall_ms });
+    /// Makes an Event about a repair of a host.
+    fn occurred(shared: &Shared, (host, kind, reason): (&HostName, FaultKind, Reason), message: String, now: Now) {
+        shared.occurred(Occurrence { host: host.clone(), kind, reason, message, at_ms: now.wall_ms });
     }
 
     /// What to do about a fault now.
@@ -237,6 +251,7 @@ impl Repairs {
             etcd: &around.etcd,
             usable,
             unwell: around.unwell.as_ref(),
+            silent: &around.silent,
             votes: &around.votes,
             flaps,
             healer,
@@ -270,24 +285,34 @@ impl Repairs {
         if let Some(unhelpful) = self.last_in_vain(fault.kind) {
             shared.with(|state| state.figures.count(fault.kind, unhelpful, Effect::Unhelpful));
         }
-        let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open };
+        let unknown = || Power { host: fault.host.clone(), switched: Switched::Unknown };
+        let power = (step == LocalStep::Power).then(unknown);
+        let record = RepairRecord { kind: fault.kind, step, begun_ms, after_ms, outcome: Outcome::Open, power };
         shared.warn(self.book.begin(record));
         // The others hear of it while it is done.
         shared.with(|state| state.repairs(self.book.records(), begun_ms));
-        let deed = deed(step, fault.kind);
+        let deed = deed(step, fault.kind, Some(&fault.host));
         shared.say(&format!("{}: {deed}, because of {}", shared.own.name, fault.kind));
         let since = human_duration(after_ms);
         let message = format!("{deed}, because the fault has lasted for {since}");
-        Self::occurred(shared, (fault.kind, Reason::RepairStarted), message, now);
-        let to = if step == LocalStep::HandOverLead { shared.with(|state| state.fast(now)) } else { None };
-        let outcome = match host.perform((fault.kind, step, to), lock).await {
+        Self::occurred(shared, (&fault.host, fault.kind, Reason::RepairStarted), message, now);
+        let to = match step {
+            LocalStep::HandOverLead => shared.with(|state| state.fast(now)),
+            LocalStep::Power => Some(fault.host.clone()),
+            _ => None,
+        };
+        let performed = host.perform((fault.kind, step, to), lock).await;
+        if step == LocalStep::Power {
+            self.book.switched(host.switched());
+        }
+        let outcome = match performed {
             Ok(()) => Outcome::Done,
             Err(error) => {
                 let why =
                     error.tail.last().map_or_else(|| error.what.clone(), |line| format!("{}: {line}", error.what));
                 shared.say(&format!("{}: cannot {deed}: {why}", shared.own.name));
                 let failed = format!("cannot {deed}: {why}");
-                Self::occurred(shared, (fault.kind, Reason::RepairFailed), failed, shared.now());
+                Self::occurred(shared, (&fault.host, fault.kind, Reason::RepairFailed), failed, shared.now());
                 shared.with(|state| state.figures.count(fault.kind, step, Effect::Failed));
                 Outcome::Failed(evidence(&why))
             }

@@ -19,7 +19,8 @@ use crate::model::positions::Position;
 use crate::model::repair::{Decided, Outcome, RepairRecord};
 use crate::model::standby::Voters;
 use crate::plan::local_repair::{self, BETWEEN_MS};
-use crate::plan::triage::{self, Sights};
+use crate::plan::power::{self, Silent};
+use crate::plan::triage::{self, Presumed, Sights};
 use crate::plan::votes::{self, Votes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,6 +35,7 @@ const SHOWN: usize = 10;
 /// The kinds that are concluded about hosts from the words of several.
 const PRESUMED: &[FaultKind] = &[
     FaultKind::HostUnreachable,
+    FaultKind::PowerDue,
     FaultKind::Partitioned,
     FaultKind::GuardDown,
     FaultKind::VipMissing,
@@ -63,6 +65,8 @@ struct Seen {
     /// Since when it is seen as it is, milliseconds since 1970.
     since_ms: i64,
     sight: Option<Sight>,
+    /// When it was first heard after a boot, milliseconds since 1970; 0: never.
+    booted_ms: i64,
     /// Why its heartbeats are not used.
     refused: String,
     /// Why ours do not reach it.
@@ -248,14 +252,44 @@ impl State {
         self.repairs = records[records.len().saturating_sub(SHOWN)..].to_vec();
     }
 
-    /// The raised faults of the own host that have lasted up to now.
-    pub fn lasting_here(&self) -> Vec<Fault> {
-        self.ledger.lasting().filter(|fault| fault.host == self.setup.own.name).cloned().collect()
+    /// Whether the own host decides what to do about a fault.
+    fn is_here(&self, fault: &Fault) -> bool {
+        fault.host == self.setup.own.name || fault.kind == FaultKind::PowerDue
     }
 
-    /// The kinds of raised faults of the own host that the last look found.
+    /// The raised faults that the own host decides about and that have lasted up to now.
+    pub fn lasting_here(&self) -> Vec<Fault> {
+        self.ledger.lasting().filter(|fault| self.is_here(fault)).cloned().collect()
+    }
+
+    /// The kinds of those that the last look found.
     pub fn seen_here(&self) -> Vec<FaultKind> {
-        self.ledger.seen().filter(|fault| fault.host == self.setup.own.name).map(|fault| fault.kind).collect()
+        self.ledger.seen().filter(|fault| self.is_here(fault)).map(|fault| fault.kind).collect()
+    }
+
+    /// Until when a person holds another host: by an annotation, or as its own guard said last, milliseconds since 1970.
+    fn held_until_ms(&self, host: &HostName) -> i64 {
+        let said = || self.others.get(host)?.heartbeat.as_ref().map(|beat| beat.held_until_ms);
+        if self.annotated.hold(host).is_some() { i64::MAX } else { said().unwrap_or(0) }
+    }
+
+    /// The hosts that are unreachable, and whose power the own host is to switch.
+    pub fn silent(&self, now: Now) -> Vec<Silent> {
+        let (policy, own, heard) = (&self.setup.policy, &self.setup.own.name, self.hosts(now).heard);
+        let delay = Duration::from_secs(policy.healing.after.host_unreachable_s.into());
+        let all = self.silent.iter().map(|(host, since)| (host, now.steady.saturating_sub(*since)));
+        let due = all.filter(|(host, lasts)| *lasts >= delay && power::is_due_here(policy, own, &heard, host));
+        due.map(|(host, lasts)| {
+            let lasts_ms = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
+            Silent {
+                host: host.clone(),
+                since_ms: now.wall_ms.saturating_sub(lasts_ms),
+                booted_ms: self.others.get(host).map_or(0, |seen| seen.booted_ms),
+                held_until_ms: self.held_until_ms(host),
+                healer: self.healers.get(host).cloned(),
+            }
+        })
+        .collect()
     }
 
     /// Of each host with etcd that is heard, and of the own one, whether its member serves linearizable reads; and of
@@ -295,6 +329,9 @@ impl State {
             Ok(heartbeat) => {
                 seen.ahead_ms = heartbeat.now_ms.saturating_sub(now.wall_ms);
                 seen.answers = true;
+                if seen.heartbeat.as_ref().is_some_and(|last| last.boot != heartbeat.boot) {
+                    seen.booted_ms = now.wall_ms;
+                }
                 (seen.heard, seen.heartbeat) = (Some(now.steady), Some(heartbeat));
                 seen.refused.clear();
                 Ok(())
@@ -337,7 +374,10 @@ impl State {
             guard.is(Role::ControlPlane) && (of_all || guard.name != fault.host) && is_heard(&guard.name)
         };
         let first = self.setup.policy.guards.iter().find(speaks);
-        !of_all && &fault.host == own || first.is_some_and(|guard| &guard.name == own)
+        // Only the guard that switches the power of a host has this fault.
+        fault.kind == FaultKind::PowerDue
+            || !of_all && &fault.host == own
+            || first.is_some_and(|guard| &guard.name == own)
     }
 
     /// How the own guard sees the others; one that it has not met yet is left out for some seconds.
@@ -366,6 +406,7 @@ impl State {
             self.silent.entry(host).or_insert(now.steady);
         }
         presumed.extend(self.of_cluster(now));
+        presumed.extend(self.silent(now).iter().map(|silent| self.power_due(silent)));
         let mut changes = Vec::new();
         for guard in &self.setup.policy.guards {
             let of_host = presumed.iter().filter(|fault| fault.host == guard.name);
@@ -383,6 +424,21 @@ impl State {
         heard.filter_map(|(host, seen)| Some((host, seen.heartbeat.as_ref()?)))
     }
 
+    /// A host whose power the own one is to switch, and why the last attempt failed.
+    fn power_due(&self, silent: &Silent) -> Presumed {
+        let host = &silent.host;
+        let failed = |record: &RepairRecord| match (&record.power, &record.outcome) {
+            (Some(power), Outcome::Failed(why)) if &power.host == host && record.begun_ms >= silent.since_ms => {
+                Some(format!("; the last attempt failed: {why}"))
+            }
+            _ => None,
+        };
+        let plugin = self.setup.policy.switchable(host).map_or("", |(_, plugin)| plugin.as_str());
+        let why = self.repairs.last().and_then(failed).unwrap_or_default();
+        let evidence = format!("{} switches it by its plug-in {plugin}{why}", self.setup.own.name);
+        Presumed { host: host.clone(), kind: FaultKind::PowerDue, evidence }
+    }
+
     /// The heartbeat to send now.
     pub fn heartbeat(&self, now: Now) -> Heartbeat {
         Heartbeat {
@@ -397,6 +453,7 @@ impl State {
             repairing: self.repairing.clone(),
             reach: self.reach.0.clone(),
             sync_ms: self.speed.sync_ms,
+            held_until_ms: self.hold.as_ref().map_or(0, |hold| hold.until_ms.unwrap_or(i64::MAX)),
         }
     }
 
@@ -407,10 +464,12 @@ impl State {
 
     /// The report to write now.
     pub fn report(&self, now: Now) -> GuardReport {
-        let other = |seen: &Seen| Other {
+        let other = |host: &HostName, seen: &Seen| Other {
             sight: seen.sight(now),
             since_ms: seen.since_ms,
             ahead_ms: seen.is_heard(now).then_some(seen.ahead_ms),
+            booted_ms: seen.booted_ms,
+            held_until_ms: self.held_until_ms(host),
             trouble: if seen.refused.is_empty() { seen.unsent.clone() } else { seen.refused.clone() },
         };
         GuardReport {
@@ -423,7 +482,7 @@ impl State {
             own: self.own_faults(),
             presumed: self.ledger.raised().filter(|fault| fault.kind.class() == Class::Presumed).cloned().collect(),
             pending: self.ledger.pending(now),
-            others: self.others.iter().map(|(host, seen)| (host.clone(), other(seen))).collect(),
+            others: self.others.iter().map(|(host, seen)| (host.clone(), other(host, seen))).collect(),
             decided: self.decided.clone(),
             hold: self.hold.clone(),
             repairs: self.repairs.clone(),

@@ -3,6 +3,7 @@
 mod compared;
 mod metrics;
 mod peer;
+mod powering;
 mod repairing;
 
 use super::ledger::Now;

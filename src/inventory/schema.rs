@@ -9,7 +9,7 @@ mod healing;
 
 use super::at::{At, Key};
 use super::defaults;
-pub use healing::{Healing, HealingAfter, HealingSettings};
+pub use healing::{Healing, HealingAfter, HealingSettings, HostPower};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -194,6 +194,8 @@ pub struct Host {
     /// Takes over the vote of an etcd host that is gone, with `healing: on`. For a host without the role etcd.
     #[schemars(with = "Vec<StandbyName>", length(max = 1), extend("default" = []))]
     pub standby: Key<Vec<Text>>,
+    /// How other guards switch its power once it gives no sign of life, with `healing.reboot: power`.
+    pub power: Key<HostPower>,
     /// Node labels.
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub labels: Key<TextMap>,
@@ -525,7 +527,7 @@ words! {
     StandbyName: "etcd";
     DrillName: "weekly", "daily", "never";
     HealingName: "off", "watch", "on";
-    RebootName: "never", "systemd";
+    RebootName: "never", "systemd", "power";
     ForeignName: "refuse", "ignore";
     MetricsName: "loopback", "host";
 }

@@ -6,7 +6,7 @@ use super::bucket::{Destination, StorageSettings};
 use super::drill::Period;
 use super::firewall::Firewall;
 use super::healing::Healing;
-use super::names::{ClusterName, HostName, PeerUrl};
+use super::names::{ClusterName, HostName, PeerUrl, PluginName};
 use super::snapshot::Keep;
 pub use super::ssh_target::{Agent, SshTarget};
 use ipnet::{IpAdd as _, IpNet};
@@ -238,6 +238,9 @@ pub struct Host {
     /// Whether it takes over the vote of an etcd host that is gone: see [`super::standby`].
     #[serde(default)]
     pub standby: bool,
+    /// The plug-in that switches its power; `None`: nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PluginName>,
 }
 
 impl Host {
@@ -479,6 +482,7 @@ pub fn sample(n: u8) -> Desired {
         labels: BTreeMap::new(),
         taints: vec![],
         standby: false,
+        power: None,
     };
     Desired {
         cluster: "lab".parse().expect("a valid name"),

@@ -124,6 +124,8 @@ kinds! {
     CertificateExpiring, "a certificate expires soon", Confirmed, |_| 0;
     /// The host gives no sign of life, by the word of every other guard.
     HostUnreachable, "it gives no sign of life", Presumed, |d| d.host_unreachable_s;
+    /// It is unreachable, and the guard that reports this is the one that may switch its power.
+    PowerDue, "it gives no sign of life, and its power may be switched", Presumed, |_| 10;
     /// Some guards hear the host and others do not, or a single one that does not cannot be confirmed.
     Partitioned, "some hosts reach it and others do not", Presumed, |_| 30;
     /// The host answers, and its guard is not heard.

@@ -84,6 +84,12 @@ pub struct Other {
     pub ahead_ms: Option<i64>,
     /// Why its heartbeats are not used, or why ours do not reach it; empty: neither.
     pub trouble: String,
+    /// When it was first heard after a boot, milliseconds since 1970; 0: it has not booted since this guard watches.
+    #[serde(default, deserialize_with = "timestamp::bounded")]
+    pub booted_ms: i64,
+    /// Until when a person holds it, as its guard said last, milliseconds since 1970; 0: nobody does.
+    #[serde(default, deserialize_with = "timestamp::bounded")]
+    pub held_until_ms: i64,
 }
 
 /// How far a clock is ahead of the median of all, itself included, by how far others are ahead of it, milliseconds. With
@@ -195,7 +201,14 @@ mod tests {
     fn a_host_is_gone_once_it_was_unreachable_for_long_by_a_current_report() {
         let since = |kind, since_ms| {
             let presumed = vec![Fault { since_ms, ..fault("cp2", kind) }];
-            let other = |sight| Other { sight, since_ms: 1, ahead_ms: None, trouble: String::new() };
+            let other = |sight| Other {
+                sight,
+                since_ms: 1,
+                ahead_ms: None,
+                trouble: String::new(),
+                booted_ms: 0,
+                held_until_ms: 0,
+            };
             let others = [(name("cp2"), other(Sight::Silent)), (name("cp3"), other(Sight::Heard))].into();
             GuardReport { presumed, others, ..report() }
         };
@@ -216,7 +229,14 @@ mod tests {
         let hosts = ["cp1", "cp2"];
         let all = || kinds.iter().flat_map(|kind| hosts.map(|host| fault(host, *kind)));
         let many: Vec<Fault> = std::iter::repeat_with(all).take(10_000).flatten().collect();
-        let other = |ahead_ms| Other { sight: Sight::Heard, since_ms: 1, ahead_ms, trouble: "x\ny".to_owned() };
+        let other = |ahead_ms| Other {
+            sight: Sight::Heard,
+            since_ms: 1,
+            ahead_ms,
+            trouble: "x\ny".to_owned(),
+            booted_ms: 0,
+            held_until_ms: 0,
+        };
         let said = GuardReport {
             pending: many.iter().map(|fault| Pending { fault: fault.clone(), due_ms: 2 }).collect(),
             own: many.clone(),

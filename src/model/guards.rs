@@ -171,7 +171,15 @@ impl Guards {
         }
         for (guard, report) in guards.iter().filter_map(|guard| Some((guard, guard.current()?))) {
             for decided in &report.decided {
-                let own = |fault: &&mut FaultView| fault.kind == decided.kind && fault.is_decided_by(&guard.host);
+                // Only the power of another host is decided about elsewhere.
+                let of = decided.host.as_ref().filter(|_| decided.kind == FaultKind::PowerDue);
+                let own = |fault: &&mut FaultView| {
+                    let is_its = of.map_or_else(
+                        || fault.is_decided_by(&guard.host),
+                        |host| fault.host.as_ref() == Some(host) && fault.by.contains(&guard.host),
+                    );
+                    fault.kind == decided.kind && is_its
+                };
                 if let Some(fault) = raised.0.values_mut().find(own) {
                     fault.next = Some((decided.decision.clone(), guard.now_ms));
                 }
@@ -290,7 +298,14 @@ mod tests {
                 let ahead_ms = Some((m - n) * 3_600_000);
                 (
                     name(&format!("cp{m}")),
-                    Other { sight: Sight::Heard, since_ms: NOW, ahead_ms, trouble: String::new() },
+                    Other {
+                        sight: Sight::Heard,
+                        since_ms: NOW,
+                        ahead_ms,
+                        trouble: String::new(),
+                        booted_ms: 0,
+                        held_until_ms: 0,
+                    },
                 )
             };
             let report = GuardReport {

@@ -5,7 +5,7 @@
 
 use super::desired::{Desired, EndpointKind, Host, Role};
 pub use super::healing_mode::{Delays, Foreign, Healing, Metrics, Mode, Reboot};
-use super::names::{ClusterName, Digest, HostName};
+use super::names::{ClusterName, Digest, HostName, PluginName};
 pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -32,6 +32,10 @@ pub const PEER_UNIT: &str = "hactl-guard-peer@.service";
 pub const REPORT: &str = "/run/hactl/guard/self.json";
 /// Why the last repair of [`HEAL_UNIT`] failed.
 pub const HEALED: &str = "/run/hactl/guard/heal";
+/// The host whose power [`HEAL_UNIT`] shall switch, and what it has done: [`super::repair::Power`].
+pub const POWER: &str = "/run/hactl/guard/power.json";
+/// Where an operator installs the plug-ins that switch power, on every etcd host.
+pub const POWER_PLUGINS: &str = "/etc/hactl/power.d";
 /// The group of guards in their certificates.
 pub const GUARDS: &str = "hactl:guards";
 /// The group of clients that may read the metrics of guards. It has no rights in the API.
@@ -66,6 +70,9 @@ pub struct GuardedHost {
     /// Its failure domain.
     #[serde(default)]
     pub zone: Option<String>,
+    /// The plug-in that switches its power.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PluginName>,
 }
 
 impl GuardedHost {
@@ -130,6 +137,7 @@ impl Policy {
             balances: desired.balances(host),
             standby: host.standby,
             zone: host.zone.clone(),
+            power: host.power.clone(),
         };
         Self {
             cluster: desired.cluster.clone(),
@@ -172,6 +180,13 @@ impl Policy {
     pub fn votes_may_move(&self) -> bool {
         let votes = self.guards.iter().filter(|guard| guard.has_etcd()).count();
         votes >= 5 || self.has_standby()
+    }
+
+    /// The host, if guards may switch its power, and its plug-in.
+    pub fn switchable(&self, name: &HostName) -> Option<(&GuardedHost, &PluginName)> {
+        let Healing { mode, reboot, .. } = self.healing;
+        let guard = self.guard(name).filter(|_| mode == Mode::On && reboot == Reboot::Power)?;
+        Some((guard, guard.power.as_ref()?))
     }
 
     /// Whether a host stands by for etcd.

@@ -28,7 +28,7 @@ impl Mode {
     }
 }
 
-/// Whether guards reboot their hosts.
+/// Whether guards reboot hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reboot {
@@ -37,6 +37,8 @@ pub enum Reboot {
     Never,
     /// By systemd, when restarts of a component did not help.
     Systemd,
+    /// The same, and other guards switch the power of a host that gives no sign of life.
+    Power,
 }
 
 impl Reboot {
@@ -45,6 +47,7 @@ impl Reboot {
         match self {
             Self::Never => "never",
             Self::Systemd => "systemd",
+            Self::Power => "power",
         }
     }
 }

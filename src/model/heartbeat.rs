@@ -48,6 +48,9 @@ pub struct Heartbeat {
     /// In so many milliseconds nine of ten syncs of its etcd member's log ended.
     #[serde(default)]
     pub sync_ms: Option<u32>,
+    /// Until when a person holds the host, by its clock, milliseconds since 1970; 0: nobody does.
+    #[serde(default, deserialize_with = "timestamp::bounded")]
+    pub held_until_ms: i64,
 }
 
 /// The entries of a list that this release can read.
@@ -139,6 +142,7 @@ mod tests {
             repairing: vec![],
             reach: None,
             sync_ms: None,
+            held_until_ms: 0,
         }
     }
 

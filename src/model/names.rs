@@ -100,6 +100,15 @@ name!(
     }
 );
 name!(
+    /// A plug-in that an operator installs: the name of a file. At most 32 of a-z, 0-9 and '-'.
+    PluginName, "plug-in name", |t| {
+        let fine = (1..=32).contains(&t.len())
+            && t.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let why = "1 to 32 of a-z, 0-9 and '-' are allowed";
+        if fine { Ok(()) } else { Err(BadName { what: "plug-in name", text: t.chars().take(80).collect(), why }) }
+    }
+);
+name!(
     /// An etcd peer URL, `https://ADDRESS:2380`. Members are keyed by it: an unstarted member has no name yet.
     PeerUrl, "peer URL", |t| {
         if t.starts_with("https://") && t.len() <= 200 && t.bytes().all(|b| b.is_ascii_graphic()) { Ok(()) }

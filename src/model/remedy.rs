@@ -60,6 +60,9 @@ pub fn remedy(kind: FaultKind, host: Option<&HostName>) -> String {
         FaultKind::HostUnreachable => {
             "power HOST on; if it is lost, reinstall it and run hactl up, or replace it: hactl up --prune HOST"
         }
+        FaultKind::PowerDue => {
+            "power HOST on; why its power was not switched is in hactl guard history, and in the journal of hactl-heal"
+        }
         FaultKind::Partitioned => "check the network between HOST and the others: TCP port 10270 between guards",
         FaultKind::GuardDown => "on HOST: systemctl restart hactl-guard; journalctl -u hactl-guard -n 50 says why",
         FaultKind::Flapping => "look for its cause on HOST: journalctl -p warning --since -30min",

@@ -4,7 +4,7 @@
 //! by `report/`. Nothing that another host says leads to a repair here.
 
 use super::fault::{FaultKind, evidence};
-use super::names::UnitName;
+use super::names::{HostName, UnitName};
 use super::timestamp;
 use super::units::{HEAL_UNIT, containerd_unit, etcd_balancer_unit, etcd_unit, kubelet_unit, unit};
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ pub const RECORDS: &str = "/var/lib/hactl/guard/repairs.jsonl";
 pub const RETRY: &str = "/var/lib/hactl/guard/retry";
 /// The most records that are kept.
 pub const MOST_RECORDS: usize = 200;
-/// A step on the own host. [`LocalStep::Rejoin`] and [`LocalStep::FreeEtcdSpace`] need a quorum; no other one needs
-/// another host.
+/// A step of a guard. [`LocalStep::Rejoin`], [`LocalStep::FreeEtcdSpace`] and [`LocalStep::Power`] need a quorum; no
+/// other one needs another host. All but [`LocalStep::Power`] are steps on the own host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LocalStep {
@@ -38,6 +38,8 @@ pub enum LocalStep {
     Rejoin,
     /// Reboots the host, because restarts did not help.
     Reboot,
+    /// Switches the power of another host, which gives no sign of life, by the leave of the others.
+    Power,
 }
 
 impl LocalStep {
@@ -53,6 +55,7 @@ impl LocalStep {
             Self::Rejoin => "rejoin",
             Self::Reboot => "reboot",
             Self::HandOverLead => "hand-over-lead",
+            Self::Power => "power",
         }
     }
 
@@ -64,6 +67,7 @@ impl LocalStep {
             // One whose keys differ again has a broken host.
             Self::Rejoin if kind == FaultKind::EtcdDiverged => 2,
             Self::Start | Self::Restart | Self::Rejoin | Self::FreeEtcdSpace | Self::HandOverLead => 3,
+            Self::Power => 2,
             // What did not help once does not help again.
             Self::FreeSpace | Self::RestartTimeService | Self::RenewCertificates | Self::Reboot => 1,
         }
@@ -95,7 +99,8 @@ pub fn runner(kind: FaultKind) -> Option<Runner> {
         | FaultKind::EtcdNotVoting
         | FaultKind::EtcdVoteFree
         | FaultKind::EtcdVotersGone
-        | FaultKind::EtcdDiverged => unit(HEAL_UNIT),
+        | FaultKind::EtcdDiverged
+        | FaultKind::PowerDue => unit(HEAL_UNIT),
         FaultKind::EtcdCorrupt
         | FaultKind::EtcdQuorumLost
         | FaultKind::EtcdSlowLeader
@@ -151,6 +156,43 @@ pub struct RepairRecord {
     pub after_ms: i64,
     /// How it went on.
     pub outcome: Outcome,
+    /// The other host whose power the step was to switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<Power>,
+}
+
+/// The power of another host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Power {
+    /// The host.
+    pub host: HostName,
+    /// What was done.
+    pub switched: Switched,
+}
+
+/// What was done to the power of a host. Each value is stored before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switched {
+    /// It is not known, because a program was killed.
+    Unknown,
+    /// Nothing.
+    Nothing,
+    /// It was on, and stays on for now: the host may be booting.
+    LeftOn,
+    /// It was off, and was switched on.
+    On,
+    /// It was switched off.
+    Off,
+    /// It was switched off, seen off, and switched on again.
+    Cycled,
+}
+
+impl Switched {
+    /// Whether the power may have changed.
+    pub fn may_have_changed(self) -> bool {
+        !matches!(self, Self::Nothing | Self::LeftOn)
+    }
 }
 
 /// How an attempt ended.
@@ -207,7 +249,7 @@ pub enum Gate {
     /// Another host is not well, so this one is not rebooted.
     Unwell {
         /// The host.
-        host: super::names::HostName,
+        host: HostName,
     },
     /// The fault comes and goes: its cause is elsewhere.
     Flapping,
@@ -221,7 +263,7 @@ pub enum Gate {
     /// Another host is just being repaired for the same fault.
     Turn {
         /// The host.
-        host: super::names::HostName,
+        host: HostName,
     },
 }
 
@@ -239,6 +281,10 @@ pub enum Delay {
     Turn,
     /// The member does not answer, but no other one has a quorum either.
     NoQuorum,
+    /// The power of the host is on, so it may be booting.
+    Boot,
+    /// Its power was switched less than an hour ago.
+    Switched,
 }
 
 /// What a guard does about a fault of its host.
@@ -293,6 +339,9 @@ impl Decision {
 pub struct Decided {
     /// The fault.
     pub kind: FaultKind,
+    /// The host that has it; `None`: the own one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
     /// What.
     #[serde(flatten)]
     pub decision: Decision,
@@ -309,8 +358,8 @@ impl RepairRecord {
     }
 }
 
-/// Such as `restart etcd.service`: the step with what it acts on.
-pub fn deed(step: LocalStep, kind: FaultKind) -> String {
+/// Such as `restart etcd.service`: the step with what it acts on, which may be another host.
+pub fn deed(step: LocalStep, kind: FaultKind, other: Option<&HostName>) -> String {
     let what = match runner(kind) {
         Some(Runner::Unit(unit)) => unit.to_string(),
         Some(Runner::ApiServer) => super::control_plane::API_SERVER.to_owned(),
@@ -325,6 +374,7 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
         LocalStep::RestartTimeService => "restart the time service".to_owned(),
         LocalStep::RenewCertificates => "start hactl-renew.service".to_owned(),
         LocalStep::Reboot => "reboot the host".to_owned(),
+        LocalStep::Power => format!("switch the power of {}", other.map_or("another host", HostName::as_str)),
         LocalStep::Rejoin => match kind {
             FaultKind::EtcdVoteFree => "join etcd instead of a host that is gone".to_owned(),
             FaultKind::EtcdVotersGone => "remove the etcd members of hosts that are gone".to_owned(),
@@ -333,9 +383,20 @@ pub fn deed(step: LocalStep, kind: FaultKind) -> String {
     }
 }
 
-/// The same, done: `restarted etcd.service`.
-pub fn done(step: LocalStep, kind: FaultKind) -> String {
-    let deed = deed(step, kind);
+/// A step that was done: `restarted etcd.service`.
+pub fn done(record: &RepairRecord) -> String {
+    let host = record.power.as_ref().map(|power| &power.host);
+    let deed = deed(record.step, record.kind, host);
+    if let Some(Power { host, switched }) = &record.power {
+        return match switched {
+            Switched::Unknown => format!("began to {deed}"),
+            Switched::Nothing => format!("did not {deed}"),
+            Switched::LeftOn => format!("left the power of {host} on: it may be booting"),
+            Switched::On => format!("switched the power of {host} on: it was off"),
+            Switched::Off => format!("switched the power of {host} off, and not on again"),
+            Switched::Cycled => format!("switched the power of {host} off and on again"),
+        };
+    }
     let (verb, rest) = deed.split_once(' ').unwrap_or((&deed, ""));
     let ed = if verb.ends_with('e') { "d" } else { "ed" };
     format!("{verb}{ed} {rest}")
@@ -355,6 +416,7 @@ mod tests {
                 begun_ms: 5,
                 after_ms: 3,
                 outcome,
+                power: None,
             };
             let text = serde_json::to_string(&record).unwrap();
             assert_eq!(serde_json::from_str::<RepairRecord>(&text).unwrap(), record, "{text}");
@@ -369,9 +431,30 @@ mod tests {
         ];
         decisions.extend(gates.map(|gate| Decision::HeldBack { step, gate }));
         for decision in decisions {
-            let decided = Decided { kind: FaultKind::ApiFrozen, decision };
+            let decided = Decided { kind: FaultKind::ApiFrozen, host: None, decision };
             let text = serde_json::to_string(&decided).unwrap();
             assert_eq!(serde_json::from_str::<Decided>(&text).unwrap(), decided, "{text}");
         }
+    }
+
+    #[test]
+    fn a_record_about_the_power_of_a_host_says_what_was_done_to_it() {
+        let host: HostName = "cp3".parse().unwrap();
+        let said = |switched| {
+            let (kind, step) = (FaultKind::PowerDue, LocalStep::Power);
+            let power = Some(Power { host: host.clone(), switched });
+            let record = RepairRecord { kind, step, begun_ms: 5, after_ms: 3, outcome: Outcome::Done, power };
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(serde_json::from_str::<RepairRecord>(&text).unwrap(), record, "{text}");
+            done(&record)
+        };
+        assert_eq!(said(Switched::On), "switched the power of cp3 on: it was off");
+        assert_eq!(said(Switched::Cycled), "switched the power of cp3 off and on again");
+        assert_eq!(said(Switched::LeftOn), "left the power of cp3 on: it may be booting");
+        let all =
+            [Switched::Unknown, Switched::Nothing, Switched::LeftOn, Switched::On, Switched::Off, Switched::Cycled];
+        assert!(all.into_iter().all(|switched| said(switched).contains("power of cp3")));
+        let changed: Vec<_> = all.into_iter().filter(|switched| switched.may_have_changed()).collect();
+        assert_eq!(changed, [Switched::Unknown, Switched::On, Switched::Off, Switched::Cycled]);
     }
 }

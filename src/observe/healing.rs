@@ -83,10 +83,11 @@ fn open(fault: &FaultView) -> Check {
     };
     let mended = matches!(fault.next, Some((Decision::Act { .. } | Decision::Wait { .. }, _)));
     let host = fault.host.as_ref().map(|host| format!(" {host}")).unwrap_or_default();
+    let guard = if fault.kind == FaultKind::PowerDue { "another guard" } else { "its guard" };
     let hint = match &fault.next {
-        _ if mended => format!("its guard repairs it; hactl guard explain{host}"),
+        _ if mended => format!("{guard} repairs it; hactl guard explain{host}"),
         Some((Decision::HeldBack { .. } | Decision::GaveUp { .. }, _)) => {
-            format!("its guard does not repair it: hactl guard explain{host}")
+            format!("{guard} does not repair it: hactl guard explain{host}")
         }
         _ => remedy(fault.kind, fault.host.as_ref()),
     };

@@ -31,6 +31,7 @@ fn host(name: &str, address: &str, roles: &[Role]) -> Host {
         labels: BTreeMap::new(),
         taints: vec![],
         standby: false,
+        power: None,
     }
 }
 

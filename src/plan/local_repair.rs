@@ -1,11 +1,12 @@
 //! What a guard does about a fault of its own host: restart what is frozen, start what is stopped, and start the program
-//! by which an etcd member that lost its data joins again.
+//! by which an etcd member that lost its data joins again. `power` decides about the power of other hosts.
 //!
 //! In: a fault that is raised and still seen, and the [`Situation`] of the host. Out: a [`Decision`], with the numbers
 //! that were weighed. Pure. A step of the guard itself changes neither etcd's members nor any value, and disturbs nothing
 //! that works: what it ends does not answer, and quorum does not depend on it. Only the program that it starts changes
 //! members.
 
+use super::power::{self, Silent};
 use super::votes::Votes;
 use crate::model::desired::Role;
 use crate::model::fault::{Fault, FaultKind};
@@ -19,7 +20,7 @@ pub const BETWEEN_MS: i64 = 60_000;
 /// So many attempts for one kind of fault in this time, milliseconds; more wait, also if each of them helped.
 pub const WINDOW_MS: i64 = 600_000;
 /// A member whose keys differ again within this time is left to a person, milliseconds.
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 /// After this time a component that a person stopped is started again, milliseconds.
 pub const STOPPED_FOR_MS: i64 = 900_000;
 /// A process younger than this may still be starting, milliseconds.
@@ -28,8 +29,8 @@ const YOUNG_MS: i64 = 30_000;
 const ALONE_MS: i64 = 60_000;
 /// For so long a host that stands by leaves a free vote to the one before it, milliseconds.
 const YIELDS_MS: i64 = 300_000;
-/// A host is rebooted at most once in this time, milliseconds.
-const REBOOT_EVERY_MS: i64 = 3_600_000;
+/// A host is rebooted, and its power is switched, at most once in this time, milliseconds.
+pub const HOUR_MS: i64 = 3_600_000;
 /// Hosts with the same fault act in turns: time is divided into slots of this length, one for each host in the order of
 /// the policy, milliseconds. An attempt begins in the first half of a slot; in the second half, heartbeats tell the
 /// others about it.
@@ -54,6 +55,8 @@ pub struct Situation<'a> {
     pub flaps: bool,
     /// What else may repair this host, or those that the fault is about.
     pub healer: Option<String>,
+    /// The hosts that give no sign of life, and whose power this one may switch.
+    pub silent: &'a [Silent],
     /// What the member list tells about this host's vote.
     pub votes: &'a Votes,
     /// Whether the load balancer of the host has a usable API server.
@@ -96,6 +99,7 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
         | FaultKind::EtcdDiverged => Some(LocalStep::Rejoin),
         FaultKind::EtcdFull => Some(LocalStep::FreeEtcdSpace),
         FaultKind::EtcdSlowLeader => Some(LocalStep::HandOverLead),
+        FaultKind::PowerDue => Some(LocalStep::Power),
         FaultKind::EtcdCorrupt
         | FaultKind::EtcdQuorumLost
         | FaultKind::HostUnreachable
@@ -112,9 +116,13 @@ pub fn step(kind: FaultKind) -> Option<LocalStep> {
 /// What the guard does about a fault of its host.
 pub fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     let mode = situation.policy.healing.mode;
-    let Some(step) = step(fault.kind).filter(|_| mode == Mode::On && fault.host == situation.own.name) else {
+    let is_its = fault.host == situation.own.name || fault.kind == FaultKind::PowerDue;
+    let Some(step) = step(fault.kind).filter(|_| mode == Mode::On && is_its) else {
         return Decision::Person;
     };
+    if step == LocalStep::Power {
+        return power::decide(fault, situation);
+    }
     let held_back = |gate| Decision::HeldBack { step, gate };
     let wait = |until_ms, why| Decision::Wait { step, until_ms, why };
     if situation.held {
@@ -204,7 +212,7 @@ fn reboot(fault: &Fault, situation: &Situation<'_>) -> Option<Decision> {
     let now_ms = situation.now_ms;
     let recent = |record: &&RepairRecord| {
         let age_ms = now_ms.saturating_sub(record.begun_ms);
-        record.step == step && (0..REBOOT_EVERY_MS).contains(&age_ms) && record.begun_ms > situation.retry_ms
+        record.step == step && (0..HOUR_MS).contains(&age_ms) && record.begun_ms > situation.retry_ms
     };
     if situation.records.iter().any(|record| recent(&record)) {
         return None;
@@ -293,7 +301,7 @@ fn by_votes(fault: &Fault, situation: &Situation<'_>) -> Option<Gate> {
 }
 
 /// How many members vote; if the list is not known, how many should.
-fn voters(situation: &Situation<'_>) -> usize {
+pub(super) fn voters(situation: &Situation<'_>) -> usize {
     let by_policy = || situation.policy.guards.iter().filter(|guard| guard.has_etcd()).count();
     situation.votes.listed.unwrap_or_else(by_policy)
 }

@@ -14,6 +14,7 @@ mod identity;
 mod intent;
 pub mod local_repair;
 mod move_member;
+pub mod power;
 mod prepare;
 pub mod quorum;
 mod ranges;

@@ -61,24 +61,36 @@ impl Locked {
     /// # Errors
     /// [`Refusal::NoMajorityLock`], [`Refusal::NoVoterLock`].
     pub fn allows(self, plan: &Plan, fleet: &Fleet, facts: &Facts) -> Result<(), Refusal> {
+        self.allow(plan, &Self::holds(fleet, facts), &facts.etcd)
+    }
+
+    /// Whether this run has the lock on both majorities, so that no other run has.
+    ///
+    /// # Errors
+    /// [`Refusal::NoMajorityLock`], [`Refusal::NoVoterLock`].
+    pub fn is_majority(self, fleet: &Fleet, facts: &Facts) -> Result<(), Refusal> {
+        self.counted(&Self::holds(fleet, facts), &facts.etcd)
+    }
+
+    /// Whether the run has the lock on the host of a member.
+    fn holds<'a>(fleet: &'a Fleet, facts: &'a Facts) -> impl Fn(&PeerUrl, u64) -> bool + 'a {
         let held: Vec<&Host> = fleet.desired.entered().filter(|host| fleet.machines.contains_key(&host.name)).collect();
         // If the host of a member has another address now, it is found by the member id that it reports.
-        let named = |peer: &PeerUrl| fleet.desired.entered().any(|host| &host.peer_url() == peer);
-        let is = |host: &Host, id: u64| {
+        let named = move |peer: &PeerUrl| fleet.desired.entered().any(|host| &host.peer_url() == peer);
+        let is = move |host: &Host, id: u64| {
             let etcd = facts.host(&host.name).or_else(|| facts.leaver(&host.name)).and_then(|f| f.etcd.as_ref());
             etcd.is_some_and(|e| {
                 e.view.as_ref().is_some_and(|v| v.member == id) || e.disk.as_ref().is_some_and(|d| d.member == id)
             })
         };
-        let holds =
-            |peer: &PeerUrl, id: u64| held.iter().any(|host| &host.peer_url() == peer || !named(peer) && is(host, id));
-        self.allow(plan, &holds, &facts.etcd)
+        move |peer, id| held.iter().any(|host| &host.peer_url() == peer || !named(peer) && is(host, id))
     }
 
     fn allow(self, plan: &Plan, holds: &dyn Fn(&PeerUrl, u64) -> bool, etcd: &Etcd) -> Result<(), Refusal> {
-        if !plan.changes_members() {
-            return Ok(());
-        }
+        if plan.changes_members() { self.counted(holds, etcd) } else { Ok(()) }
+    }
+
+    fn counted(self, holds: &dyn Fn(&PeerUrl, u64) -> bool, etcd: &Etcd) -> Result<(), Refusal> {
         if self.etcd * 2 <= self.of {
             return Err(Refusal::NoMajorityLock { locked: self.etcd, hosts: self.of });
         }

@@ -112,7 +112,7 @@ impl RepairSpec {
 /// The etcd hosts alone, without what only an administrator's machine uses.
 fn of_members(desired: Desired) -> Desired {
     let desired = desired.with_first_votes();
-    let host = |host: Host| Host { ssh: nowhere(&host), ..host };
+    let host = |host: Host| Host { ssh: nowhere(&host), power: None, ..host };
     Desired {
         hosts: desired.hosts.into_iter().filter(Host::may_vote).map(host).collect(),
         leaving: vec![],

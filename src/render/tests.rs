@@ -32,6 +32,7 @@ pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         standby: false,
+        power: None,
     }
 }
 

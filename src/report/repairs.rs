@@ -6,6 +6,7 @@ use super::flow::Flow;
 use super::style::{Paint, Style};
 use super::words::{columns, count};
 use crate::model::duration::human_duration;
+use crate::model::fault::FaultKind;
 use crate::model::guards::{FaultView, GuardView, Guards};
 use crate::model::hold::Hold;
 use crate::model::names::HostName;
@@ -19,7 +20,7 @@ const RECENT_MS: i64 = 3_600_000;
 /// What its guard does next about a fault, a clause without a subject; `None`: it does not say, or only watches.
 pub(super) fn next(fault: &FaultView) -> Option<(Paint, String)> {
     let (decision, now_ms) = fault.next.as_ref()?;
-    let deed = |step: &LocalStep| deed(*step, fault.kind);
+    let deed = |step: &LocalStep| deed(*step, fault.kind, fault.host.as_ref());
     Some(match decision {
         Decision::Act { step } => (Paint::Good, format!("{} now", deed(step))),
         Decision::Wait { step, until_ms, why } => {
@@ -29,7 +30,9 @@ pub(super) fn next(fault: &FaultView) -> Option<(Paint, String)> {
         Decision::HeldBack { gate, step } => (Paint::Warn, format!("it does not {}: {}", deed(step), because(gate))),
         Decision::GaveUp { tries, step } => {
             let times = count(*tries, "attempt");
-            let host = fault.host.as_ref().map_or("HOST", HostName::as_str);
+            // The attempts at the power of a host are those of another one.
+            let of = if fault.kind == FaultKind::PowerDue { fault.by.first() } else { fault.host.as_ref() };
+            let host = of.map_or("HOST", HostName::as_str);
             let again = format!("mend it, then: hactl guard retry {host}");
             (Paint::Bad, format!("it gave up: {times} to {} did not help; {again}", deed(step)))
         }
@@ -45,6 +48,8 @@ fn later(why: Delay) -> &'static str {
         Delay::Attempts => "attempts are at least a minute apart",
         Delay::Turn => "other hosts with this fault come first",
         Delay::NoQuorum => "etcd has no quorum without it either",
+        Delay::Boot => "its power is on, and it may be booting",
+        Delay::Switched => "the power of a host is switched at most once an hour",
     }
 }
 
@@ -88,7 +93,8 @@ pub(super) fn held(hold: &Hold, now_ms: i64) -> String {
 
 /// A repair with its result, a clause whose subject is the host.
 pub(super) fn repaired(record: &RepairRecord) -> (Paint, String) {
-    let (deed, done, kind) = (deed(record.step, record.kind), done(record.step, record.kind), record.kind);
+    let host = record.power.as_ref().map(|power| &power.host);
+    let (deed, done, kind) = (deed(record.step, record.kind, host), done(record), record.kind);
     match &record.outcome {
         Outcome::Open => (Paint::Warn, format!("began to {deed}, because of {kind}")),
         Outcome::Done => (Paint::Warn, format!("{done}; {kind} is not over yet")),
@@ -144,7 +150,8 @@ pub fn history_json(all: &[(HostName, RepairRecord)]) -> Value {
 }
 
 /// A repair: `kind`, `step`, `begunMs`, `faultLastedMs` (before the step), `outcome` (`open`, `done`, `failed`,
-/// `helped`), `why` (of `failed`), `overInMs` (of `helped`: after the beginning of the step).
+/// `helped`), `why` (of `failed`), `overInMs` (of `helped`: after the beginning of the step), `power` (null, or of the
+/// step `power`: `host`, the other one, and `switched`: `unknown`, `nothing`, `left-on`, `on`, `off`, `cycled`).
 pub(super) fn record_json(record: &RepairRecord) -> Value {
     let (outcome, why, over) = match &record.outcome {
         Outcome::Open => ("open", None, None),
@@ -160,6 +167,7 @@ pub(super) fn record_json(record: &RepairRecord) -> Value {
         "outcome": outcome,
         "why": why,
         "overInMs": over,
+        "power": record.power,
     })
 }
 

@@ -3,7 +3,8 @@
 use super::{BASE, MINIMAL, edited, parse, root, with};
 use hactl::inventory::{InventoryError, Source, load};
 use hactl::model::desired::EndpointKind;
-use hactl::model::healing::{Delays, Healing, Metrics, Mode};
+use hactl::model::healing::{Delays, Healing, Metrics, Mode, Reboot};
+use hactl::model::names::PluginName;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,41 @@ fn a_host_stands_by_for_etcd_only_and_only_without_that_role() {
     let loaded = parse(&fourth("roles: [control-plane], standby: [etcd]", "healing: watch")).unwrap();
     let warned: Vec<String> = loaded.warnings.iter().map(|warning| warning.what.clone()).collect();
     assert!(warned.iter().any(|text| text.contains("no guard repairs anything")), "{warned:?}");
+}
+
+#[test]
+fn power_is_switched_by_named_plug_ins_of_hosts_with_guards_and_by_three_hosts_that_may_vote() {
+    let on = "healing: {mode: on, reboot: power}";
+    let with = |keys: &str, more: &str| {
+        let host = format!("  - {{name: s1, address: 10.0.0.44, {keys}}}\n");
+        edited("hosts:\n", &format!("{more}\nhosts:\n{host}"))
+    };
+    let of = |exec: &str| with(&format!("roles: [control-plane], power: {{exec: {exec}}}"), on);
+    let loaded = parse(&of("bmc-2")).unwrap();
+    assert_eq!(loaded.desired.hosts[0].power.as_ref().map(PluginName::as_str), Some("bmc-2"));
+    assert_eq!(loaded.desired.healing.reboot, Reboot::Power);
+    for exec in ["Bmc", "../bmc", "bmc.sh", "''", &"b".repeat(33)] {
+        let why = refused(&of(exec)).join("; ");
+        assert!(why.contains("cannot name a plug-in"), "{exec}: {why}");
+    }
+    let refusal = |keys: &str, more: &str| refused(&with(keys, more)).join("; ");
+    let none = refusal("roles: [control-plane]", on);
+    assert!(none.contains("healing.reboot is power, and no host has `power`"), "{none}");
+    let worker = refusal("roles: [worker], power: {exec: bmc}", on);
+    assert!(worker.contains("s1 has `power`, and no guard looks after it"), "{worker}");
+    let empty = refusal("roles: [control-plane], power: {}", on);
+    assert!(empty.contains("the power of s1 has no exec"), "{empty}");
+    for more in ["healing: {mode: on, reboot: systemd}", "healing: on", ""] {
+        let loaded = parse(&with("roles: [control-plane], power: {exec: bmc}", more)).unwrap();
+        let warned: Vec<String> = loaded.warnings.iter().map(|warning| warning.what.clone()).collect();
+        assert!(warned.iter().any(|text| text.contains("no guard switches it")), "{more}: {warned:?}");
+    }
+    let watch = parse(&with("roles: [control-plane], power: {exec: bmc}", "healing: {mode: watch, reboot: power}"));
+    let warned: Vec<String> = watch.unwrap().warnings.iter().map(|warning| warning.what.clone()).collect();
+    assert!(warned.iter().any(|text| text.contains("healing.reboot has no effect")), "{warned:?}");
+    let alone = of("bmc").replace("roles: [control-plane, etcd, load-balancer]", "roles: [control-plane]");
+    let alone = alone.replacen("roles: [control-plane]", "roles: [control-plane, etcd, load-balancer]", 1);
+    assert!(refused(&alone).join("; ").contains("of the hosts may vote in etcd"), "{alone}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod lies;
 mod moved;
 mod outside;
 mod parted;
+mod power;
 mod prometheus;
 mod quota;
 mod reboot;
@@ -300,6 +301,7 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-standby", (4, 0), standby::SCENARIOS);
+    tally.suite("t-power", (3, 0), power::SCENARIOS);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);

@@ -11,7 +11,9 @@ use hactl::model::healing::{Mode, Policy};
 use hactl::model::heartbeat::Sight;
 use hactl::model::hold::Hold;
 use hactl::model::names::Digest;
-use hactl::model::repair::{Decided, Decision, Delay, Gate, LocalStep, Outcome as Ended, RepairRecord};
+use hactl::model::repair::{
+    Decided, Decision, Delay, Gate, LocalStep, Outcome as Ended, Power, RepairRecord, Switched,
+};
 use hactl::observe::{GUARD_CHECKS, HashCheck};
 use hactl::report::{
     Style, explained_json, explained_text, guards_json, guards_text, history_json, history_text, status_json,
@@ -31,7 +33,17 @@ pub fn world() -> (Desired, Facts) {
     for (own, n) in hosts.iter().zip(0_i64..) {
         let other = |(other, m): (&&str, i64)| {
             let ahead_ms = Some((m - n) * 4);
-            (name(other), Other { sight: Sight::Heard, since_ms: NOW - 2 * HOUR, ahead_ms, trouble: String::new() })
+            (
+                name(other),
+                Other {
+                    sight: Sight::Heard,
+                    since_ms: NOW - 2 * HOUR,
+                    ahead_ms,
+                    trouble: String::new(),
+                    booted_ms: 0,
+                    held_until_ms: 0,
+                },
+            )
         };
         let report = GuardReport {
             host: name(own),
@@ -105,13 +117,14 @@ fn repairing(desired: &mut Desired, facts: &mut Facts) {
 /// Guards that repair: what is next for each fault, and what was done.
 fn repairs(facts: &mut Facts) {
     let step = LocalStep::Restart;
-    let decided = |kind, decision| Decided { kind, decision };
+    let decided = |kind, decision| Decided { kind, host: None, decision };
     let record = |kind, seconds: i64, outcome| RepairRecord {
         kind,
         step,
         begun_ms: NOW - 1000 * seconds,
         after_ms: 15_000,
         outcome,
+        power: None,
     };
     let kinds = [
         (FaultKind::EtcdFrozen, Decision::HeldBack { step, gate: Gate::Quorum { others: 1, needed: 2 } }),
@@ -130,6 +143,41 @@ fn repairs(facts: &mut Facts) {
     let (by, reason) = ("ops@laptop".to_owned(), "disk swap".to_owned());
     report(facts, "cp2").hold =
         Some(Hold { by, reason, since_ms: NOW, until_ms: Some(NOW + 4 * HOUR), annotated: false });
+}
+
+/// cp1 and cp2 have switched the power of cp3 before, and cp1 has to wait: cp3 has power.
+fn powers(facts: &mut Facts) {
+    of_silent(facts);
+    let record = |seconds: i64, switched, outcome| RepairRecord {
+        kind: FaultKind::PowerDue,
+        step: LocalStep::Power,
+        begun_ms: NOW - 1000 * seconds,
+        after_ms: 10_000,
+        outcome,
+        power: Some(Power { host: name("cp3"), switched }),
+    };
+    let evidence = "cp1 switches it by its plug-in ipmi".to_owned();
+    let said = report(facts, "cp1");
+    said.presumed.push(Fault { evidence, ..fault("cp3", FaultKind::PowerDue, 190) });
+    let decision = Decision::Wait { step: LocalStep::Power, until_ms: NOW + 230_000, why: Delay::Boot };
+    said.decided = vec![Decided { kind: FaultKind::PowerDue, host: Some(name("cp3")), decision }];
+    said.repairs = vec![
+        record(3000, Switched::Cycled, Ended::Helped(70_000)),
+        record(400, Switched::Nothing, Ended::Failed("ipmi status printed \"\", neither on nor off".to_owned())),
+        record(340, Switched::LeftOn, Ended::Done),
+    ];
+    // No other guard decides about it, whatever it says.
+    let decision = Decision::GaveUp { step: LocalStep::Power, tries: 2 };
+    report(facts, "cp2").decided = vec![Decided { kind: FaultKind::PowerDue, host: Some(name("cp3")), decision }];
+}
+
+/// cp3 gives no sign of life, by the word of both others.
+fn of_silent(facts: &mut Facts) {
+    facts.hosts.insert(name("cp3"), unreachable("no answer to SSH within 10 s"));
+    for by in ["cp1", "cp2"] {
+        report(facts, by).presumed = vec![fault("cp3", FaultKind::HostUnreachable, 370)];
+        report(facts, by).others.get_mut(&name("cp3")).expect("it sees cp3").sight = Sight::Silent;
+    }
 }
 
 /// The section and the checks of the status page, and the two pages of `hactl guard`.
@@ -162,6 +210,7 @@ fn pages_about_guards_match_their_golden_file() {
         report(facts, "cp1").presumed = vec![fault("cp2", FaultKind::GuardDown, 170)];
     });
     say("guards repair: a step is due, one is held back, one was given up, one helped; a host is held", &repairs);
+    say("guards repair: the power of a host is on, and it may be booting", &powers);
     say("another policy and another release", &|facts| {
         let said = report(facts, "cp3");
         (said.policy, said.release) = (Digest::of(b"other"), Digest::of(b"other"));
@@ -176,6 +225,10 @@ fn pages_about_guards_match_their_golden_file() {
     let (_, mut facts) = world();
     repairs(&mut facts);
     let records: Vec<_> = report(&mut facts, "cp3").repairs.iter().map(|r| (name("cp3"), r.clone())).collect();
+    let (_, mut facts) = world();
+    powers(&mut facts);
+    let powers = report(&mut facts, "cp1").repairs.iter().map(|r| (name("cp1"), r.clone()));
+    let records: Vec<_> = records.into_iter().chain(powers).collect();
     pages.push_str(&format!("======== guard history\n{}", history_text(&records, &Style::plain())));
     assert_data_eq!(pages, file!["guards.txt"]);
 }

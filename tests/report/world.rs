@@ -56,6 +56,7 @@ pub fn desired(hosts: u8) -> Desired {
         labels: BTreeMap::new(),
         taints: vec![],
         standby: false,
+        power: None,
     };
     let cidr = |base: &str, prefix| Cidr { base: base.parse().unwrap(), prefix };
     Desired {

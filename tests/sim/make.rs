@@ -68,6 +68,7 @@ fn host(name: &str, last: u8, roles: Vec<Role>) -> Host {
         labels: BTreeMap::new(),
         taints: vec![],
         standby: false,
+        power: None,
     }
 }
 

@@ -69,6 +69,14 @@ pub(crate) async fn run_with(argv: &[&str], env: &[(&str, &str)], within: Durati
     run_on(argv, env, Stdio::null(), None, within).await
 }
 
+/// [`run`] with nothing of the own environment but the search path, and this.
+pub(crate) async fn run_clean(argv: &[&str], env: &[(&str, &str)], within: Duration) -> Outcome<Ran> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| bad("an empty argument list"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear();
+    ended(command, argv, env, Stdio::null(), within).await
+}
+
 /// Runs a program as another user, without supplementary groups, in a directory that this user can enter.
 pub(crate) async fn run_as(
     owner: (u32, u32),
@@ -119,8 +127,20 @@ async fn run_on(
     if let Some((owner, at)) = user {
         as_user(&mut command, owner, at);
     }
+    command.args(arguments);
+    ended(command, argv, env, stdin, within).await
+}
+
+/// Starts a command, and waits for its end.
+async fn ended(
+    mut command: Command,
+    argv: &[&str],
+    env: &[(&str, &str)],
+    stdin: Stdio,
+    within: Duration,
+) -> Outcome<Ran> {
+    let program = argv.first().copied().unwrap_or_default();
     let mut child = command
-        .args(arguments)
         .env("PATH", PATH)
         .env("LC_ALL", "C")
         .envs(env.iter().copied())

@@ -7,7 +7,7 @@ use crate::guard::metrics::{Readers, serve, text};
 use crate::guard::repair::{LocalHost, Repairs};
 use crate::model::healing::{METRICS_PORT, METRICS_READERS};
 use crate::model::hold::Hold;
-use crate::model::repair::{LocalStep, Runs};
+use crate::model::repair::{LocalStep, Runs, Switched};
 use crate::model::standby::Voters;
 use crate::protocol::{OpError, OpErrorKind};
 use rustls::pki_types::ServerName;
@@ -143,6 +143,9 @@ impl LocalHost for Frozen {
         self.0.set(self.0.get() + 1);
         let error = OpError { kind: OpErrorKind::Failed, what: "no".to_owned(), tail: vec![] };
         if self.0.get() == 2 { Err(error) } else { Ok(()) }
+    }
+    fn switched(&self) -> Switched {
+        Switched::Unknown
     }
 }
 

@@ -16,7 +16,7 @@ use crate::model::healing::{Mode, Policy};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::hold::Hold;
 use crate::model::names::HostName;
-use crate::model::repair::{Decided, Decision, Gate, LocalStep, Runs};
+use crate::model::repair::{Decided, Decision, Gate, LocalStep, Runs, Switched};
 use crate::plan::local_repair::{BETWEEN_MS, STOPPED_FOR_MS, WINDOW_MS};
 use crate::protocol::OpError;
 use proptest::prelude::*;
@@ -342,6 +342,10 @@ impl LocalHost for Own<'_> {
         let until = world.at + if kind == FaultKind::ApiFrozen { 13 } else { 3 };
         world.hosts[self.host].health[component] = Health::Starting(until);
         Ok(())
+    }
+
+    fn switched(&self) -> Switched {
+        Switched::Nothing
     }
 }
 

@@ -5,7 +5,7 @@ use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
-use crate::model::healing::{Delays, Foreign, Healing, Metrics, Mode, Reboot};
+use crate::model::healing::{Delays, Foreign, Healing, Metrics, Mode, Reboot, may_be_guarded};
 
 /// The whole key.
 pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> Healing {
@@ -61,8 +61,43 @@ fn foreign(judge: &mut Validator<'_>, word: &At<String>) -> Foreign {
     choice(judge, "healing.foreign", word, &words).unwrap_or_default()
 }
 
+/// The fewest hosts that may vote, with `reboot: power`: two that see the silence of the third.
+const SEEN_BY: usize = 3;
+
+/// Whether guards can switch power as the inventory asks for it.
+pub fn power(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>, healing: Healing, hosts: &Hosts) {
+    let all = hosts.list.iter();
+    for placed in all.clone().filter(|placed| placed.host.power.is_some()) {
+        let name = &placed.host.name;
+        if hosts.roles_known && !may_be_guarded(&placed.host) {
+            let what = format!("{name} has `power`, and no guard looks after it");
+            let expected = "a host with the role control-plane, etcd or load-balancer";
+            judge.refuse(placed.power, what, expected, "remove `power`, or give the host such a role");
+        } else if healing.reboot != Reboot::Power {
+            judge.warn(
+                placed.power,
+                format!("{name} has `power`, and no guard switches it"),
+                "`healing: {mode: on, reboot: power}`",
+                "write that, or remove `power`",
+            );
+        }
+    }
+    let Some(At { value: schema::Healing::Settings(given), .. }) = raw else { return };
+    let Some(word) = given.reboot.as_ref().filter(|_| healing.reboot == Reboot::Power) else { return };
+    if !all.clone().any(|placed| placed.host.power.is_some()) {
+        let remedy = "add `power: {exec: NAME}` to hosts, or write `reboot: systemd`";
+        judge.refuse(word.place, "healing.reboot is power, and no host has `power`", "a plug-in", remedy);
+    }
+    let may_vote = all.filter(|placed| placed.host.may_vote()).count();
+    if may_vote < SEEN_BY {
+        let what = format!("healing.reboot is power, and {may_vote} of the hosts may vote in etcd");
+        let expected = "at least 3 hosts with the role etcd or `standby`: two must see that the third is silent";
+        judge.refuse(word.place, what, expected, "add etcd hosts, or write `reboot: systemd`");
+    }
+}
+
 fn reboot(judge: &mut Validator<'_>, word: &At<String>, mode: Mode) -> Reboot {
-    let words = [Reboot::Never, Reboot::Systemd].map(|reboot| (reboot.word(), reboot));
+    let words = [Reboot::Never, Reboot::Systemd, Reboot::Power].map(|reboot| (reboot.word(), reboot));
     let reboot = choice(judge, "healing.reboot", word, &words).unwrap_or_default();
     if reboot != Reboot::Never && mode != Mode::On {
         let what = "healing.reboot has no effect: guards repair only with `mode: on`";

@@ -9,7 +9,7 @@ use crate::inventory::openssh::Config;
 use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{Host, Role, SshTarget};
-use crate::model::names::{BadName, HostName};
+use crate::model::names::{BadName, HostName, PluginName};
 use russh::keys::{Algorithm, HashAlg};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -35,6 +35,8 @@ pub struct Placed {
     pub roles: Place,
     /// Place of its zone.
     pub zone: Place,
+    /// Place of its power.
+    pub power: Place,
     /// The port of its own sshd and where it is written; `None` when it is reached at another address.
     pub own_ssh: Option<(u16, Place)>,
 }
@@ -212,6 +214,7 @@ fn one(
     let taints = kubernetes::taints(judge, raw.taints.as_ref());
     let zone = raw.zone.as_ref().and_then(|zone| zone_name(judge, zone));
     let standby = raw.standby.as_ref().is_some_and(|given| standby(judge, &name, given, &roles));
+    let power = raw.power.as_ref().and_then(|given| power(judge, &name, given));
     let address = found.unwrap_or(NO_ADDRESS);
     let ssh = ways.to(&given(judge, &raw.ssh, common, &name, address));
     let own_port = raw.ssh.as_ref().and_then(|s| s.value.port.as_ref()).map(|p| p.place);
@@ -222,8 +225,9 @@ fn one(
         address: raw.address.as_ref().map_or(start, |a| a.place),
         roles: raw.roles.as_ref().map_or(start, |r| r.place),
         zone: raw.zone.as_ref().map_or(start, |z| z.place),
+        power: raw.power.as_ref().map_or(start, |p| p.place),
         own_ssh: (!reached_elsewhere).then_some((ssh.port, own_port)),
-        host: Host { name, address, ssh, roles, zone, labels, taints, standby },
+        host: Host { name, address, ssh, roles, zone, labels, taints, standby, power },
     };
     let node = placed.host.is_node() || placed.host.is(Role::Spare) || placed.host.roles.is_empty();
     if !node && (!placed.host.labels.is_empty() || !placed.host.taints.is_empty()) {
@@ -314,6 +318,21 @@ fn standby(judge: &mut Validator<'_>, name: &HostName, given: &Texts, roles: &[R
         }
     }
     stands_by
+}
+
+/// The plug-in that switches the power of a host.
+fn power(judge: &mut Validator<'_>, name: &HostName, given: &At<schema::HostPower>) -> Option<PluginName> {
+    let remedy = "write `power: {exec: NAME}`, and install the program as /etc/hactl/power.d/NAME on every etcd host";
+    let Some(exec) = given.value.exec.as_ref() else {
+        return judge.none(given.place, format!("the power of {name} has no exec"), "the name of a program", remedy);
+    };
+    exec.value.parse().map_or_else(
+        |error: BadName| {
+            let what = format!("{:?} cannot name a plug-in", shorten(&exec.value));
+            judge.none(exec.place, what, error.why, remedy)
+        },
+        Some,
+    )
 }
 
 fn zone_name(judge: &mut Validator<'_>, zone: &At<String>) -> Option<String> {

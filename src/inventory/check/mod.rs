@@ -46,6 +46,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
     settings::not_built_yet(judge, raw);
     let healing = healing::healing(judge, raw.healing.as_ref());
     healing::standbys(judge, healing, &hosts);
+    healing::power(judge, raw.healing.as_ref(), healing, &hosts);
     Desired {
         cluster,
         versions,

@@ -1,4 +1,4 @@
-//! The key `healing`.
+//! The key `healing`, and `power` of a host.
 //!
 //! In: YAML. Out: texts with their places, judged by `check/healing`.
 
@@ -27,7 +27,8 @@ pub struct HealingSettings {
     pub mode: Key<String>,
     /// How long a fault must last before guards report it.
     pub after: Key<HealingAfter>,
-    /// Whether a guard reboots its host, when restarts of etcd, the API server, the kubelet or containerd did not help.
+    /// systemd: a guard reboots its host, when restarts of etcd, the API server, the kubelet or containerd did not help.
+    /// power: also, others switch the power of a host that gives no sign of life, by the plug-in in its `power`.
     #[schemars(with = "RebootName", extend("default" = "never"))]
     pub reboot: Key<String>,
     /// Where Cluster API or a NodeHealthCheck of medik8s may repair the host of a Node, too. refuse: guards leave reboots
@@ -47,8 +48,8 @@ pub struct HealingAfter {
     /// A host that gives no sign of life: a number with s, m, h or d, from 30s to 1h.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "3m"))]
     pub host_unreachable: Key<String>,
-    /// An etcd host that gives no sign of life, until a host that stands by takes over its vote: a number with s, m, h or
-    /// d, from 1m to 24h.
+    /// An etcd host that gives no sign of life, until a host that stands by takes over its vote, or its power is switched
+    /// off and on: a number with s, m, h or d, from 1m to 24h.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "10m"))]
     pub host_dead: Key<String>,
     /// A process that runs and does not answer: a number with s, m, h or d, from 5s to 10m.
@@ -57,4 +58,13 @@ pub struct HealingAfter {
     /// An etcd member that was removed, or that stays a learner: a number with s, m, h or d, from 10s to 1h.
     #[schemars(regex(pattern = "^[0-9]+[smhd]$"), extend("default" = "10m"))]
     pub not_voting: Key<String>,
+}
+
+/// The power of one host.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostPower {
+    /// Name of the program that switches it, which you install as /etc/hactl/power.d/NAME on every etcd host.
+    #[schemars(regex(pattern = "^[a-z0-9-]{1,32}$"))]
+    pub exec: Key<String>,
 }

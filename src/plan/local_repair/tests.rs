@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::desired::sample;
-use crate::model::repair::Outcome;
+use crate::model::repair::{Outcome, Power, Switched};
 use crate::plan::votes::Free;
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn fault(kind: FaultKind) -> Fault {
 }
 
 fn record(kind: FaultKind, begun_ms: i64) -> RepairRecord {
-    RepairRecord { kind, step: step(kind).unwrap(), begun_ms, after_ms: 0, outcome: Outcome::Done }
+    RepairRecord { kind, step: step(kind).unwrap(), begun_ms, after_ms: 0, outcome: Outcome::Done, power: None }
 }
 
 /// What a [`Situation`] refers to.
@@ -38,6 +38,7 @@ struct World {
     unwell: Option<HostName>,
     flaps: bool,
     healer: Option<String>,
+    silent: Vec<Silent>,
     votes: Votes,
     repairing: BTreeMap<HostName, Vec<FaultKind>>,
     waited_ms: i64,
@@ -63,6 +64,13 @@ fn decided(mode: Mode, fault: &Fault, change: impl FnOnce(&mut World)) -> Decisi
         unwell: None,
         flaps: false,
         healer: None,
+        silent: vec![Silent {
+            host: fault.host.clone(),
+            since_ms: fault.since_ms,
+            booted_ms: 0,
+            held_until_ms: 0,
+            healer: None,
+        }],
         votes: Votes::default(),
         repairing: BTreeMap::new(),
         waited_ms: 0,
@@ -81,6 +89,7 @@ fn decided(mode: Mode, fault: &Fault, change: impl FnOnce(&mut World)) -> Decisi
         unwell: world.unwell.as_ref(),
         flaps: world.flaps,
         healer: world.healer.clone(),
+        silent: &world.silent,
         votes: &world.votes,
         repairing: &world.repairing,
         waited_ms: world.waited_ms,
@@ -107,14 +116,16 @@ fn each_kind_has_its_step_and_others_are_for_a_person() {
         let expected = step(*kind).map_or(Decision::Person, |step| Decision::Act { step });
         // The program by which a member joins again does not run yet.
         let idle = |world: &mut World| {
-            if step(*kind) == Some(LocalStep::Rejoin) {
+            if matches!(step(*kind), Some(LocalStep::Rejoin | LocalStep::Power)) {
                 world.runs = Runs::Stopped(NOW);
             }
         };
         assert_eq!(on(*kind, idle), expected, "{kind}");
         assert_eq!(decided(Mode::Watch, &fault(*kind), |_| ()), Decision::Person, "{kind}: guards only watch");
         let of_another = Fault { host: name("cp2"), ..fault(*kind) };
-        assert_eq!(decided(Mode::On, &of_another, |_| ()), Decision::Person, "{kind}: of another host");
+        if *kind != FaultKind::PowerDue {
+            assert_eq!(decided(Mode::On, &of_another, |_| ()), Decision::Person, "{kind}: of another host");
+        }
     }
 }
 
@@ -181,8 +192,8 @@ fn a_host_is_rebooted_once_restarts_did_not_help_and_every_other_host_is_well() 
     assert_eq!(of(kind, &|world| world.policy.healing.reboot = Reboot::Never), gave_up(3));
     assert_eq!(of(FaultKind::BalancerFrozen, &|_| ()), gave_up(3), "another host has the VIP");
     let earlier = |ago: i64| RepairRecord { step, ..record(FaultKind::RuntimeFrozen, NOW - ago) };
-    assert_eq!(of(kind, &|world| world.records.push(earlier(REBOOT_EVERY_MS - 1))), gave_up(3), "not twice");
-    assert_eq!(of(kind, &|world| world.records.push(earlier(REBOOT_EVERY_MS))), Decision::Act { step });
+    assert_eq!(of(kind, &|world| world.records.push(earlier(HOUR_MS - 1))), gave_up(3), "not twice");
+    assert_eq!(of(kind, &|world| world.records.push(earlier(HOUR_MS))), Decision::Act { step });
     assert_eq!(of(kind, &|world| world.held = true), held_back(Gate::Hold));
     let held = |gate| Decision::HeldBack { step, gate };
     assert_eq!(of(kind, &|world| world.unwell = Some(name("cp3"))), held(Gate::Unwell { host: name("cp3") }));
@@ -386,8 +397,10 @@ proptest! {
                 prop_assert!(!held && runs != Runs::Disabled && runs != Runs::Changing);
                 let needed = kind == FaultKind::EtcdFrozen && runs != Runs::Suspended && serving == 1;
                 prop_assert!(!needed, "{runs:?}");
-                let record = RepairRecord { kind, step, begun_ms: now_ms, after_ms: 0, outcome: Outcome::Done };
-                records.push(record);
+                let on = || Power { host: fault.host.clone(), switched: Switched::On };
+                let power = (step == LocalStep::Power).then(on);
+                let outcome = Outcome::Done;
+                records.push(RepairRecord { kind, step, begun_ms: now_ms, after_ms: 0, outcome, power });
             }
         }
         let begun: Vec<i64> = records.iter().map(|record| record.begun_ms).collect();
