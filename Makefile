@@ -29,7 +29,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check unit coverage fuzz bench soak clean
+.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check unit coverage fuzz bench soak crowd clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -134,6 +134,9 @@ bench: bundle older ## measure the figures of docs/figures.md, with kubeadm and 
 
 soak: bundle ## let one random fault after the other happen on $(HOSTS) hosts for $(HOURS) hours, by the numbers of $(SEED)
 	@DIST="$(DIST)" cargo test --release --locked --test lab -- soak $(HOURS) $(HOSTS) $(SEED)
+
+crowd: bundle ## let pods use up the processors of five hosts for $(HOURS) hours: no guard repairs anything
+	@DIST="$(DIST)" cargo test --release --locked --test lab -- crowd $(HOURS) 5
 
 clean: lab-down ## remove the lab and the build output; caches stay
 	cargo clean

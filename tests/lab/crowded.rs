@@ -1,9 +1,11 @@
-//! Pods that exhaust a control-plane host: processors, memory, PIDs. Clients do not notice.
+//! Pods that exhaust a control-plane host: processors, memory, PIDs. Clients do not notice, and guards repair nothing.
 
 use super::bare_hosts::variant;
-use super::support::{Writer, wait_for};
+use super::guard::{cost, faults, guarded};
+use super::repairs::history;
+use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
     name: "while pods exhaust a control-plane host, etcd keeps its leader and requests end within a second",
@@ -78,15 +80,10 @@ fn eaten(w: &World) {
 
     let (_, calm) = asked(w, "w-calm", CALM);
     let changes = leads();
-    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
-    let image = images.split_whitespace().find(|i| i.contains("kube-proxy")).expect("kube-proxy runs");
     for (name, script) in EATERS {
-        let spec = serde_json::json!({"spec": {"nodeName": "cp1", "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]}]}});
-        hactl.kubectl(&["run", name, "--image", image, "--overrides", &spec.to_string()]).ok();
+        eats(&hactl, ("cp1", name), script);
     }
-    let limits = "sudo sh -c 'cat /sys/fs/cgroup/pids/kubepods/besteffort/pod*/pids.max'";
-    wait_for("the pods run", Duration::from_secs(60), || w.on("cp1", limits).matches("4096").count() >= EATERS.len());
+    run(w, "cp1", EATERS.len());
     let (longest, crowded) = asked(w, "w-crowded", CROWDED);
     let ended = "jsonpath={.status.containerStatuses[0].lastState.terminated.reason}{.status.containerStatuses[0].state.terminated.reason}";
     let memory = hactl.kubectl(&["get", "pod", "memory", "-o", ended]).ok().out;
@@ -101,4 +98,63 @@ fn eaten(w: &World) {
     assert!(crowded <= (calm * 8.0).max(0.128), "etcd's WAL fsync went from {calm} s to {crowded} s");
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(180));
+}
+
+/// Runs a pod on a host.
+fn eats(hactl: &Hactl, (host, name): (&str, &str), script: &str) {
+    let images = hactl.kubectl(&["get", "pods", "-A", "-o", "jsonpath={.items[*].spec.containers[*].image}"]).ok().out;
+    let image = images.split_whitespace().find(|i| i.contains("kube-proxy")).expect("kube-proxy runs");
+    let spec = serde_json::json!({"spec": {"nodeName": host, "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]}]}});
+    hactl.kubectl(&["run", name, "--image", image, "--overrides", &spec.to_string()]).ok();
+}
+
+/// Waits until so many pods without a limit run on a host.
+fn run(w: &World, host: &str, pods: usize) {
+    let limits = "sudo sh -c 'cat /sys/fs/cgroup/pids/kubepods/besteffort/pod*/pids.max'";
+    wait_for("the pods run", Duration::from_secs(60), || w.on(host, limits).matches("4096").count() >= pods);
+}
+
+/// Between two looks at the guards.
+const LOOK: Duration = Duration::from_secs(60);
+/// What a guard may use of a processor, permille: half a percent.
+const COST: u64 = 5;
+
+/// Pods use up the processors and the PIDs of every etcd host for so many hours: no guard repairs anything.
+pub fn crowd(settings: &[String]) {
+    let given = |at: usize, or: &str| settings.get(at).map_or(or, String::as_str).to_owned();
+    let hours: f64 = given(0, "1").parse().expect("hours");
+    let count: usize = given(1, "5").parse().expect("a number of etcd hosts");
+    let world = World::bare("t-crowd", (count, 0));
+    let hactl = guarded(&world, "healing: on");
+    let hosts: Vec<String> = (1..=count).map(|n| format!("cp{n}")).collect();
+    let hungry = EATERS.iter().filter(|(name, _)| *name != "memory");
+    for host in &hosts {
+        for (name, script) in hungry.clone() {
+            eats(&hactl, (host, &format!("{name}-{host}")), script);
+        }
+    }
+    for host in &hosts {
+        run(&world, host, hungry.clone().count());
+    }
+    let (begun, length) = (Instant::now(), Duration::from_secs_f64(hours * 3600.0));
+    let (mut written, mut longest) = (0, Duration::ZERO);
+    while begun.elapsed() < length {
+        let writer = Writer::every(Duration::from_millis(200), &world.api(), &format!("w{}", begun.elapsed().as_secs()));
+        std::thread::sleep(LOOK.min(length.saturating_sub(begun.elapsed())));
+        let (acknowledged, pause) = writer.end();
+        (written, longest) = (written + acknowledged, longest.max(pause));
+        let load = world.on("cp1", "cut -d' ' -f1 /proc/loadavg");
+        let repairs = history(&hactl);
+        println!(
+            "{:>7} s  load {}; {acknowledged} writes, longest pause {pause:.1?}; faults {:?}; repairs {repairs:?}",
+            begun.elapsed().as_secs(),
+            load.trim(),
+            faults(&hactl)
+        );
+        assert_eq!(repairs, Vec::<[String; 3]>::new(), "nothing is broken");
+    }
+    println!("        {written} writes acknowledged, none lost, longest pause {longest:.1?}; no repair in {hours} h");
+    let names: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    cost(&world, &names, COST);
 }

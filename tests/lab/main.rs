@@ -218,6 +218,9 @@ fn main() {
     if let Some(("soak", settings)) = chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return soak::soak(settings);
     }
+    if let Some(("crowd", settings)) = chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return crowded::crowd(settings);
+    }
     let mut tally = Tally { passed: 0, failed: 0, chosen };
     tally.suite(
         "t-main",

@@ -3,7 +3,7 @@
 //! In: how long, how many etcd hosts, and a seed. Out: a report as text and as an SVG timeline. It fails if an
 //! acknowledged write is lost, a guard repairs what had no fault, a person would have been needed, or a goal is missed.
 
-use super::guard::{CLEARED, faults, guarded};
+use super::guard::{CLEARED, cost, faults, guarded};
 use super::rejoin::member;
 use super::repairs::history;
 use super::support::{Api, ETCDCTL, Hactl, Probe, Writer};
@@ -94,6 +94,8 @@ fn serves(w: &World, host: &str) -> bool {
 
 /// Between the end of one fault and the next one, at least.
 const CALM: Duration = Duration::from_secs(20);
+/// What a guard may use of a processor while faults happen and are repaired, permille.
+const COST: u64 = 20;
 /// What `healing:` says in the inventory of this cluster.
 const HEALING: &str = "healing: {mode: on, after: {notVoting: 20s}}";
 
@@ -349,6 +351,8 @@ pub fn soak(settings: &[String]) {
     }
     println!("\n{}", summary(&rounds));
     println!("the report: {}/soak.txt and soak.svg", env!("CARGO_TARGET_TMPDIR"));
+    let names: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    cost(&world, &names, COST);
     assert_eq!(unknown(&hactl, &mut known), Vec::<[String; 3]>::new(), "no repair without a fault");
     assert!(rounds.iter().all(|round| round.wrong.is_empty()), "not everything was as it should be");
     hactl.up().ok().says("nothing to do");
