@@ -117,8 +117,8 @@ fn run(w: &World, host: &str, pods: usize) {
 
 /// Between two looks at the guards.
 const LOOK: Duration = Duration::from_secs(60);
-/// What a guard may use of a processor, permille: half a percent.
-const COST: u64 = 5;
+/// What a guard may use of a processor, permille: see decision 0290.
+const COST: u64 = 25;
 
 /// Pods use up the processors and the PIDs of a host for so many hours: no guard repairs anything.
 pub fn crowd(settings: &[String]) {
