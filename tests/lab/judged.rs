@@ -226,6 +226,12 @@ fn slow_leader(w: &World, hactl: &Hactl) {
     println!("        {written} writes acknowledged around a slow leader, longest pause {longest:.1?}");
     assert!(serves(w, "cp2"));
     let all = history(hactl);
-    assert!(all.contains(&["cp2", "EtcdSlowLeader", "helped"].map(str::to_owned)), "{all:?}");
-    assert_eq!(all.len(), before + 1, "and nothing else was done: {all:?}");
+    let helped = ["cp2", "EtcdSlowLeader", "helped"].map(str::to_owned);
+    assert_eq!(all.iter().filter(|repair| **repair == helped).count(), 1, "{all:?}");
+    // etcd gives up a transfer that takes longer than an election; the guard tries again.
+    let of_it = all.iter().filter(|[host, kind, _]| host == "cp2" && kind == "EtcdSlowLeader").count();
+    assert_eq!(all.len(), before + of_it, "and nothing else was done: {all:?}");
+    if of_it > 1 {
+        println!("        {}", in_one_line(&hactl.run(&["guard", "history"])));
+    }
 }
