@@ -136,7 +136,8 @@ pub fn crowd(settings: &[String]) {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(hours * 3600.0));
     let (mut written, mut longest) = (0, Duration::ZERO);
     while begun.elapsed() < length {
-        let writer = Writer::every(Duration::from_millis(200), &world.api(), &format!("w{}", begun.elapsed().as_secs()));
+        let writer =
+            Writer::every(Duration::from_millis(200), &world.api(), &format!("w{}", begun.elapsed().as_secs()));
         std::thread::sleep(LOOK.min(length.saturating_sub(begun.elapsed())));
         let (acknowledged, pause) = writer.end();
         (written, longest) = (written + acknowledged, longest.max(pause));
