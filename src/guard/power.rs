@@ -253,10 +253,10 @@ fn agree(
         agreed.dead &= booted_ms == 0 || facts.now_ms.saturating_sub(booted_ms) >= HOUR_MS;
         let records = if *by == own { mine } else { &report.repairs };
         let recent = |wanted: fn(Switched) -> bool| {
-            let of = records.iter().filter(|r| r.power.as_ref().is_some_and(|power| wanted(power.switched)));
+            let of = records.iter().filter(|record| record.switched().is_some_and(wanted));
             was_switched(of, host, facts.now_ms)
         };
-        if recent(|switched| matches!(switched, Switched::On | Switched::Cycled)) {
+        if recent(Switched::is_on) {
             return Err(PowerError::Rests((*by).clone()));
         }
         agreed.left_off |= recent(|switched| matches!(switched, Switched::Off | Switched::Unknown));

@@ -182,7 +182,7 @@ impl Repairs {
                 shared.with(|state| state.figures.count(record.kind, record.step, Effect::Helped));
             }
             let message = format!("{}, and the fault is over", done(&record));
-            let host = record.power.as_ref().map_or(&shared.own.name, |power| &power.host);
+            let host = record.other().unwrap_or(&shared.own.name);
             Self::occurred(shared, (host, record.kind, Reason::Repaired), message, now);
         }
         self.waits.retain(|kind, _| faults.iter().any(|fault| fault.kind == *kind));

@@ -188,7 +188,22 @@ pub enum Switched {
     Cycled,
 }
 
+impl RepairRecord {
+    /// The other host that the step was for.
+    pub fn other(&self) -> Option<&HostName> {
+        self.power.as_ref().map(|power| &power.host)
+    }
+    /// What the step has done to the power of that host.
+    pub fn switched(&self) -> Option<Switched> {
+        self.power.as_ref().map(|power| power.switched)
+    }
+}
+
 impl Switched {
+    /// Whether it was switched on, last of all.
+    pub fn is_on(self) -> bool {
+        matches!(self, Self::On | Self::Cycled)
+    }
     /// Whether the power may have changed.
     pub fn may_have_changed(self) -> bool {
         !matches!(self, Self::Nothing | Self::LeftOn)
@@ -385,8 +400,7 @@ pub fn deed(step: LocalStep, kind: FaultKind, other: Option<&HostName>) -> Strin
 
 /// A step that was done: `restarted etcd.service`.
 pub fn done(record: &RepairRecord) -> String {
-    let host = record.power.as_ref().map(|power| &power.host);
-    let deed = deed(record.step, record.kind, host);
+    let deed = deed(record.step, record.kind, record.other());
     if let Some(Power { host, switched }) = &record.power {
         return match switched {
             Switched::Unknown => format!("began to {deed}"),

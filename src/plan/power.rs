@@ -8,7 +8,7 @@ use super::local_repair::{BETWEEN_MS, DAY_MS, HOUR_MS, Situation, voters};
 use crate::model::fault::Fault;
 use crate::model::healing::Policy;
 use crate::model::names::HostName;
-use crate::model::repair::{Decision, Delay, Gate, LocalStep, Power, RepairRecord, Runs, Switched};
+use crate::model::repair::{Decision, Delay, Gate, LocalStep, RepairRecord, Runs, Switched};
 use std::collections::BTreeSet;
 
 /// The other guards come to the same conclusion within this time, milliseconds.
@@ -41,14 +41,14 @@ pub fn is_due_here(policy: &Policy, own: &HostName, heard: &BTreeSet<HostName>, 
 
 /// Whether an attempt may have changed the power of a host.
 fn changed(record: &RepairRecord) -> bool {
-    record.power.as_ref().is_some_and(|power| power.switched.may_have_changed())
+    record.switched().is_some_and(Switched::may_have_changed)
 }
 
 /// Whether the power of a host is on by these attempts, so that it may be booting: none switches it within an hour.
 pub fn was_switched<'a>(mut records: impl Iterator<Item = &'a RepairRecord>, host: &HostName, now_ms: i64) -> bool {
     records.any(|record| {
         let age_ms = now_ms.saturating_sub(record.begun_ms);
-        let of_host = record.power.as_ref().is_some_and(|power| &power.host == host);
+        let of_host = record.other() == Some(host);
         of_host && changed(record) && (0..HOUR_MS).contains(&age_ms)
     })
 }
@@ -75,9 +75,7 @@ pub(super) fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     }
     let later = |until_ms: i64, why| (until_ms > now_ms).then_some(Decision::Wait { step, until_ms, why });
     let of_host = |record: &&RepairRecord| {
-        record.power.as_ref().is_some_and(|power| power.host == fault.host)
-            && record.begun_ms > situation.retry_ms
-            && record.begun_ms <= now_ms
+        record.other() == Some(&fault.host) && record.begun_ms > situation.retry_ms && record.begun_ms <= now_ms
     };
     let attempts: Vec<&RepairRecord> = situation.records.iter().filter(of_host).collect();
     let since_ms = silent.since_ms.min(now_ms.saturating_sub(DAY_MS));
@@ -86,8 +84,7 @@ pub(super) fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
         return Decision::GaveUp { step, tries: switched.len() };
     }
     // One that was switched off and not on again needs no rest.
-    let is_on = |power: &Power| matches!(power.switched, Switched::On | Switched::Cycled);
-    if let Some(last) = switched.last().filter(|record| record.power.as_ref().is_some_and(is_on))
+    if let Some(last) = switched.last().filter(|record| record.switched().is_some_and(Switched::is_on))
         && let Some(wait) = later(last.begun_ms.saturating_add(HOUR_MS), Delay::Switched)
     {
         return wait;
@@ -95,7 +92,7 @@ pub(super) fn decide(fault: &Fault, situation: &Situation<'_>) -> Decision {
     let outage: Vec<_> = attempts.iter().filter(|record| record.begun_ms >= silent.since_ms).collect();
     if let Some(last) = outage.last() {
         // The first attempt that finds it on ends the haste.
-        if last.power.as_ref().is_some_and(|power| power.switched == Switched::LeftOn)
+        if last.switched() == Some(Switched::LeftOn)
             && let Some(wait) = later(dead_ms(silent, situation), Delay::Boot)
         {
             return wait;

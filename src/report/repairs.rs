@@ -93,8 +93,7 @@ pub(super) fn held(hold: &Hold, now_ms: i64) -> String {
 
 /// A repair with its result, a clause whose subject is the host.
 pub(super) fn repaired(record: &RepairRecord) -> (Paint, String) {
-    let host = record.power.as_ref().map(|power| &power.host);
-    let (deed, done, kind) = (deed(record.step, record.kind, host), done(record), record.kind);
+    let (deed, done, kind) = (deed(record.step, record.kind, record.other()), done(record), record.kind);
     match &record.outcome {
         Outcome::Open => (Paint::Warn, format!("began to {deed}, because of {kind}")),
         Outcome::Done => (Paint::Warn, format!("{done}; {kind} is not over yet")),

@@ -3,6 +3,7 @@
 use super::bare_hosts::variant;
 use super::guard::{cost, faults, guarded};
 use super::repairs::history;
+use super::soak::setting;
 use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World};
 use std::time::{Duration, Instant};
@@ -122,9 +123,7 @@ const COST: u64 = 25;
 
 /// Pods use up the processors and the PIDs of a host for so many hours: no guard repairs anything.
 pub fn crowd(settings: &[String]) {
-    let given = |at: usize, or: &str| settings.get(at).map_or(or, String::as_str).to_owned();
-    let hours: f64 = given(0, "1").parse().expect("hours");
-    let count: usize = given(1, "5").parse().expect("a number of etcd hosts");
+    let (hours, count): (f64, usize) = (setting(settings, 0, 1.0), setting(settings, 1, 5));
     let world = World::bare("t-crowd", (count, 0));
     let hactl = guarded(&world, "healing: on");
     let hosts: Vec<String> = (1..=count).map(|n| format!("cp{n}")).collect();

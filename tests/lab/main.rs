@@ -215,11 +215,10 @@ impl Tally {
 
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    if let Some(("soak", settings)) = chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return soak::soak(settings);
-    }
-    if let Some(("crowd", settings)) = chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return crowded::crowd(settings);
+    match chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("soak", settings)) => return soak::soak(settings),
+        Some(("crowd", settings)) => return crowded::crowd(settings),
+        _ => {}
     }
     let mut tally = Tally { passed: 0, failed: 0, chosen };
     tally.suite(

@@ -323,12 +323,17 @@ fn write_report(rounds: &[Round], hosts: &[String], seed: u64, ended: Duration) 
     std::fs::write(folder.join("soak.svg"), drawn).expect("the timeline can be written");
 }
 
+/// A setting of a long run, or what it is by default.
+pub fn setting<T: std::str::FromStr>(settings: &[String], at: usize, or: T) -> T {
+    let read = |text: &String| text.parse().unwrap_or_else(|_| panic!("{text} is no number that is wanted"));
+    settings.get(at).map_or(or, read)
+}
+
 /// Runs for so many hours on so many etcd hosts (3 or 5), with numbers from a seed.
 pub fn soak(settings: &[String]) {
-    let given = |at: usize, or: &str| settings.get(at).map_or(or, String::as_str).to_owned();
-    let hours: f64 = given(0, "0.5").parse().expect("hours");
-    let count: usize = given(1, "3").parse().expect("a number of etcd hosts");
-    let seed: u64 = given(2, "1").parse().expect("a seed");
+    let hours: f64 = setting(settings, 0, 0.5);
+    let count: usize = setting(settings, 1, 3);
+    let seed: u64 = setting(settings, 2, 1);
     let world = World::bare("t-soak", (count, 1));
     let hactl = guarded(&world, HEALING);
     let hosts: Vec<String> = (1..=count).map(|n| format!("cp{n}")).collect();

@@ -6,6 +6,7 @@ use crate::model::desired::sample;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{Mode, Reboot};
 use crate::model::repair::Outcome;
+use crate::model::repair::Power;
 use crate::plan::votes::Votes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
