@@ -4,8 +4,7 @@
 //! In: a step for a kind of fault, decided by `plan/local_repair`; what a person wants of the guard. Out: done, or why
 //! not. A step has the lock of the host, so that no run is active meanwhile; a run that a person starts waits for it.
 
-use crate::agent::etcd::member::{access, trouble};
-use crate::agent::etcd::quota;
+use crate::agent::etcd::{lead, quota};
 use crate::agent::host::Host;
 use crate::agent::lock::{self, Rank};
 use crate::agent::machine::root::Root;
@@ -14,14 +13,13 @@ use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
 use crate::agent::power;
 use crate::agent::probe::{api_server_processes, is_suspended};
-use crate::etcd;
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
-use crate::model::names::{HostName, PeerUrl, UnitName};
+use crate::model::names::{HostName, UnitName};
 use crate::model::repair::{LocalStep, Power, RETRY, Runner, Runs, Switched, deed, runner};
 use crate::model::units::unit;
-use crate::protocol::{EtcdAsk, GuardAsk, MemberChange, OpError};
+use crate::protocol::{EtcdAsk, GuardAsk, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -129,9 +127,7 @@ pub async fn repair(
         (LocalStep::HandOverLead, _) => {
             let to = to.as_ref().and_then(|to| policy.guard(to));
             let to = to.ok_or_else(|| failed("no member with a faster disk serves any more"))?;
-            let access = access(&host.root, &EtcdAsk::own(&policy.etcd_data_dir))?;
-            let lead = MemberChange::Lead(PeerUrl::of(to.address));
-            etcd::change(&access, &lead, TIMEOUT).await.map_err(|error| trouble(&error))?;
+            lead::hand_over(host, policy, (own, to), TIMEOUT).await?;
         }
         (LocalStep::RestartTimeService, _) => restart_time_service().await?,
         (LocalStep::RenewCertificates, _) => {

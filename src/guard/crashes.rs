@@ -4,9 +4,8 @@
 
 use super::shared::{Shared, turns};
 use crate::agent::Root;
-use crate::agent::probe::{Probe, Starts, starts};
+use crate::agent::probe::{Starts, starts};
 use crate::model::fault::FaultKind;
-use crate::model::healing::Policy;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,12 +42,12 @@ impl Looks {
 }
 
 /// Looks until the guard ends.
-pub(super) async fn watch(shared: Arc<Shared>, root: Root, policy: Policy) {
+pub(super) async fn watch(shared: Arc<Shared>, root: Root) {
     let mut turn = turns(EVERY);
     let mut looks = Looks::default();
     loop {
         turn.tick().await;
-        let answers = Probe::ApiServer.look(&root, &policy, &shared.own).await == Some(vec![]);
+        let answers = !shared.with(|state| state.seen_here()).contains(&FaultKind::ApiFrozen);
         let wrong = match starts(&root, &shared.own.name).await {
             Some(look) => looks.add(look, answers, shared.now().steady),
             None => None,

@@ -101,7 +101,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
         tasks.spawn(disk::watch(Arc::clone(&shared)));
     }
     if shared.own.is(Role::ControlPlane) {
-        tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone(), policy.clone()));
+        tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone()));
     }
     members::ask(&mut tasks, &shared, &root, &policy);
     let others = policy.guards.len() - 1;

@@ -208,7 +208,7 @@ fn etcd_of(w: &World, host: &str) -> String {
 }
 
 fn slow_leader(w: &World, hactl: &Hactl) {
-    let before = history(hactl).len();
+    let mut done = history(hactl);
     move_leadership_to(w, "cp2");
     let writer = Writer::every(Duration::from_millis(20), &w.api(), "w-slow");
     let slow = SlowDisk::of(w, "cp2");
@@ -217,7 +217,7 @@ fn slow_leader(w: &World, hactl: &Hactl) {
         let metrics = "curl -s -m 2 http://127.0.0.1:2384/metrics | grep '^etcd_server_is_leader ' || true";
         w.on("cp2", metrics).trim().ends_with(" 1")
     };
-    wait_for("the lead is handed over", Duration::from_secs(300), || history(hactl).len() > before && !leads());
+    wait_for("the lead is handed over", Duration::from_secs(180), || history(hactl).len() > done.len() && !leads());
     println!("        a slow leader handed over the lead after {:.1?}", since.elapsed());
     drop(slow);
     none(hactl);
@@ -225,13 +225,7 @@ fn slow_leader(w: &World, hactl: &Hactl) {
     let (written, longest) = writer.end_within(Duration::from_secs(30));
     println!("        {written} writes acknowledged around a slow leader, longest pause {longest:.1?}");
     assert!(serves(w, "cp2"));
-    let all = history(hactl);
-    let helped = ["cp2", "EtcdSlowLeader", "helped"].map(str::to_owned);
-    assert_eq!(all.iter().filter(|repair| **repair == helped).count(), 1, "{all:?}");
-    // etcd gives up a transfer that takes longer than an election; the guard tries again.
-    let of_it = all.iter().filter(|[host, kind, _]| host == "cp2" && kind == "EtcdSlowLeader").count();
-    assert_eq!(all.len(), before + of_it, "and nothing else was done: {all:?}");
-    if of_it > 1 {
-        println!("        {}", in_one_line(&hactl.run(&["guard", "history"])));
-    }
+    done.push(["cp2", "EtcdSlowLeader", "helped"].map(str::to_owned));
+    done.sort();
+    assert_eq!(history(hactl), done, "nothing else was done");
 }

@@ -5,6 +5,7 @@
 pub(crate) mod balancer;
 pub(crate) mod defragment;
 pub(crate) mod fence;
+pub(crate) mod lead;
 pub(crate) mod member;
 pub(crate) mod positions;
 pub(crate) mod quota;

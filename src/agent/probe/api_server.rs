@@ -14,9 +14,12 @@ use crate::model::ports::KUBELETS_API;
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// How long it may take: under load it answers late.
 const WITHIN: Duration = Duration::from_secs(4);
+/// One that works answers sooner.
+const AT_ONCE: Duration = Duration::from_millis(500);
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
 const CERT: &str = "/etc/kubernetes/pki/observer.crt";
 const KEY: &str = "/etc/kubernetes/pki/observer.key";
@@ -42,18 +45,25 @@ pub fn api_server_processes(own: &GuardedHost, port: u16) -> Vec<u32> {
 pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
     // Before its certificates are installed there is no API server.
     let tls = tls::client(root, CA, Some((CERT, KEY))).ok()?;
-    // One that is suspended is not asked: it would not answer.
-    let (own, port) = (host.clone(), policy.api_port);
-    let suspended =
-        root.blocking(move |_| Ok(api_server_processes(&own, port).into_iter().rfind(|pid| is_stopped(*pid))));
-    if let Some(pid) = suspended.await.ok().flatten() {
-        return Some(vec![Found::new(FaultKind::ApiFrozen, format!("process {pid} of {API_SERVER} is suspended"))]);
-    }
     let web = Web::new(tls, &host.address.to_string(), policy.api_port, WITHIN).ok()?;
-    match web.get("/livez", WITHIN).await {
-        Ok(_) => Some(Vec::new()),
-        Err(why) => Some(vec![Found::new(FaultKind::ApiFrozen, why)]),
-    }
+    let answer = web.get("/livez", WITHIN);
+    tokio::pin!(answer);
+    let answered = match timeout(AT_ONCE, &mut answer).await {
+        Ok(answered) => answered,
+        // To find the processes, all of the host are read: only then.
+        Err(_) => match suspended(root, policy, host).await {
+            Some(pid) => Err(format!("process {pid} of {API_SERVER} is suspended")),
+            None => answer.await,
+        },
+    };
+    Some(answered.err().map(|why| Found::new(FaultKind::ApiFrozen, why)).into_iter().collect())
+}
+
+/// The newest of the processes that is suspended.
+async fn suspended(root: &Root, policy: &Policy, host: &GuardedHost) -> Option<u32> {
+    let (own, port) = (host.clone(), policy.api_port);
+    let found = root.blocking(move |_| Ok(api_server_processes(&own, port).into_iter().rfind(|pid| is_stopped(*pid))));
+    found.await.ok()?
 }
 
 /// Whether the Node of this host exists, by an API server that the kubelet of this host uses.

@@ -155,22 +155,17 @@ pub async fn serves_reads() -> bool {
     answers(ETCD_METRICS, "/readyz/linearizable_read", ANSWER).await == Ok(200)
 }
 
-/// Whether the own member has reached its quota: then no member accepts writes.
-pub(super) async fn alarms(root: &Root, policy: &Policy) -> Seen {
-    let access = access(root, &EtcdAsk::own(&policy.etcd_data_dir)).ok()?;
-    let alarms = etcd::alarms(&access, ANSWER).await.ok()?;
-    let full = alarms.iter().any(|alarm| alarm.own && alarm.name == NOSPACE);
-    let found = full.then(|| Found::new(FaultKind::EtcdFull, format!("its member has raised the alarm {NOSPACE}")));
-    Some(found.into_iter().collect())
-}
-
-/// Whether the own member has the keys of the others. etcd compares them at each compaction; if it raises the alarm
-/// CORRUPT, it rejects all writes, and may not tell which member is wrong.
-pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
+/// Whether the own member has reached its quota: then no member accepts writes. Whether it has the keys of the others:
+/// etcd compares them at each compaction; if it raises the alarm CORRUPT, it rejects all writes, and may not tell which
+/// member is wrong.
+pub(super) async fn alarms(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
     let ask = EtcdAsk::own(&policy.etcd_data_dir);
     let reach = access(root, &ask).ok()?;
-    if !etcd::alarms(&reach, ANSWER).await.ok()?.iter().any(|alarm| alarm.name == CORRUPT) {
-        return Some(vec![]);
+    let alarms = etcd::alarms(&reach, ANSWER).await.ok()?;
+    let full = alarms.iter().any(|alarm| alarm.own && alarm.name == NOSPACE);
+    let full = full.then(|| Found::new(FaultKind::EtcdFull, format!("its member has raised the alarm {NOSPACE}")));
+    if !alarms.iter().any(|alarm| alarm.name == CORRUPT) {
+        return Some(full.into_iter().collect());
     }
     let (view, _) = Box::pin(etcd::view(&reach, ANSWER, Election::NotAwaited)).await.ok()?;
     let hash = async |access: &Access| etcd::hash(access, view.revision, HASHED_WITHIN).await.ok();
@@ -189,7 +184,7 @@ pub(super) async fn keys(root: &Root, policy: &Policy, own: &GuardedHost) -> See
     let own = (keys == Some(Keys::Differ)).then(|| found(FaultKind::EtcdDiverged, "a majority has other keys"));
     // One host reports what is of the whole cluster.
     let of_all = view.leads().then(|| found(FaultKind::EtcdCorrupt, what));
-    Some(own.into_iter().chain(of_all).collect())
+    Some(full.into_iter().chain(own).chain(of_all).collect())
 }
 
 /// How the keys of a member compare with those of the others.

@@ -56,10 +56,8 @@ pub enum Probe {
     Etcd,
     /// Whether the data of a member that does not start can be read.
     EtcdData,
-    /// The alarms of etcd.
+    /// The alarms of etcd and, once it doubts that, whether the member has the keys of the others.
     Alarms,
-    /// Whether the member has the keys of the others, once etcd doubts it.
-    EtcdKeys,
     /// Whether the other members list the own one as a voter.
     EtcdVote,
     /// The API server.
@@ -81,11 +79,10 @@ pub enum Probe {
 }
 
 impl Probe {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 12] = [
         Self::Etcd,
         Self::EtcdData,
         Self::Alarms,
-        Self::EtcdKeys,
         Self::EtcdVote,
         Self::ApiServer,
         Self::Kubelet,
@@ -101,7 +98,7 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote => host.may_vote(),
+            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote => host.may_vote(),
             Self::ApiServer | Self::Node => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
@@ -115,7 +112,7 @@ impl Probe {
     pub fn every(self) -> Duration {
         Duration::from_secs(match self {
             Self::Etcd | Self::Balancers | Self::Keepalived => 2,
-            Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
+            Self::EtcdData | Self::Alarms | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
             Self::EtcdVote | Self::Node | Self::Disk => 10,
             Self::Certificates => 3600,
         })
@@ -128,8 +125,7 @@ impl Probe {
             Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
             Self::EtcdData => &[Kind::EtcdDamaged, Kind::EtcdFenced],
             Self::EtcdVote => &[Kind::EtcdNotVoting],
-            Self::Alarms => &[Kind::EtcdFull],
-            Self::EtcdKeys => &[Kind::EtcdDiverged, Kind::EtcdCorrupt],
+            Self::Alarms => &[Kind::EtcdFull, Kind::EtcdDiverged, Kind::EtcdCorrupt],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
             Self::Node => &[Kind::NodeMissing],
@@ -143,15 +139,14 @@ impl Probe {
 
     /// Looks once.
     pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
-        let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdKeys | Self::EtcdVote);
+        let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote);
         if of_etcd && !etcd::is_wanted(root, policy, host) {
             return Some(vec![]);
         }
         match self {
             Self::Etcd => etcd::process(root, policy).await,
             Self::EtcdData => etcd::data(root, policy).await,
-            Self::Alarms => etcd::alarms(root, policy).await,
-            Self::EtcdKeys => etcd::keys(root, policy, host).await,
+            Self::Alarms => etcd::alarms(root, policy, host).await,
             Self::EtcdVote => etcd::vote(root, policy, host).await,
             Self::ApiServer => api_server::look(root, policy, host).await,
             Self::Kubelet => runtime::kubelet().await,

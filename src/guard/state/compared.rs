@@ -70,14 +70,23 @@ impl State {
         (!gone.is_empty()).then(|| (FaultKind::EtcdVotersGone, why()))
     }
 
-    /// Of the other members that serve and whose disks are fast, the host with the fastest one.
+    /// Of the other voters whose disks are fast, the host with the fastest one. Whether they serve linearizable reads does
+    /// not matter: these wait for the leader, too. A member tells how fast it is only while it writes what the leader sends.
     pub fn fast(&self, now: Now) -> Option<HostName> {
-        let (serve, _) = self.around(now);
         let fast = |(host, beat): (&HostName, &Heartbeat)| {
-            let sync_ms = beat.sync_ms.filter(|ms| *ms <= FAST_MS && serve.get(host) == Some(&true))?;
+            let is_learner = beat.faults.iter().any(|fault| fault.kind == FaultKind::EtcdNotVoting);
+            let sync_ms = beat.sync_ms.filter(|ms| *ms <= FAST_MS && !is_learner && self.has_vote(host))?;
             Some((sync_ms, host.clone()))
         };
         self.heard(now).filter_map(fast).min().map(|(_, host)| host)
+    }
+
+    /// Whether a host has a vote: by the member list, if votes move, otherwise by the policy.
+    fn has_vote(&self, host: &HostName) -> bool {
+        match &self.voted {
+            Some(voters) => voters.hosts.contains(host),
+            None => self.setup.policy.guard(host).is_some_and(GuardedHost::has_etcd),
+        }
     }
 
     /// Whether the own member leads although its disk is slow and another one's is not.
@@ -118,12 +127,8 @@ impl State {
     /// What is known about etcd, if no member serves that is heard.
     pub fn quorum_lost(&self, now: Now) -> Option<String> {
         let (serve, _) = self.around(now);
-        let has_vote = |guard: &&GuardedHost| match &self.voted {
-            Some(voters) => voters.hosts.contains(&guard.name),
-            None => guard.has_etcd(),
-        };
         let voters: Vec<&HostName> =
-            self.setup.policy.guards.iter().filter(has_vote).map(|guard| &guard.name).collect();
+            self.setup.policy.guards.iter().map(|guard| &guard.name).filter(|host| self.has_vote(host)).collect();
         let mut reach: BTreeMap<HostName, Position> =
             self.heard(now).filter_map(|(host, beat)| Some((host.clone(), beat.reach.clone()?))).collect();
         reach.extend(self.reach.0.clone().map(|own| (self.setup.own.name.clone(), own)));

@@ -22,14 +22,16 @@ fn evidence(cp1: &Played, kind: FaultKind) -> Option<String> {
 }
 
 #[test]
-fn a_slow_leader_hands_over_the_lead_only_if_another_member_that_serves_is_fast() {
+fn a_slow_leader_hands_over_the_lead_only_if_another_voter_is_fast_whether_or_not_reads_are_served() {
     let slow = |own: Speed, others: [(Option<u32>, bool); 2]| {
         let mut cp1 = Played::new();
         cp1.state.serves(Some(true));
         cp1.state.speed(own);
+        let learner = cp1.beat("cp3", &[FaultKind::EtcdNotVoting]).faults;
         lasts(&mut cp1, 70, |host, beat| {
-            let (sync_ms, serves) = others[usize::from(host == "cp3")];
-            Heartbeat { sync_ms, etcd: Some(serves), ..beat }
+            let (sync_ms, votes) = others[usize::from(host == "cp3")];
+            let faults = if votes { vec![] } else { learner.clone() };
+            Heartbeat { sync_ms, etcd: Some(false), faults, ..beat }
         });
         (evidence(&cp1, FaultKind::EtcdSlowLeader), cp1.state.fast(cp1.now()))
     };
@@ -40,7 +42,7 @@ fn a_slow_leader_hands_over_the_lead_only_if_another_member_that_serves_is_fast(
     assert_eq!(slow(own(512, true), both).0, None, "it is not slow");
     assert_eq!(slow(own(1024, false), both).0, None, "it does not lead");
     assert_eq!(slow(own(1024, true), [(Some(256), true), (None, true)]).0, None, "no other one is fast");
-    assert_eq!(slow(own(1024, true), [(Some(256), true), (Some(8), false)]).0, None, "the fast one does not serve");
+    assert_eq!(slow(own(1024, true), [(Some(256), true), (Some(8), false)]).0, None, "the fast one is a learner");
     assert!(slow(own(u32::MAX, true), [fast, (None, true)]).0.unwrap().contains("many seconds"));
 }
 
