@@ -72,6 +72,7 @@ pub(super) fn desired() -> Desired {
         named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: crate::model::firewall::Firewall::Report,
+        hosting: crate::model::hosting::Hosting::default(),
         manifests: Vec::new(),
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

@@ -272,6 +272,7 @@ fn question(
         api: crate::render::api_ask(desired, host, addons),
         dns: crate::render::dns_ask(desired, host, addons),
         guard: is_guarded(desired, host),
+        hosting: host.is_node().then_some((host.address, desired.api_port)),
     })
 }
 

@@ -115,6 +115,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: hactl::model::firewall::Firewall::Report,
+        hosting: hactl::model::hosting::Hosting::default(),
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),
