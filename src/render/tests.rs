@@ -166,7 +166,7 @@ pub(super) fn parts() -> Vec<Part> {
     program.chain(image).collect()
 }
 
-fn facts(host: &Host) -> HostFacts {
+pub(super) fn facts(host: &Host) -> HostFacts {
     HostFacts {
         os: "debian 12".to_owned(),
         addresses: vec![InterfaceAddress { interface: "eth0".to_owned(), address: host.address, prefix: 24 }],
