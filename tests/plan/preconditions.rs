@@ -3,6 +3,7 @@
 
 use crate::sim::law::GUARDED;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
+use crate::hosting::self_hosted;
 use crate::{Shape, converged, readdressed};
 use hactl::model::action::Kind;
 use hactl::model::desired::Role;
@@ -74,6 +75,24 @@ const MUTANTS: &[Mutant] = &[
         start: || {
             let mut world = converged(Shape::Apart);
             world.reassign(&make::host_name("cp1"), &[Role::Worker]);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::Hold,
+        start: || {
+            let mut world = self_hosted(Shape::Apart);
+            world.release(|r| r.manifests += 1);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::HandOver,
+        start: || {
+            let mut world = converged(Shape::Apart);
+            world.release(|r| r.hosting += 1);
             world
         },
         meanwhile: &[Chaos::PowerOff(4)],
