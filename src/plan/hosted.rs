@@ -7,7 +7,7 @@ use super::configure::{apply, write};
 use super::conditions::Observed;
 use super::draft::Draft;
 use super::steps::Steps;
-use crate::model::desired::{Cni, Host, Role};
+use crate::model::desired::{Cni, Host, Role, Security};
 use crate::model::hosting::{ADDON, Hosting, UNIT, revision};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, Precondition};
@@ -113,8 +113,16 @@ pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
         let text = format!("{name} has the only API server: the API is interrupted while its pods take over");
         steps.warnings.push(text);
     }
+    // The plugin rewrites the pods of the control plane, too; static pods are not subject to it.
+    if d.desired.control_plane.security == Security::Cis && !d.warnings.iter().any(|text| text == PULLED) {
+        steps.warnings.push(PULLED.to_owned());
+    }
     steps
 }
+
+/// What hardening means for pods of the control plane.
+const PULLED: &str = "with security: cis, pods of the control plane pull their images whenever they start: while no \
+                      registry has them, static pods run instead";
 
 /// What the deletion of the `DaemonSets` requires: static pods run on every host, also on one that does not answer now.
 pub(super) fn all_held(o: &Observed) -> Vec<Condition> {

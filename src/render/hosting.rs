@@ -39,16 +39,13 @@ pub(super) fn named(desired: &Desired) -> Option<Addon> {
 ///
 /// # Errors
 /// A manifest is no YAML.
-pub fn complete<'a>(
-    desired: &Desired,
-    hosts: impl Iterator<Item = (IpAddr, &'a [FilePut])> + Clone,
-) -> Result<Option<Addon>, RenderError> {
+pub fn complete(desired: &Desired, hosts: &[(IpAddr, &[FilePut])]) -> Result<Option<Addon>, RenderError> {
     let Some(addon) = named(desired) else { return Ok(None) };
     let mut templates = Vec::new();
     for program in PROGRAMS {
         let mut of_hosts = Vec::new();
-        for (address, files) in hosts.clone() {
-            let Some(component) = component(program, address, desired.api_port) else { continue };
+        for (address, files) in hosts {
+            let Some(component) = component(program, *address, desired.api_port) else { continue };
             let Some(file) = files.iter().find(|file| file.path == component.manifest()) else { continue };
             of_hosts.push(template(component, yaml::parse(program, &file.content)?));
         }

@@ -217,7 +217,8 @@ fn add_daemon_sets(desired: &Desired, target: &mut Target, files: &Files) -> Res
         let files = files.get(&host.name)?.get(&FileSet::ControlPlane)?;
         Some((host.address, files.as_slice()))
     });
-    let Some(mut made) = crate::render::daemon_sets(desired, pods)? else { return Ok(()) };
+    let pods: Vec<_> = pods.collect();
+    let Some(mut made) = crate::render::daemon_sets(desired, &pods)? else { return Ok(()) };
     manifests::mark(&mut made);
     for addon in target.addons.iter_mut().filter(|addon| addon.name == made.name) {
         *addon = made.clone();

@@ -20,7 +20,8 @@ fn manifests(desired: &Desired, os: &str) -> Vec<(IpAddr, Vec<FilePut>)> {
 }
 
 fn completed(desired: &Desired, hosts: &[(IpAddr, Vec<FilePut>)]) -> Option<Addon> {
-    complete(desired, hosts.iter().map(|(address, files)| (*address, files.as_slice()))).unwrap()
+    let hosts: Vec<_> = hosts.iter().map(|(address, files)| (*address, files.as_slice())).collect();
+    complete(desired, &hosts).unwrap()
 }
 
 #[test]
