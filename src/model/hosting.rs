@@ -248,7 +248,8 @@ mod tests {
             aside("/etc/kubernetes/manifests/kube-scheduler.yaml").as_deref(),
             Some("/etc/kubernetes/hosting/kube-scheduler.yaml")
         );
-        for other in ["/etc/kubernetes/manifests/other.yaml", "/etc/hosts", "/etc/kubernetes/manifests/kube-scheduler"] {
+        for other in ["/etc/kubernetes/manifests/other.yaml", "/etc/hosts", "/etc/kubernetes/manifests/kube-scheduler"]
+        {
             assert_eq!(aside(other), None);
         }
         for component in Component::all(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443) {

@@ -3,8 +3,8 @@
 //! In: the draft and a host. Out: its steps. Static pods carry every change: files on trial, their rollback and the
 //! order of an upgrade are those of any other cluster, and pods take over at the end.
 
-use super::configure::{apply, write};
 use super::conditions::Observed;
+use super::configure::{apply, write};
 use super::draft::Draft;
 use super::steps::Steps;
 use crate::model::desired::{Cni, Host, Role, Security};

@@ -27,9 +27,7 @@ const TURN: &str = "turn";
 /// The add-on before any host is rendered: the names of its objects are known. None if the control plane is not
 /// self-hosted.
 pub(super) fn named(desired: &Desired) -> Option<Addon> {
-    let object = |program: &&str| {
-        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": program, "namespace": "kube-system"}})
-    };
+    let object = |program: &&str| json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": program, "namespace": "kube-system"}});
     let objects = PROGRAMS.iter().map(object).collect();
     let wanted = desired.hosting == Hosting::SelfHosted;
     wanted.then(|| Addon { name: ADDON.to_owned(), objects, needed_for_ready: false })
@@ -118,11 +116,8 @@ fn variables() -> Vec<Value> {
 
 /// The container that waits until nobody listens at the port of the component.
 fn turn_of(container: &Value, component: Component) -> Value {
-    let address = if component.is_api_server() {
-        format!("$({ADDRESS_VARIABLE})")
-    } else {
-        component.address.to_string()
-    };
+    let address =
+        if component.is_api_server() { format!("$({ADDRESS_VARIABLE})") } else { component.address.to_string() };
     json!({
         "name": TURN,
         "image": container["image"],

@@ -187,7 +187,8 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
         rows.push(row);
     }
     let mut text = heading("API SERVERS", style);
-    let columns = if rows.iter().any(|row| row.len() > 2) { &["HOST", "STATE", "DELIVERED AS"][..] } else { &["HOST", "STATE"] };
+    let columns =
+        if rows.iter().any(|row| row.len() > 2) { &["HOST", "STATE", "DELIVERED AS"][..] } else { &["HOST", "STATE"] };
     text.push_str(&table(columns, &rows, style));
     let apis: Vec<(&HostName, &ApiFact)> =
         facts.hosts.iter().filter_map(|(n, f)| Some((n, f.as_ref().ok()?.api.as_ref()?))).collect();

@@ -8,11 +8,19 @@ use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "the control plane is handed over to pods of its cluster, unnoticed", cut: true, run: handed_over },
+    Scenario {
+        name: "the control plane is handed over to pods of its cluster, unnoticed",
+        cut: true,
+        run: handed_over,
+    },
     Scenario { name: "a self-hosted control plane survives the loss of each host in turn", cut: false, run: each_off },
     Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: true, run: all_off },
     Scenario { name: "a self-hosted control plane is back after its pods were deleted", cut: false, run: no_pods },
-    Scenario { name: "a self-hosted control plane is back after its DaemonSets were deleted", cut: false, run: no_sets },
+    Scenario {
+        name: "a self-hosted control plane is back after its DaemonSets were deleted",
+        cut: false,
+        run: no_sets,
+    },
     Scenario { name: "a flag that does not work stops at the first host, which goes back", cut: false, run: bad_flag },
     Scenario { name: "the control plane runs in static pods again, unnoticed", cut: true, run: taken_back },
 ];

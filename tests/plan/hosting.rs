@@ -73,7 +73,8 @@ fn changed_manifests_are_tried_as_static_pods_before_pods_get_them() {
     let plan = planned(&mut world);
     for n in [1, 2, 3] {
         let held = position(&plan, |a| matches!(a, Action::Hold { host } if *host == cp(n)));
-        let writes = |a: &Action| matches!(a, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(n));
+        let writes =
+            |a: &Action| matches!(a, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(n));
         let written = position(&plan, writes);
         let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if *host == cp(n)));
         let handed = position(&plan, hands_over(n));

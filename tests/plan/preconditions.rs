@@ -1,9 +1,9 @@
 //! Each precondition switched off in turn: without it, an event between the plan and a step breaks some law; with it,
 //! the same event at the same moment breaks none.
 
+use crate::hosting::self_hosted;
 use crate::sim::law::GUARDED;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
-use crate::hosting::self_hosted;
 use crate::{Shape, converged, readdressed};
 use hactl::model::action::Kind;
 use hactl::model::desired::Role;

@@ -17,8 +17,8 @@ use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
 use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
-    Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk, WaitCondition,
-    WipeAsk,
+    Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk,
+    WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;

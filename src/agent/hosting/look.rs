@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn a_pod_waits_for_its_own_port_and_only_in_the_network_of_the_host() {
         let environment = "HACTL_POD=u1\0HACTL_REVISION=r1\0";
-        let wait = |port: &str| vec!["/turn/hactl".to_owned(), AWAIT_TURN.to_owned(), "--port".to_owned(), port.to_owned()];
+        let wait =
+            |port: &str| vec!["/turn/hactl".to_owned(), AWAIT_TURN.to_owned(), "--port".to_owned(), port.to_owned()];
         let looked = |port: &str, network: &str| {
             let (place, root) = host(&[]);
             let command = wait(port);
