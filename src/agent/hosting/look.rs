@@ -224,7 +224,7 @@ mod tests {
         assert!(!answers(ADDRESS, port, short).await, "it accepts and says nothing");
         let server = tokio::spawn(async move {
             use tokio::io::AsyncWriteExt as _;
-            // The first is the connection of before.
+            // The first connection is the one that got no answer.
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let _ = stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request").await;
