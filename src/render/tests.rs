@@ -105,6 +105,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.unattended_days = Some(1095);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
     full.healing.mode = Mode::On;
+    full.hosting = crate::model::hosting::Hosting::SelfHosted;
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());

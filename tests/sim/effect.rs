@@ -191,6 +191,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         }
         Effect::PodsEnd(h) => {
             super::hosting::hold(world, h);
+            super::hosting::end_pods(world, h);
             world.host_mut(h).processes.clear();
         }
         Effect::SnapshotTaken(h, id, aside) => {
@@ -246,6 +247,8 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             world.kubelet_acts(h);
             let run = world.host(h).processes.len() == make::MANIFESTS.len();
             need(run, || format!("the control plane of {h} does not run"))?;
+            let pods = matches!(world.host(h).hosting, Some(hactl::model::hosting::Mode::Workloads(_)));
+            need(pods == world.host(h).taken.is_some(), || format!("{h} has pods that are to end"))?;
             world.disturbed.remove(h);
         }
         Effect::ApiSeen => {

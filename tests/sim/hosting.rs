@@ -12,16 +12,15 @@ use hactl::model::hosting::{ADDON, ComponentFact, HostingFact, Mode, Server, Wor
 use hactl::model::names::HostName;
 use hactl::model::target::object_key;
 
-/// Static pods run from now on, if the host was ever self-hosted.
+/// Static pods are in place from now on, if the host was ever self-hosted. They run once its pods have ended.
 pub fn hold(world: &mut World, host: &HostName) {
     if world.host(host).hosting.is_some() {
         world.host_mut(host).hosting = Some(Mode::Held);
-        end_pods(world, host);
     }
 }
 
-/// The pods of a host end, and its keeper places static pods.
-fn end_pods(world: &mut World, host: &HostName) {
+/// The pods of a host end, and its static pods run.
+pub fn end_pods(world: &mut World, host: &HostName) {
     if world.host(host).taken.is_some() {
         restart(world, host);
         world.host_mut(host).taken = None;
@@ -73,9 +72,10 @@ pub fn fact(host: &SimHost) -> Option<HostingFact> {
         let runs = host.on && host.processes.contains_key(*program);
         let pod = |revision: &String| Workload { uid: "u".to_owned(), revision: revision.clone() };
         let server = host.taken.as_ref().map_or(Server::Static, |revision| Server::Workload(pod(revision)));
+        let placed = host.taken.is_none() || host.hosting == Some(Mode::Held);
         let fact = ComponentFact {
-            placed: host.taken.is_none(),
-            aside: host.taken.is_some(),
+            placed,
+            aside: !placed,
             server: runs.then_some(server),
             answers: runs,
             waits: None,

@@ -33,7 +33,9 @@ impl Doing<'_> {
         let left = until.saturating_duration_since(Instant::now());
         let ask = HostingAsk::AwaitHeld { own, within_ms: within_ms(left) };
         match (self.call(host, Op::Hosting(ask)).await, unlabelled) {
-            (Ok(_), _) => Ok(()),
+            (Ok(_), Ok(())) => Ok(()),
+            // There was no API, and no pod either.
+            (Ok(_), Err(_)) => self.label(host, None).await,
             // Without an API, pods that run keep the ports.
             (Err(_), Err(why)) => Err(why),
             (Err(error), Ok(())) => Err(error),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::HostFacts;
-use crate::model::hosting::revision;
+use crate::model::hosting::{MODE, UNIT, revision};
 use crate::model::target::{FileSet, Target};
 use crate::render::tests::{desired, facts, rendered};
 
@@ -84,4 +84,30 @@ fn the_revision_is_in_the_environment_and_changes_with_flags_and_not_with_hosts(
     other.extra.args.insert("kube-scheduler".to_owned(), [("v".to_owned(), "4".to_owned())].into());
     assert_ne!(of(&other, "debian 12"), first);
     assert_eq!(revision(&Target { addons: vec![named(&desired).unwrap()], ..Target::default() }), None);
+}
+
+#[test]
+fn where_the_control_plane_is_self_hosted_its_hosts_have_a_keeper_and_else_it_is_to_go() {
+    let unit = format!("/etc/systemd/system/{UNIT}");
+    let of = |desired: &Desired, at: usize| {
+        let host = &desired.hosts[at];
+        let sets = rendered(desired, host, &facts(host)).unwrap();
+        sets.into_iter().find(|set| set.set == FileSet::Hosting)
+    };
+    let kept = of(&self_hosted(), 1).unwrap();
+    let servers = "--server 10.88.0.11 --server 10.88.0.12 --server 10.88.0.13\n";
+    let line = format!("host-hosting --address 10.88.0.12 --port 6443 {servers}");
+    assert!(kept.files[0].content.contains(&line), "{}", kept.files[0].content);
+    assert_eq!(kept.files[0].path, unit);
+    assert!(of(&self_hosted(), 3).is_none(), "a worker has none");
+    let left = of(&desired(), 1).unwrap().target();
+    assert!(left.files.is_empty() && left.unit.is_none());
+    let former = crate::render::former(&desired(), &desired().hosts[1]);
+    for path in [unit.as_str(), MODE] {
+        assert!(left.own.iter().any(|own| own == path) && former.iter().any(|own| own == path), "{path}");
+    }
+    let wiped = crate::render::wipe(&self_hosted(), &self_hosted().hosts[1], false);
+    assert!(wiped.remove.iter().any(|path| path == PROGRAM_FOLDER));
+    let stops = |name: &str| wiped.units.iter().position(|unit| unit.as_str() == name).unwrap();
+    assert!(stops(UNIT) < stops("kubelet.service"), "it would place static pods again");
 }
