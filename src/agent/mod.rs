@@ -12,6 +12,7 @@ mod admission;
 mod backup;
 mod etcd;
 mod host;
+pub mod hosting;
 mod lock;
 mod machine;
 mod observe;

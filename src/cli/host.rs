@@ -104,6 +104,31 @@ pub struct GuardArgs {
     host: HostName,
 }
 
+/// Arguments of `host-hosting`.
+#[derive(Debug, Args)]
+pub struct HostingArgs {
+    /// The address of this host's API server
+    #[arg(long)]
+    address: IpAddr,
+    /// The port of all API servers
+    #[arg(long)]
+    port: u16,
+    /// The address of an API server; all of them, in the same order on every host
+    #[arg(long = "server", required = true)]
+    servers: Vec<IpAddr>,
+}
+
+/// Arguments of `host-await-turn`.
+#[derive(Debug, Args)]
+pub struct TurnArgs {
+    /// The address that must be free
+    #[arg(long)]
+    address: IpAddr,
+    /// The port
+    #[arg(long)]
+    port: u16,
+}
+
 /// Arguments of `host-pass-to`.
 #[derive(Debug, Args)]
 pub struct PassToArgs {
@@ -182,6 +207,22 @@ pub fn guard(args: &GuardArgs) -> Exit {
         Ok(watched) => ended("host-guard", watched),
         Err(error) => ended("host-guard", Err(error)),
     }
+}
+
+/// Keeps a control plane on this host where its pods do not, until it is stopped.
+pub fn hosting(args: &HostingArgs) -> Exit {
+    let place = crate::guard::Place { own: args.address, port: args.port, all: args.servers.clone() };
+    // One thread, as for a guard.
+    let kept = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+        runtime.block_on(crate::guard::keep_hosting(Root::host(), place, journal));
+    });
+    ended("host-hosting", kept)
+}
+
+/// Returns once nobody listens there.
+pub fn await_turn(args: &TurnArgs) -> Exit {
+    crate::agent::hosting::await_turn(&Root::host(), args.address, args.port);
+    Exit::Done
 }
 
 /// Serves one connection of another guard, which systemd has accepted.

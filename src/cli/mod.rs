@@ -228,6 +228,12 @@ Examples:
     /// Watch this host and the other hosts of the control plane; run as a unit where the inventory asks for it
     #[command(hide = true)]
     HostGuard(host::GuardArgs),
+    /// Keep a control plane on this host where its pods do not; run as a unit where the inventory has `hosting: self`
+    #[command(hide = true)]
+    HostHosting(host::HostingArgs),
+    /// Wait until nobody listens at a port of the host; run in pods of the control plane
+    #[command(hide = true)]
+    HostAwaitTurn(host::TurnArgs),
     /// Serve one connection of the guard of another host, on standard input; systemd starts it
     #[command(hide = true)]
     HostPeer(host::GuardArgs),
@@ -262,6 +268,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostFence(args) => host::fence(&args),
         Verb::HostPositions(args) => host::positions(&args),
         Verb::HostGuard(args) => host::guard(&args),
+        Verb::HostHosting(args) => host::hosting(&args),
+        Verb::HostAwaitTurn(args) => host::await_turn(&args),
         Verb::HostPeer(args) => host::peer(&args),
         Verb::HostHeal(args) => host::heal(&args),
         Verb::HostPassTo(args) => host::pass_to(&args),

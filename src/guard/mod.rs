@@ -12,6 +12,7 @@ mod disk;
 mod events;
 mod figures;
 mod heal;
+mod hosting;
 mod ledger;
 mod members;
 mod metrics;
@@ -28,6 +29,7 @@ mod state;
 mod tests;
 
 pub use heal::{HealError, heal};
+pub use hosting::{Place, run as keep_hosting};
 pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 

@@ -50,6 +50,9 @@ pub struct Inventory {
     pub network: Key<Network>,
     /// Control-plane settings.
     pub control_plane: Key<ControlPlane>,
+    /// static: the control plane runs as static pods. self: as pods of DaemonSets, with the static pods in reserve.
+    #[schemars(with = "HostingName", extend("default" = "static"))]
+    pub hosting: Key<String>,
     /// etcd settings.
     pub etcd: Key<Etcd>,
     /// Authenticators besides client certificates and service accounts.
@@ -524,6 +527,7 @@ words! {
     SecurityName: "baseline", "cis";
     PackagesName: "host", "bundle";
     FirewallName: "report", "manage";
+    HostingName: "static", "self";
     StandbyName: "etcd";
     DrillName: "weekly", "daily", "never";
     HealingName: "off", "watch", "on";

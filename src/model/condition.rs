@@ -81,6 +81,10 @@ conditions! {
     ApiServer(h: HostName) => "the API server on {h} ready with its current manifest";
     /// The API server of the host is ready at its own address, and all static pods use their current manifests.
     Serving(h: HostName) => "the API server on {h} ready";
+    /// Static pods run on the host, and no pod of a `DaemonSet` may take over from them.
+    Held(h: HostName) => "the control plane of {h} in static pods";
+    /// Pods of the `DaemonSets` that the target has run the control plane of the host.
+    Hosted(h: HostName) => "the control plane of {h} in pods of its DaemonSets";
     /// An API server is ready at its own address.
     Api => "a ready API server";
     /// The cluster endpoint reports ready.

@@ -6,6 +6,7 @@ use super::bucket::{Destination, StorageSettings};
 use super::drill::Period;
 use super::firewall::Firewall;
 use super::healing::Healing;
+use super::hosting::Hosting;
 use super::names::{ClusterName, HostName, PeerUrl, PluginName};
 use super::snapshot::Keep;
 pub use super::ssh_target::{Agent, SshTarget};
@@ -39,6 +40,9 @@ pub struct Desired {
     pub etcd: EtcdSettings,
     /// Snapshots.
     pub snapshots: Snapshots,
+    /// How the control plane is delivered.
+    #[serde(default)]
+    pub hosting: Hosting,
     /// The guards.
     pub healing: Healing,
     /// How workers are upgraded.
@@ -505,6 +509,7 @@ pub fn sample(n: u8) -> Desired {
         control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
+        hosting: Hosting::default(),
         healing: Healing::default(),
         upgrade: Upgrade::default(),
         unattended_days: None,

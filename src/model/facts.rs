@@ -6,6 +6,7 @@
 use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
 use super::guard_report::GuardFact;
+use super::hosting::HostingFact;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
 use super::positions::Position;
@@ -225,6 +226,9 @@ pub struct HostFacts {
     pub dns: Option<DnsFact>,
     /// What its guard reports, when asked for.
     pub guard: Option<GuardFact>,
+    /// How its control plane is delivered, when asked for; `None`: it was never self-hosted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosting: Option<HostingFact>,
     /// Reports of the host that are not trusted, in words; determined here, never by the host. The facts do not include
     /// them.
     #[serde(skip)]
@@ -332,6 +336,7 @@ impl HostFacts {
     }
 }
 
+pub use super::dns::DnsFact;
 pub use super::units::ETCD_UNIT;
 
 impl UnitFact {
@@ -552,15 +557,6 @@ pub struct ApiFact {
 
 /// The text that a host adds to the reason of a failed query if its FORWARD policy is DROP.
 pub const DROPS: &str = "the policy of this host's FORWARD chain is DROP";
-
-/// The answer of cluster DNS to a query from a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DnsFact {
-    /// An address.
-    Answered,
-    /// No answer, for this reason.
-    Failed(String),
-}
 
 /// A leader election lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,6 +15,9 @@ pub const NOTE: &str = "hactl.dev/note";
 /// On a Pod: the digest of the files that it reads, so that another content replaces it.
 pub const READS: &str = "hactl.dev/reads";
 
+/// On a Pod of the control plane: the revision of its template.
+pub const REVISION: &str = "hactl.dev/revision";
+
 /// The value of an annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get("annotations")?.get(key)
@@ -36,7 +39,7 @@ mod tests {
                 else {
                     continue;
                 };
-                assert!([OWNS, CORDONED, APPLIED, NOTE, READS].contains(&key), "{}: {key}", path.display());
+                assert!([OWNS, CORDONED, APPLIED, NOTE, READS, REVISION].contains(&key), "{}: {key}", path.display());
                 found += 1;
             }
         }

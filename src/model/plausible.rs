@@ -7,6 +7,7 @@
 use super::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
 use super::fault::evidence;
 use super::guard_report::GuardFact;
+use super::hosting::HostingFact;
 use super::names::HostName;
 use super::snapshot::BundlesFact;
 use std::ops::Range;
@@ -186,6 +187,10 @@ impl HostFacts {
         }
         if let Some(guard) = &mut self.guard {
             guard.judge(host, &mut doubts);
+        }
+        if let Some(why) = self.hosting.as_ref().and_then(HostingFact::impossible) {
+            doubts.push(format!("says of its control plane: {why}"));
+            self.hosting = Some(HostingFact::default());
         }
         self.doubts.extend(doubts.into_iter().map(|what| format!("{what}, which cannot be")));
     }

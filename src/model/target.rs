@@ -129,6 +129,8 @@ pub enum FileSet {
     Drills,
     /// The guard, if the inventory asks for it.
     Guard,
+    /// The keeper of a self-hosted control plane, if the inventory asks for one.
+    Hosting,
     /// Files of a former load balancer.
     FormerBalancer,
     /// Files of a former control plane, in particular its keys.
@@ -150,8 +152,16 @@ impl FileSet {
 
     /// Whether its unit serves clients: then new files are on trial on one host before the next host gets them.
     pub fn serves(self) -> bool {
-        let apart =
-            [Self::VrrpFilter, Self::Approver, Self::Fence, Self::Snapshots, Self::Renewal, Self::Drills, Self::Guard];
+        let apart = [
+            Self::VrrpFilter,
+            Self::Approver,
+            Self::Fence,
+            Self::Snapshots,
+            Self::Renewal,
+            Self::Drills,
+            Self::Guard,
+            Self::Hosting,
+        ];
         !self.is_former() && !apart.contains(&self)
     }
 }
@@ -178,6 +188,7 @@ impl fmt::Display for FileSet {
             Self::Renewal => "certificate renewal",
             Self::Drills => "restore drills",
             Self::Guard => "guard",
+            Self::Hosting => "self-hosting",
             Self::FormerBalancer => "the former load balancer",
             Self::FormerControlPlane => "the former control plane",
             Self::FormerEtcd => "the former etcd member",

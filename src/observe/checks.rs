@@ -32,6 +32,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     list.extend(super::certificates::check(desired, facts));
     list.extend(Guards::of(desired, &facts.hosts).iter().flat_map(super::of_guards));
     api(desired, facts, &mut list);
+    list.extend(super::hosting::checks(desired, facts));
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),
         None => list.push(check("API", None, Outcome::Down, "no API server answers", None)),

@@ -12,6 +12,7 @@ mod drift;
 mod drills;
 mod hash;
 mod healing;
+mod hosting;
 pub mod preflight;
 mod queries;
 mod stragglers;

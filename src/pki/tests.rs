@@ -71,6 +71,7 @@ fn desired() -> Desired {
         named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: crate::model::firewall::Firewall::Report,
+        hosting: crate::model::hosting::Hosting::default(),
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::steps::Steps;
 use crate::model::desired::{Cni, Role};
 use crate::model::facts::{Facts, Stale};
+use crate::model::hosting::ADDON;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, NodeEnd, object_in_words};
 use crate::model::target::{FileSet, MANIFESTS, Place};
@@ -116,6 +117,9 @@ pub(super) fn prune(d: &Draft) -> Steps {
         why.extend(keep.iter().take(MOST_TOLD).filter_map(|s| stays(&s)));
         let mut requires = d.api();
         requires.extend(d.target.addons.iter().map(|a| Condition::Applied(a.name.clone())));
+        if addon == ADDON {
+            requires.extend(super::hosted::all_held(d));
+        }
         let action = Action::Prune { addon: addon.clone(), delete: keys(&delete), keep: keys(&keep) };
         d.ensure(action, why.join("; "), requires)
     });

@@ -5,6 +5,7 @@ use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
 use crate::model::desired::{Cidr, Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
+use crate::model::hosting::{HostingFact, revision};
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
@@ -259,6 +260,10 @@ impl<'a> Observed<'a> {
         let manifests = target.sets.get(&FileSet::ControlPlane).map(|s| s.files.as_slice()).unwrap_or_default();
         let current = |path: &str| {
             let program = path.rsplit('/').next().and_then(|f| f.strip_suffix(".yaml")).unwrap_or(path);
+            // Its pod may be older than the last move of the manifest.
+            if facts.hosting.as_ref().is_some_and(|hosting| hosting.is_delegated(program)) {
+                return true;
+            }
             match (facts.files.get(path), facts.processes.get(program)) {
                 (Some(file), Some(started)) => *started >= file.changed_ms,
                 _ => false,
@@ -322,6 +327,14 @@ impl<'a> Observed<'a> {
             Condition::Manifest(h) => self.has_manifest(h),
             Condition::ApiServer(h) => self.has_manifest(h) && self.serves_by(h, |path| path == API_MANIFEST),
             Condition::Serving(h) => self.serving(h),
+            Condition::Held(h) => {
+                let held = |facts: &HostFacts| facts.hosting.as_ref().is_none_or(HostingFact::is_held);
+                self.someone(h).is_some_and(held)
+            }
+            Condition::Hosted(h) => {
+                let fact = self.facts.host(h).and_then(|facts| facts.hosting.as_ref());
+                revision(self.target).zip(fact).is_some_and(|(revision, fact)| fact.is_hosted_by(revision))
+            }
             Condition::Api => self.apis().any(|a| a.own_trouble.is_none()),
             Condition::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),
             Condition::Applied(addon) => self.facts.drift.get(addon).is_some_and(Vec::is_empty),

@@ -50,7 +50,7 @@ pub(super) fn replace(o: &Observed, host: &HostName, set: FileSet, mut requires:
 }
 
 /// Writes a set, and makes its unit run with it. The files and the unit may each require conditions.
-fn apply(d: &Draft, host: &HostName, set: FileSet, files: Vec<Condition>, runs: Vec<Condition>) -> Steps {
+pub(super) fn apply(d: &Draft, host: &HostName, set: FileSet, files: Vec<Condition>, runs: Vec<Condition>) -> Steps {
     let requires = [runs, vec![Condition::Configured(host.clone(), set)]].concat();
     Steps::from_iter([write(d, host, set, files), run(d, host, set, requires)])
 }
@@ -393,6 +393,7 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
             requires.extend(d.reachable_with(Role::ControlPlane).into_iter().map(|h| Condition::ApiServer(h.name)));
         }
     }
+    requires.push(Condition::Held(name.clone()));
     let changes = !paths.is_empty() && !must_wait;
     let tried = on_trial.contains(&true);
     if changes {

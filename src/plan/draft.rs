@@ -146,6 +146,7 @@ impl<'a> Draft<'a> {
         let undone = |at: usize, mark: &Condition| match mark {
             Condition::Gone(peer) => later(at, Condition::Listed(peer.clone())),
             Condition::Cleared(host) => later(at, Condition::Started(host.clone())),
+            Condition::Held(host) => later(at, Condition::Hosted(host.clone())),
             _ => false,
         };
         let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.provides));

@@ -10,6 +10,8 @@ mod configure;
 mod down;
 mod draft;
 mod etcd;
+mod hosted;
+pub mod hosting;
 mod identity;
 mod intent;
 pub mod local_repair;

@@ -145,6 +145,11 @@ pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
         requires.extend(removed.last());
         steps.add(removed);
     }
+    if host.is(Role::ControlPlane) {
+        let held = super::hosted::hold_last(d, &name, requires.clone());
+        requires.extend(held.last());
+        steps.add(held);
+    }
     let precondition =
         if host.is(Role::ControlPlane) { Precondition::Tolerates { down: name.clone() } } else { Precondition::None };
     let action = Action::Wipe { host: name.clone(), delete: false };

@@ -14,6 +14,7 @@ use crate::model::desired::{EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::facts::{ETCD_UNIT, Members};
 use crate::model::healing;
+use crate::model::hosting;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
@@ -193,9 +194,12 @@ fn control_plane(d: &Draft, host: &Host, all: &mut Removal) {
     }
     if !d.holds(&Condition::PodsEnded(name.clone())) {
         all.requires.push(Condition::Api);
+        let held = super::hosted::hold_last(d, name, all.requires.clone());
+        all.requires.extend(held.last());
+        all.steps.add(held);
         all.then(Action::EndPods { host: name.clone() }, Precondition::Tolerates { down: name.clone() });
     }
-    all.stop(d, name, &[APPROVER_UNIT, "hactl-etcd-balancer.service"]);
+    all.stop(d, name, &[hosting::UNIT, APPROVER_UNIT, "hactl-etcd-balancer.service"]);
     if !host.may_vote() {
         all.stop(d, name, &[TIMER, SERVICE]);
     }

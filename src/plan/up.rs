@@ -7,7 +7,7 @@ use super::configure::{
 use super::draft::{Draft, quorate};
 use super::intent::Intent;
 use super::prepare::{cluster_id, deliver_first, deliver_rest, prepare};
-use super::{cluster, etcd, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
+use super::{cluster, etcd, hosted, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
 use crate::model::plan::Plan;
@@ -51,16 +51,17 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     // API servers that do not serve yet come first: they may have to serve while the others restart.
     let mut order = hosts.clone();
     order.sort_by_key(|host| plan.serves_now(&host.name));
-    plan.join_each(&order, &[api_server]);
-    plan.join_each(&order, &[control_plane]);
+    plan.join_each(&order, &[hosted::hold_first, api_server]);
+    plan.join_each(&order, &[hosted::hold, control_plane]);
     plan.join_each(&hosts, &[balancer_after]);
     plan.join_each(&hosts, &[kubelet_after]);
     plan.join(upgrade::roll_kubelets(&plan));
     plan.join(cluster::endpoint(&plan));
-    plan.join_each(&hosts, &[deliver_rest, renewal, positions, snapshots, drills, guard, accept]);
+    plan.join_each(&hosts, &[deliver_rest, renewal, positions, snapshots, drills, hosted::keeper, guard, accept]);
     for subject in [cluster::objects, cluster::prune, cluster::unknown_nodes, cluster::nodes, upgrade::open] {
         plan.join(subject(&plan));
     }
+    plan.join_each(&hosts, &[hosted::hand_over]);
     if plan.limited() {
         let left = [remove_roles::left(&plan), remove_hosts::left(&plan)];
         plan.warnings.extend(left.into_iter().flatten());

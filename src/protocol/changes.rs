@@ -55,6 +55,7 @@ pub fn changes(op: &Op) -> bool {
         | Op::Defragment { .. }
         | Op::MakeRoom { .. }
         | Op::Wipe(_)
+        | Op::Hosting(_)
         | Op::Sweep(_) => true,
     }
 }

@@ -26,6 +26,7 @@ mod clearing;
 mod connectivity;
 mod copies;
 pub mod frame;
+mod hosting;
 mod membership;
 mod observing;
 mod restore;
@@ -35,6 +36,7 @@ pub use changes::changes;
 pub use clearing::{Leftovers, WipeAsk};
 pub use connectivity::{ConnectivityTest, Expected, Probe, ProbeResult};
 pub use copies::CopiesAsk;
+pub use hosting::HostingAsk;
 pub use membership::{FirstBoot, MemberChange, MemberStart};
 pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
 pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
@@ -342,6 +344,8 @@ pub enum Op {
     Gather(GatherAsk),
     /// Writes what a person wants of the guard of this host.
     Guard(GuardAsk),
+    /// Moves manifests of static pods to the kubelet or away from it.
+    Hosting(HostingAsk),
 }
 
 /// What a person wants of a guard.

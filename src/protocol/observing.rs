@@ -44,6 +44,8 @@ pub struct ObserveAsk {
     pub dns: Option<IpAddr>,
     /// Whether the report of the guard is read.
     pub guard: bool,
+    /// The API server of a host that may have been self-hosted.
+    pub hosting: Option<(IpAddr, u16)>,
 }
 
 /// How the agent reaches its own etcd member.

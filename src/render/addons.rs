@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 use super::views::{Nothing, addons as view, flags, kubelet};
-use super::{RenderError, input, table, text, yaml};
+use super::{RenderError, hosting, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
 use crate::model::names::Digest;
 use crate::model::target::{Addon, NODES, Part, Place, identity, object_key};
@@ -98,6 +98,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
         replicas: nodes.clamp(1, 2),
     };
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
+    addons.extend(hosting::named(desired));
     addons.push(node_labels(desired)?);
     Ok(addons)
 }

@@ -5,7 +5,7 @@
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
 use super::table::{FILES, Row, guarded, keeps_state, unit, units};
-use super::views::{drills, guard, registries, renewal, snapshots};
+use super::views::{drills, guard, hosting, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -44,7 +44,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
         (FileSet::Trust, "/etc/kubernetes/pki/client-ca.crt") => &[FormerNode],
         (FileSet::Trust, "/etc/kubernetes/pki/ca.crt") => &[FormerBalancer, FormerNode],
         (FileSet::Trust | FileSet::EtcdBalancer | FileSet::Approver, _) => &[FormerControlPlane],
-        (FileSet::ControlPlaneConfig | FileSet::ControlPlane, _) => &[FormerControlPlane],
+        (FileSet::ControlPlaneConfig | FileSet::ControlPlane | FileSet::Hosting, _) => &[FormerControlPlane],
         (FileSet::Etcd | FileSet::Fence | FileSet::Snapshots | FileSet::Drills, _) => &[FormerEtcd],
         (FileSet::Os | FileSet::Runtime | FileSet::Registries | FileSet::Kubelet, _) => &[FormerNode],
         (FileSet::LoadBalancer, _) if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) => &[FormerNode],
@@ -121,6 +121,9 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     } else if guarded(desired, host) {
         files.extend(guard::own_of_repairs());
     }
+    if host.is(Role::ControlPlane) && hosting::wanted(desired).is_empty() {
+        files.extend(hosting::own());
+    }
     files
 }
 
@@ -171,6 +174,9 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
         for (of, path) in OF_GUARDS.into_iter().flat_map(|of| guard::own().into_iter().map(move |path| (of, path))) {
             add(of, path, false);
         }
+    }
+    for path in crate::model::hosting::files() {
+        add(FileSet::FormerControlPlane, path, false);
     }
     add(FileSet::FormerEtcd, FIRST_BOOT.to_owned(), false);
     for path in drills::own() {

@@ -174,6 +174,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         ETCD_BALANCER_SOCKET,
         // Previous files of sets on trial.
         "/var/lib/hactl/kept",
+        crate::model::hosting::PROGRAM_FOLDER,
         crate::model::positions::POSITIONS,
     ];
     // One entry per directory that belongs to hactl as a whole; files elsewhere one by one.

@@ -8,6 +8,7 @@ mod addons;
 mod error;
 mod former;
 mod host;
+mod hosting;
 mod input;
 mod table;
 mod text;
@@ -21,6 +22,7 @@ pub use addons::{addons, owned};
 pub use error::RenderError;
 pub use former::{former, former_sets, former_units};
 pub use host::{api_ask, clear_node, dns_ask, etcd_ask, mounts, packages, ports, preparation, proxy_variables, wipe};
+pub use hosting::complete as daemon_sets;
 pub use input::{Input, Keys, Sealed, Trust};
 pub use table::{paths, units};
 pub use text::fill as page;
@@ -28,6 +30,7 @@ pub use views::etcd::own_etcd;
 pub use views::registries::places as registry_places;
 pub use views::snapshots::reach as object_storage;
 
+use crate::model::desired::Role;
 use crate::model::names::{Digest, UnitName};
 use crate::model::target::{FileSet, FileTarget, SetTarget};
 use crate::protocol::FilePut;
@@ -64,6 +67,7 @@ impl RenderedSet {
                 FileSet::Drills if self.files.is_empty() => views::drills::own(),
                 FileSet::Guard if self.files.is_empty() => views::guard::own(),
                 FileSet::Guard => views::guard::own_of_repairs(),
+                FileSet::Hosting if self.files.is_empty() => views::hosting::own(),
                 _ => vec![],
             },
             told_by: vec![],
@@ -106,12 +110,13 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     }
     let mut sets = by_set(files);
     let keeps = [
-        // Without registry settings there is still a directory to clean, and without renewal, drills or a guard there
-        // may be their files.
+        // Without registry settings there is still a directory to clean, and without renewal, drills, a guard or
+        // self-hosting there may be their files.
         (FileSet::Registries, input.host.is_node()),
         (FileSet::Renewal, table::keeps_state(input.desired, input.host)),
         (FileSet::Drills, input.host.may_vote()),
         (FileSet::Guard, table::guarded(input.desired, input.host)),
+        (FileSet::Hosting, input.host.is(Role::ControlPlane)),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
         if !sets.iter().any(|s| s.set == set) {

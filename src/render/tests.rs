@@ -72,6 +72,7 @@ pub(super) fn desired() -> Desired {
         named: crate::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: crate::model::firewall::Firewall::Report,
+        hosting: crate::model::hosting::Hosting::default(),
         manifests: Vec::new(),
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),
@@ -104,6 +105,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.unattended_days = Some(1095);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
     full.healing.mode = Mode::On;
+    full.hosting = crate::model::hosting::Hosting::SelfHosted;
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());
     full.hosts[2].zone = Some("rack-a".to_owned());
@@ -165,7 +167,7 @@ pub(super) fn parts() -> Vec<Part> {
     program.chain(image).collect()
 }
 
-fn facts(host: &Host) -> HostFacts {
+pub(super) fn facts(host: &Host) -> HostFacts {
     HostFacts {
         os: "debian 12".to_owned(),
         addresses: vec![InterfaceAddress { interface: "eth0".to_owned(), address: host.address, prefix: 24 }],

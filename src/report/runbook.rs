@@ -8,6 +8,7 @@ use super::words::{bytes, clean, millis, texts};
 use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget};
 use crate::model::duration::human_duration;
 use crate::model::facts::{DiskFact, HostFacts};
+use crate::model::hosting::Hosting;
 use crate::model::names::HostName;
 use crate::model::snapshot::BundleFact;
 use crate::render::{RenderError, page};
@@ -61,6 +62,7 @@ struct View {
     restores: String,
     data_dir: String,
     source: String,
+    self_hosted: bool,
 }
 
 #[derive(Serialize)]
@@ -138,6 +140,7 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
         asking: some(names(desired.hosts.iter().filter(|h| h.ssh.sudo_password.is_some()))),
         pinned: some(names(desired.hosts.iter().filter(|h| h.ssh.fingerprint.is_some() || h.ssh.host_ca.is_some()))),
         voters: etcd.len(),
+        self_hosted: desired.hosting == Hosting::SelfHosted,
         quorum,
         spare: etcd.len() - quorum.min(etcd.len()),
         every: human_duration(i64::try_from(desired.snapshots.every_s).unwrap_or(i64::MAX).saturating_mul(1000)),

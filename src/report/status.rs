@@ -11,9 +11,11 @@ use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use super::words::{bytes, one_line, time};
 use crate::model::check::Check;
-use crate::model::desired::{Desired, Role};
+use crate::model::control_plane::PROGRAMS;
+use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{ApiFact, DiskFact, Etcd, EtcdView, Evidence, Facts, Members, newest};
 use crate::model::guards::Guards;
+use crate::model::hosting::Hosting;
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::node::NodeFact;
 use std::time::Duration;
@@ -180,10 +182,14 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
     for host in desired.with(Role::ControlPlane) {
         let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
         let state = api.map_or_else(|| (Paint::Dim, "unknown".to_owned()), |api| trouble(api.own_trouble.as_ref()));
-        rows.push(vec![(Paint::Bold, host.name.to_string()), state]);
+        let mut row = vec![(Paint::Bold, host.name.to_string()), state];
+        row.extend(delivered(desired, facts, host).map(plain));
+        rows.push(row);
     }
     let mut text = heading("API SERVERS", style);
-    text.push_str(&table(&["HOST", "STATE"], &rows, style));
+    let columns =
+        if rows.iter().any(|row| row.len() > 2) { &["HOST", "STATE", "DELIVERED AS"][..] } else { &["HOST", "STATE"] };
+    text.push_str(&table(columns, &rows, style));
     let apis: Vec<(&HostName, &ApiFact)> =
         facts.hosts.iter().filter_map(|(n, f)| Some((n, f.as_ref().ok()?.api.as_ref()?))).collect();
     let ready: Vec<&str> = apis.iter().filter(|(_, a)| a.endpoint_trouble.is_none()).map(|(n, _)| n.as_str()).collect();
@@ -212,6 +218,21 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
         }
     }
     text
+}
+
+/// How the control plane of a host is delivered, in words; `None`: as static pods, as on every other host.
+pub(super) fn delivered(desired: &Desired, facts: &Facts, host: &Host) -> Option<String> {
+    let fact = facts.host(&host.name)?.hosting.as_ref();
+    let Some(fact) = fact else {
+        return (desired.hosting == Hosting::SelfHosted).then(|| "static pods".to_owned());
+    };
+    let Some(revision) = fact.revision() else { return Some("static pods, held".to_owned()) };
+    let left: Vec<&str> = PROGRAMS.into_iter().filter(|program| !fact.is_delegated(program)).collect();
+    Some(match left.len() {
+        0 => format!("DaemonSet, revision {}", one_line(revision)),
+        all if all == PROGRAMS.len() => "static pods, in place of pods".to_owned(),
+        _ => format!("DaemonSet, revision {}; static pods: {}", one_line(revision), left.join(", ")),
+    })
 }
 
 /// The API facts for Nodes and leases: those of a host whose own API server answers.

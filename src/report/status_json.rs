@@ -15,7 +15,9 @@
 //! - `etcd.evidence[].disk`: the position of its data, read from files, or null: `term` and `entry` of the log's end,
 //!   `committed`, `revision` and `applied` of the store (or null), `dbBytes`, `writtenMs`, `newest` (of the hosts that
 //!   answer), `flaws[]`
-//! - `apiServers[]`: `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy`
+//! - `apiServers[]`: `host`, `ready` (null: unknown), `why`, `endpointReady`, `endpointWhy`, `hosting` (null: the host was
+//!   never self-hosted): `mode` (`held`, or `workloads` with the revision that may serve), `components` by name:
+//!   `placed`, `aside`, `server`, `answers`, `waits`
 //! - `leases[]`: `name`, `holder`, `ageMs`, `durationMs`
 //! - `nodes[]`: `name`, `ready`, `cordoned`, `version`, `message`
 //! - `drills[]`: the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also
@@ -55,6 +57,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
                 "why": api.and_then(|a| a.own_trouble.as_ref()),
                 "endpointReady": api.map(|a| a.endpoint_trouble.is_none()),
                 "endpointWhy": api.and_then(|a| a.endpoint_trouble.as_ref()),
+                "hosting": facts.host(&host.name).and_then(|f| f.hosting.as_ref()),
             })
         }).collect::<Vec<_>>(),
         "leases": leases.iter().map(|lease| json!({

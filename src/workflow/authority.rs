@@ -183,6 +183,7 @@ impl State {
             target.hosts.insert(host.name.clone(), host_target);
             files.insert(host.name.clone(), contents);
         }
+        add_daemon_sets(desired, &mut target, &files)?;
         self.add_spec(desired, &mut target, &mut files)?;
         Ok((target, files))
     }
@@ -208,6 +209,21 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Fills the add-on of a self-hosted control plane: it is made from the static pods of the hosts.
+fn add_daemon_sets(desired: &Desired, target: &mut Target, files: &Files) -> Result<(), Failure> {
+    let pods = desired.with(Role::ControlPlane).filter_map(|host| {
+        let files = files.get(&host.name)?.get(&FileSet::ControlPlane)?;
+        Some((host.address, files.as_slice()))
+    });
+    let pods: Vec<_> = pods.collect();
+    let Some(mut made) = crate::render::daemon_sets(desired, &pods)? else { return Ok(()) };
+    manifests::mark(&mut made);
+    for addon in target.addons.iter_mut().filter(|addon| addon.name == made.name) {
+        *addon = made.clone();
+    }
+    Ok(())
 }
 
 /// hactl's own add-ons, with its labels.
@@ -272,6 +288,7 @@ fn question(
         api: crate::render::api_ask(desired, host, addons),
         dns: crate::render::dns_ask(desired, host, addons),
         guard: is_guarded(desired, host),
+        hosting: Some((host.address, desired.api_port)),
     })
 }
 

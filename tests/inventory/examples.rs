@@ -44,6 +44,7 @@ fn the_minimal_example_gets_every_default() {
     assert_eq!((&ssh.identity, &ssh.fingerprint, &ssh.host_ca, &ssh.sudo_password), (&None, &None, &None, &None));
     assert!(ssh.known_hosts.is_empty() && ssh.jump.is_empty());
     assert_eq!(desired.extra, hactl::model::desired::Extra::default());
+    assert_eq!(desired.hosting, hactl::model::hosting::Hosting::Static);
     assert_eq!(loaded.base, root().join("inventories"));
 }
 
@@ -90,6 +91,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
         (Some(1400), 14, 16)
     );
     assert_eq!((desired.control_plane.schedulable, desired.control_plane.security), (true, Security::Cis));
+    assert_eq!(desired.hosting, hactl::model::hosting::Hosting::SelfHosted);
     assert_eq!((desired.etcd.data_dir.clone(), desired.etcd.quota_gib), (PathBuf::from("/srv/etcd"), 4));
     assert_eq!(desired.jwt[0]["claimMappings"]["username"]["claim"], "email");
     assert_eq!(desired.mirrors["registry.k8s.io"], ["https://mirror.example.org", "http://10.0.0.9:5000"]);

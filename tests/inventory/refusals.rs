@@ -124,6 +124,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("endpoint-local-without-a-name", edited("  vip: 10.0.0.100", "  local: true\n  interface: eth0")),
         ("preflight-unknown-check", with("preflight: {ignore: [time]}")),
         ("firewall-unknown", with("firewall: open")),
+        ("hosting-unknown", with("hosting: dynamic")),
         ("endpoint-neither", edited("  vip: 10.0.0.100", "  port: 6443")),
         ("endpoint-vip-is-a-host", edited("10.0.0.100", "10.0.0.12")),
         ("endpoint-vip-in-pods", edited("10.0.0.100", "10.244.1.1")),

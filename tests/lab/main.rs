@@ -31,6 +31,7 @@ mod founding;
 mod guard;
 mod hardened;
 mod hostile;
+mod hosting;
 mod interrupted;
 mod judged;
 mod kubelet_serving;
@@ -303,6 +304,7 @@ fn main() {
     tally.suite("t-apart", (7, 1), shapes::APART);
     tally.suite("t-seven", (7, 0), shapes::SEVEN);
     tally.suite("t-standby", (4, 0), standby::SCENARIOS);
+    tally.suite("t-hosting", (3, 0), hosting::SCENARIOS);
     tally.suite("t-power", (3, 0), power::SCENARIOS);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);

@@ -9,12 +9,12 @@ const NEW: &str = "1.36.3";
 
 /// Runs the world's next round once for each of its effects, killed after that effect. The round has more than `least`
 /// effects.
-fn killed_after_any_effect(start: &World, least: u16) {
+pub fn killed_after_any_effect(start: &World, least: u16) {
     killed_after_any_effect_and(start, least, |_| true);
 }
 
 /// The same, and the world is `well` at every end.
-fn killed_after_any_effect_and(start: &World, least: u16, well: impl Fn(&World) -> bool) {
+pub fn killed_after_any_effect_and(start: &World, least: u16, well: impl Fn(&World) -> bool) {
     for crash in 0.. {
         let mut world = start.clone();
         let script = Script { order: u64::from(crash % 5), crash_after: Some(crash), ..Script::default() };

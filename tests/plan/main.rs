@@ -5,6 +5,7 @@ mod bundled;
 mod cases;
 mod exits;
 mod fencing;
+mod hosting;
 mod identity;
 mod kills;
 mod kubelets;
@@ -149,7 +150,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn raise(release: &mut Release, which: u8) {
-    let field = match which % 12 {
+    let field = match which % 13 {
         0 => &mut release.etcd,
         1 => &mut release.manifests,
         2 => &mut release.runtime,
@@ -161,6 +162,7 @@ fn raise(release: &mut Release, which: u8) {
         8 => &mut release.renewal,
         9 => &mut release.drills,
         10 => &mut release.guards,
+        11 => &mut release.hosting,
         _ => &mut release.leaves,
     };
     *field += 1;

@@ -1,6 +1,7 @@
 //! Each precondition switched off in turn: without it, an event between the plan and a step breaks some law; with it,
 //! the same event at the same moment breaks none.
 
+use crate::hosting::self_hosted;
 use crate::sim::law::GUARDED;
 use crate::sim::{Broken, Chaos, Ended, Script, World, make};
 use crate::{Shape, converged, readdressed};
@@ -74,6 +75,24 @@ const MUTANTS: &[Mutant] = &[
         start: || {
             let mut world = converged(Shape::Apart);
             world.reassign(&make::host_name("cp1"), &[Role::Worker]);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::Hold,
+        start: || {
+            let mut world = self_hosted(Shape::Apart);
+            world.release(|r| r.manifests += 1);
+            world
+        },
+        meanwhile: &[Chaos::PowerOff(4)],
+    },
+    Mutant {
+        without: Kind::HandOver,
+        start: || {
+            let mut world = converged(Shape::Apart);
+            world.release(|r| r.hosting += 1);
             world
         },
         meanwhile: &[Chaos::PowerOff(4)],

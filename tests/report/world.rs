@@ -88,6 +88,7 @@ pub fn desired(hosts: u8) -> Desired {
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: Firewall::Report,
+        hosting: hactl::model::hosting::Hosting::default(),
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),

@@ -17,8 +17,8 @@ use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
 use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
-    Balancing, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk, WaitCondition,
-    WipeAsk,
+    Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk,
+    WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;
@@ -134,6 +134,7 @@ impl SimAgent {
                 }
                 Ok(Reply::Done)
             }
+            Op::Hosting(ask) => self.hosting(ask).await,
             // This world does not simulate these.
             Op::Unlock | Op::DeliverSnapshot { .. } | Op::Sweep(_) | Op::Accept { .. } => {
                 if let Op::Accept { sets } = op {
@@ -150,6 +151,29 @@ impl SimAgent {
                 let of = effects(&mut self.live.lock().expect("no panic holds it").world, &self.host, op);
                 self.all(of.map_err(fault)?).await?;
                 Ok(Reply::Done)
+            }
+        }
+    }
+
+    async fn hosting(&self, ask: HostingAsk) -> Result<Reply, HostError> {
+        let was = self.live.lock().expect("no panic holds it").world.host(&self.host).hosting.is_some();
+        let within = match ask {
+            HostingAsk::Hold { .. } => {
+                self.all(vec![Effect::Held(self.host())]).await?;
+                return Ok(Reply::Done);
+            }
+            HostingAsk::AwaitHeld { .. } if !was => return Ok(Reply::Done),
+            HostingAsk::AwaitHeld { within_ms, .. } => within_ms,
+            HostingAsk::HandOver { revision, within_ms, .. } => {
+                self.all(vec![Effect::HandedOver(self.host(), revision)]).await?;
+                within_ms
+            }
+        };
+        let until = tokio::time::Instant::now() + Duration::from_millis(within);
+        loop {
+            match self.all(vec![Effect::PodsSeen(self.host())]).await {
+                Err(_) if tokio::time::Instant::now() + POLL < until => tokio::time::sleep(POLL).await,
+                seen => return seen.map(|()| Reply::Done),
             }
         }
     }

@@ -9,6 +9,7 @@ use super::world::World;
 use futures::future::BoxFuture;
 use hactl::execute::{ApiClient, ConnectApi};
 use hactl::kube::{Client, Http, KubeError, Request};
+use hactl::model::hosting::NODE_LABEL;
 use hactl::model::names::HostName;
 use hactl::model::target::{RECORD, object_key};
 use hactl::model::timestamp::rfc3339;
@@ -101,7 +102,10 @@ impl SimServer {
                 }
                 match body.pointer("/spec/unschedulable") {
                     Some(shut) => Effect::Cordoned(name(path), shut == true),
-                    None => return Ok(Some((200, body))),
+                    None => match body.pointer("/metadata/labels").and_then(|labels| labels.get(NODE_LABEL)) {
+                        Some(label) => Effect::Labelled(name(path), !label.is_null()),
+                        None => return Ok(Some((200, body))),
+                    },
                 }
             }
             ("PATCH" | "POST", _) if path == path_of(RECORD) || object_key(&body) == RECORD => {

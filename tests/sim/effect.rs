@@ -40,6 +40,14 @@ pub enum Effect {
     Dense(HostName),
     Leads(HostName, PeerUrl),
     ServingSeen(HostName),
+    /// Static pods run on the host from now on.
+    Held(HostName),
+    /// Pods of this revision take over from them.
+    HandedOver(HostName, String),
+    /// The label by which the Node gets those pods.
+    Labelled(HostName, bool),
+    /// All components of a host's control plane run.
+    PodsSeen(HostName),
     ApiSeen,
     EndpointSeen,
     Object(String),
@@ -81,6 +89,9 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::Dense(h)
         | Effect::Leads(h, _)
         | Effect::ServingSeen(h)
+        | Effect::Held(h)
+        | Effect::HandedOver(h, _)
+        | Effect::PodsSeen(h)
         | Effect::DataDeleted(h)
         | Effect::Blank(h) => Some(h),
         Effect::BootstrapRecorded
@@ -92,11 +103,12 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::Recorded(_)
         | Effect::Evicted(_)
         | Effect::Cordoned(..)
+        | Effect::Labelled(..)
         | Effect::NodeGone(_) => None,
     }
 }
 
-fn need(holds: bool, what: impl FnOnce() -> String) -> Result<(), Stop> {
+pub(super) fn need(holds: bool, what: impl FnOnce() -> String) -> Result<(), Stop> {
     if holds { Ok(()) } else { failed(what()) }
 }
 
@@ -177,7 +189,11 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             let disk = host.without_data();
             host.aside.extend(disk);
         }
-        Effect::PodsEnd(h) => world.host_mut(h).processes.clear(),
+        Effect::PodsEnd(h) => {
+            super::hosting::hold(world, h);
+            super::hosting::end_pods(world, h);
+            world.host_mut(h).processes.clear();
+        }
         Effect::SnapshotTaken(h, id, aside) => {
             need(aside.is_some() || !world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;
             let found = match aside {
@@ -224,6 +240,17 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(world.api_serves(h), || format!("the API server on {h} is not ready"))?;
             world.disturbed.remove(h);
         }
+        Effect::Held(h) => super::hosting::hold(world, h),
+        Effect::HandedOver(h, revision) => super::hosting::hand_over(world, h, revision)?,
+        Effect::Labelled(h, labelled) => super::hosting::label(world, h, *labelled)?,
+        Effect::PodsSeen(h) => {
+            world.kubelet_acts(h);
+            let run = world.host(h).processes.len() == make::MANIFESTS.len();
+            need(run, || format!("the control plane of {h} does not run"))?;
+            let pods = matches!(world.host(h).hosting, Some(hactl::model::hosting::Mode::Workloads(_)));
+            need(pods == world.host(h).taken.is_some(), || format!("{h} has pods that are to end"))?;
+            world.disturbed.remove(h);
+        }
         Effect::ApiSeen => {
             let hosts = world.with(hactl::model::desired::Role::ControlPlane);
             for host in &hosts {
@@ -250,6 +277,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(world.any_api(), || "no API server answers".to_owned())?;
             let asked_for = world.target.addons.iter().flat_map(|a| &a.objects).any(|o| &object_key(o) == key);
             need(!asked_for, || format!("{key} is asked for and was to be deleted"))?;
+            super::hosting::no_pods_of(world, key)?;
             world.objects.remove(key);
         }
         Effect::Recorded(data) => {
@@ -272,6 +300,7 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             need(!lives, || format!("the kubelet on {h} still reports"))?;
             world.unknown_nodes.remove(h);
             world.cordoned.remove(h);
+            world.labelled.remove(h);
         }
         Effect::DataDeleted(h) => drop(world.host_mut(h).without_data()),
         Effect::Blank(h) => blank(world, h),
@@ -334,6 +363,7 @@ fn blank(world: &mut World, host: &HostName) {
     found.programs.retain(|path| !gone(path));
     found.leaves.retain(|id, _| leaves.iter().any(|l| l.id == *id && !gone(&l.cert_path)));
     (found.cluster_id, found.first_boot) = (None, None);
+    (found.hosting, found.taken) = (None, None);
     found.units.clear();
     found.images.clear();
     found.processes.clear();
@@ -436,6 +466,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             let files = make::GUARD.iter().all(|path| found.files.contains_key(*path));
             files && found.leaves.contains_key(&CertId::Guard)
         }
+        make::KEEPS => found.files.contains_key(make::KEEPER),
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
         _ => false,
     };

@@ -3,6 +3,7 @@
 
 use super::world::World;
 use hactl::model::desired::Role;
+use hactl::model::hosting::{Mode, revision};
 use hactl::model::names::HostName;
 use hactl::model::plan::Condition;
 use hactl::model::target::{FileSet, Place, SetTarget};
@@ -66,6 +67,12 @@ impl World {
             Condition::Manifest(h) => self.has_manifest(h),
             Condition::ApiServer(h) => self.has_manifest(h) && self.api_serves(h),
             Condition::Serving(h) => self.api_serves(h),
+            Condition::Held(h) => at(h).taken.is_none() && matches!(at(h).hosting, None | Some(Mode::Held)),
+            Condition::Hosted(h) => {
+                let wanted = revision(&self.target);
+                let may = matches!(&at(h).hosting, Some(Mode::Workloads(may)) if Some(may.as_str()) == wanted);
+                may && at(h).taken.as_deref() == wanted && at(h).processes.len() == super::make::MANIFESTS.len()
+            }
             Condition::Api => self.with(Role::ControlPlane).iter().any(|h| self.api_serves(h)),
             Condition::Endpoint => self.endpoint_serves(),
             Condition::Applied(addon) => self.applied(addon),
@@ -130,6 +137,7 @@ impl World {
             | FileSet::Renewal
             | FileSet::Drills
             | FileSet::Guard
+            | FileSet::Hosting
             | FileSet::FormerBalancer
             | FileSet::FormerControlPlane
             | FileSet::FormerEtcd

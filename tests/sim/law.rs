@@ -60,7 +60,7 @@ pub enum Broken {
 }
 
 /// The actions whose steps may have a precondition. Each has a mutant in `tests/preconditions`.
-pub const GUARDED: [Kind; 12] = [
+pub const GUARDED: [Kind; 14] = [
     Kind::RemoveMember,
     Kind::MoveMember,
     Kind::AddLearner,
@@ -72,6 +72,8 @@ pub const GUARDED: [Kind; 12] = [
     Kind::Configure,
     Kind::UpgradeKubelet,
     Kind::EndPods,
+    Kind::Hold,
+    Kind::HandOver,
     Kind::Wipe,
 ];
 

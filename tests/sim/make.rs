@@ -33,6 +33,8 @@ pub struct Release {
     pub drills: u8,
     /// Whether hosts of the control plane have guards: odd numbers mean yes.
     pub guards: u8,
+    /// Whether the control plane is self-hosted: odd numbers mean yes.
+    pub hosting: u8,
     /// Which CAs hosts trust, and with them which state is encrypted for them.
     pub trust: u8,
 }
@@ -115,6 +117,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
         firewall: hactl::model::firewall::Firewall::Report,
+        hosting: hactl::model::hosting::Hosting::default(),
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: std::collections::BTreeSet::default(),
@@ -307,6 +310,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
             FileSet::Approver,
             set(Some("hactl-approver.service"), false, &[APPROVER], &plain(release.approver)),
         ));
+        sets.push((FileSet::Hosting, on_demand(release.hosting, KEEPS, &[KEEPER])));
         let images = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
         target.parts.extend(images.map(|n| of_kubernetes(desired, image(n, release.manifests))));
         target.leaves.push(leaf(CertId::Apiserver, host, release.leaves));
@@ -364,6 +368,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
         }
         balancer.told_by = balancer.own[..3].to_vec();
     }
+    control.own.push(KEEPER.to_owned());
     if !host.may_vote() {
         etcd.own.push(STATE.to_owned());
     }
@@ -407,6 +412,24 @@ pub const GUARDS: &str = "hactl-guard.service";
 pub const GUARD: [&str; 3] =
     ["/etc/hactl/guard.json", "/etc/hactl/guard/ca.crt", "/etc/systemd/system/hactl-guard.service"];
 
+/// The unit that keeps a self-hosted control plane on its host.
+pub const KEEPS: &str = "hactl-hosting.service";
+/// Its file.
+pub const KEEPER: &str = "/etc/systemd/system/hactl-hosting.service";
+
+/// The objects whose pods run a self-hosted control plane: one stands for all of them. Pods change with flags and with
+/// the version.
+fn hosting(desired: &Desired, release: Release) -> Option<Addon> {
+    let revision = format!("{}-{}", desired.versions.kubernetes.replace('.', "-"), release.manifests);
+    let template = serde_json::json!({"metadata": {"annotations": {"hactl.dev/revision": revision}}});
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hosting", "namespace": "kube-system"},
+        "spec": {"template": template},
+    });
+    let name = hactl::model::hosting::ADDON.to_owned();
+    (release.hosting % 2 == 1).then(|| Addon { name, objects: vec![object], needed_for_ready: false })
+}
+
 /// The directory of the registry settings.
 const CERTS: &str = "/etc/containerd/certs.d";
 
@@ -434,6 +457,7 @@ fn addon(name: &str, release: u8, needed_for_ready: bool) -> Addon {
 pub fn target(desired: &Desired, release: Release) -> Target {
     let hosts = desired.hosts.iter().map(|h| (h.name.clone(), host_target(desired, h, release))).collect();
     let mut addons = vec![addon("rbac", 0, false), addon("flannel", 0, true), addon("coredns", release.addons, false)];
+    addons.extend(hosting(desired, release));
     addons.extend(users(release.users));
     addons.iter_mut().for_each(hactl::reconcile::manifests::mark);
     Target { hosts, addons }

@@ -10,6 +10,7 @@ pub mod api;
 pub mod dice;
 pub mod effect;
 pub mod holds;
+pub mod hosting;
 pub mod law;
 pub mod live;
 pub mod make;

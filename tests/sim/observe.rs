@@ -95,6 +95,7 @@ impl World {
             programs: host.programs.clone(),
             sysctls: host.sysctls.clone(),
             etcd: member.then(|| self.etcd_fact(host)),
+            hosting: super::hosting::fact(host),
             api: desired.is(Role::ControlPlane).then(|| self.api_fact(name)),
             ..HostFacts::default()
         })

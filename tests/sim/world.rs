@@ -4,6 +4,7 @@ use super::make::{self, MANIFESTS, Release};
 use super::member::Cluster;
 use hactl::model::desired::{Desired, EndpointKind, Host, Role};
 use hactl::model::facts::{ClusterId, FileFact, LeafFact};
+use hactl::model::hosting::{Hosting, Mode};
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::target::{CertId, FileSet, FileTarget, HostTarget, Target};
 use hactl::model::version::{Minor, Version};
@@ -79,6 +80,10 @@ pub struct SimHost {
     pub passed_over: BTreeSet<HostName>,
     /// The holder of a run's lock.
     pub lock: Option<String>,
+    /// Whether pods may take over from static pods; `None`: it was never self-hosted.
+    pub hosting: Option<Mode>,
+    /// The revision of the pods that run its control plane; `None`: static pods do.
+    pub taken: Option<String>,
 }
 
 /// A file as it was, and the part of Kubernetes that it named.
@@ -171,6 +176,8 @@ pub struct World {
     pub pods: BTreeMap<String, Option<HostName>>,
     /// Nodes that hactl cordoned.
     pub cordoned: BTreeSet<HostName>,
+    /// Nodes with the label by which they get pods of a self-hosted control plane.
+    pub labelled: BTreeSet<HostName>,
     /// Where the snapshots of recoveries are kept on the administrator's side.
     pub store: Store,
     /// Hosts whose API server a step took down and no step has waited for yet.
@@ -243,6 +250,7 @@ impl World {
             record: None,
             pods,
             cordoned: BTreeSet::new(),
+            labelled: BTreeSet::new(),
             store: Store::default(),
             disturbed: BTreeSet::new(),
             answered: BTreeSet::new(),
@@ -326,6 +334,7 @@ impl World {
     }
 
     fn retarget(&mut self) {
+        self.desired.hosting = if self.release.hosting % 2 == 1 { Hosting::SelfHosted } else { Hosting::Static };
         self.target = make::target(&self.desired, self.release);
     }
 

@@ -10,6 +10,7 @@ use crate::agent::etcd::fence::may_start_once;
 use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, read_mark};
 use crate::agent::etcd::scratch::{self, ScratchEtcd};
 use crate::agent::host::Host;
+use crate::agent::hosting;
 use crate::agent::machine::files::{optional, piece, private_folder, remove, remove_all, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
@@ -77,6 +78,8 @@ fn hold_endpoint(root: &Root) -> Outcome<()> {
 pub(crate) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String]) -> Outcome<()> {
     let hold = || host.root.blocking(hold_endpoint);
     hold().await?;
+    // An older state may not know the pods that serve: the kubelet would end them all.
+    host.root.blocking(hosting::hold_all).await?;
     host.waits("kubelet and etcd to stop");
     let (keeper, others) = stopped.split_at(stopped.len().min(1));
     units::end_now(host, keeper).await?;

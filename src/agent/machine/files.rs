@@ -161,7 +161,7 @@ pub(crate) async fn write(
     remove_these: Vec<String>,
     keep: Option<FileSet>,
 ) -> Outcome<()> {
-    let gone = remove_these.iter().map(|path| host.root.path(path)).collect::<Outcome<Vec<_>>>()?;
+    let gone = remove_these.iter().map(|path| host.root.present(path)).collect::<Outcome<Vec<_>>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = files.iter().find(|f| !seen.insert(f.path.clone())) {
         return Err(bad(format!("the request writes {} twice", twice.path)));
@@ -201,7 +201,7 @@ pub(crate) async fn write(
 
 /// Prepares a file beside its destination; `None` if it is there already.
 fn prepare(root: &Root, file: &FilePut) -> Outcome<Option<Ready>> {
-    let (path, owner) = (root.path(&file.path)?, root.owner(&file.owner)?);
+    let (path, owner) = (root.present(&file.path)?, root.owner(&file.owner)?);
     if file.mode > 0o7777 {
         return Err(bad(format!("{:o} is not a valid mode for {}", file.mode, file.path)));
     }

@@ -6,38 +6,81 @@ use crate::agent::machine::root::Root;
 use crate::model::facts::PortFact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
 
 /// The state of a listening socket.
 const LISTEN: &str = "0A";
 
-/// Listening ports with the inode of their socket.
-fn listeners(root: &Root) -> Vec<(u16, u64)> {
+/// A listening socket.
+struct Listener {
+    address: IpAddr,
+    port: u16,
+    inode: u64,
+}
+
+/// Listening sockets.
+fn listeners(root: &Root) -> Vec<Listener> {
     let read = |path| fs::read_to_string(root.own(path)).unwrap_or_default();
     // Those of this process's own network namespace: /proc/net refers to it.
     [read("/proc/net/tcp"), read("/proc/net/tcp6")].iter().flat_map(|text| parse(text)).collect()
 }
 
-fn parse(text: &str) -> Vec<(u16, u64)> {
+fn parse(text: &str) -> Vec<Listener> {
     text.lines()
         .skip(1)
         .filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let port = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+            let (address, port) = fields.get(1)?.rsplit_once(':')?;
+            let port = u16::from_str_radix(port, 16).ok()?;
             let inode = fields.get(9)?.parse().ok()?;
-            (*fields.get(3)? == LISTEN).then_some((port, inode))
+            (*fields.get(3)? == LISTEN).then_some(Listener { address: address_of(address)?, port, inode })
         })
         .collect()
 }
 
+/// An address in a table of the kernel: words of 32 bits, each in network order, written as numbers of this machine.
+fn address_of(hex: &str) -> Option<IpAddr> {
+    let word = |at: usize| Some(u32::from_str_radix(hex.get(at * 8..at * 8 + 8)?, 16).ok()?.to_ne_bytes());
+    match hex.len() {
+        8 => Some(IpAddr::from(word(0)?)),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?].concat();
+            Some(IpAddr::from(<[u8; 16]>::try_from(words).ok()?).to_canonical())
+        }
+        _ => None,
+    }
+}
+
+/// The sockets that receive connections to this address and port, by inode.
+pub(crate) fn sockets_at(root: &Root, address: IpAddr, port: u16) -> BTreeSet<u64> {
+    let receives = |socket: &Listener| socket.address.is_unspecified() || socket.address == address;
+    let all = listeners(root).into_iter().filter(|socket| socket.port == port && receives(socket));
+    all.map(|socket| socket.inode).collect()
+}
+
+/// Whether a process has one of these sockets open.
+pub(crate) fn has_socket(root: &Root, pid: u32, sockets: &BTreeSet<u64>) -> bool {
+    // One that has ended has none.
+    let open = fs::read_dir(root.own("/proc").join(pid.to_string()).join("fd"));
+    let mut targets = open.into_iter().flatten().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.any(|target| socket_of(&target).is_some_and(|inode| sockets.contains(&inode)))
+}
+
+fn socket_of(target: &Path) -> Option<u64> {
+    target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// Whether a process listens on a port.
 pub(crate) fn listening(root: &Root, port: u16) -> bool {
-    listeners(root).iter().any(|(p, _)| *p == port)
+    listeners(root).iter().any(|socket| socket.port == port)
 }
 
 /// The ports in use among `ports`.
 pub(crate) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
     let wanted: BTreeSet<u16> = ports.iter().copied().collect();
-    let found: Vec<(u16, u64)> = listeners(root).into_iter().filter(|(port, _)| wanted.contains(port)).collect();
+    let found = listeners(root).into_iter().filter(|socket| wanted.contains(&socket.port));
+    let found: Vec<(u16, u64)> = found.map(|socket| (socket.port, socket.inode)).collect();
     if found.is_empty() {
         return Vec::new();
     }
@@ -65,8 +108,7 @@ fn owners(root: &Root, wanted: &BTreeSet<u64>) -> BTreeMap<u64, String> {
         // Ended in the meantime, or not accessible.
         let Ok(open) = fs::read_dir(process.join("fd")) else { continue };
         for target in open.flatten().filter_map(|e| fs::read_link(e.path()).ok()) {
-            let inode = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            if let Some(inode) = inode.filter(|i| wanted.contains(i)) {
+            if let Some(inode) = socket_of(&target).filter(|i| wanted.contains(i)) {
                 found.entry(inode).or_insert_with(|| {
                     let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
                     format!("{} (pid {pid})", name.trim())
@@ -89,5 +131,10 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].port == port && found[0].by.ends_with(&format!("(pid {})", std::process::id())), "{found:?}");
         assert!(listening(&Root::host(), port));
+        let address = listener.local_addr().unwrap().ip();
+        let sockets = sockets_at(&Root::host(), address, port);
+        assert!(sockets.len() == 1 && has_socket(&Root::host(), std::process::id(), &sockets));
+        assert!(sockets_at(&Root::host(), "127.0.0.9".parse().unwrap(), port).is_empty(), "another address");
+        assert!(!has_socket(&Root::host(), std::process::id(), &BTreeSet::new()));
     }
 }

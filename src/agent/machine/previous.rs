@@ -57,7 +57,7 @@ pub(crate) fn keep(root: &Root, set: FileSet, paths: &[String]) -> Outcome<()> {
 }
 
 fn as_it_is(root: &Root, path: &str) -> Outcome<Option<Was>> {
-    let at = root.path(path)?;
+    let at = root.present(path)?;
     let Some(found) = optional(fs::symlink_metadata(&at)).explain("stat", &at)? else { return Ok(None) };
     if !found.is_file() {
         return Err(bad(format!("{path} is not a regular file")));
@@ -92,7 +92,7 @@ pub(crate) async fn put_back(host: &Host, sets: Vec<FileSet>) -> Outcome<()> {
         }
         let (mut ready, mut gone) = (Vec::new(), Vec::new());
         for (path, was) in records.iter().flat_map(|(_, record)| record) {
-            let at = root.path(path)?;
+            let at = root.present(path)?;
             match was {
                 Some(was) => ready.push(Ready::write(at, was.content.as_bytes(), was.mode, was.owner)?),
                 None => gone.push(at),

@@ -4,6 +4,7 @@
 
 use crate::agent::machine::run::blocking;
 use crate::agent::op_error::{Outcome, bad};
+use crate::model::hosting;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -43,6 +44,12 @@ impl Root {
         } else {
             Err(bad(format!("{:?} is not a plain absolute path", absolute.chars().take(200).collect::<String>())))
         }
+    }
+    /// A file named by a request, where it is now: the manifest of a static pod may be aside.
+    pub(crate) fn present(&self, absolute: &str) -> Outcome<PathBuf> {
+        let path = self.path(absolute)?;
+        let aside = hosting::aside(absolute).map(|aside| self.below(&aside));
+        Ok(aside.filter(|aside| !path.exists() && aside.exists()).unwrap_or(path))
     }
     /// A path known to be plain and absolute, because it is a constant of this program.
     pub(crate) fn own(&self, absolute: &'static str) -> PathBuf {

@@ -22,12 +22,14 @@ pub use guard::fact as guard_fact;
 
 use crate::agent::backup::bundles;
 use crate::agent::host::Host;
+use crate::agent::hosting::look_all;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{addresses, firewall, ports, prepare, previous, processes, units, when};
 use crate::agent::op_error::{Outcome, failed};
 use crate::agent::parts::{self, images};
 use crate::agent::pki::keys as pki;
 use crate::model::facts::{FileFact, HostFacts};
+use crate::model::hosting::Component;
 use crate::model::names::Digest;
 use crate::protocol::ObserveAsk;
 use futures::future::OptionFuture;
@@ -57,6 +59,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         bundles,
         api,
         dns,
+        hosting,
     ) = tokio::try_join!(
         root.blocking(system::facts),
         addresses::addresses(),
@@ -78,6 +81,10 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         async { OptionFuture::from(ask.etcd.as_ref().map(|_| root.blocking(bundles::fact))).await.transpose() },
         async { Ok(OptionFuture::from(ask.api.as_ref().map(|api| api::look(root, api))).await) },
         async { Ok(dns::ask(ask.dns).await) },
+        async {
+            let components = ask.hosting.map(|(address, port)| Component::all(address, port));
+            OptionFuture::from(components.map(|all| look_all(root, all))).await.transpose().map(Option::flatten)
+        },
     )?;
     let facts = HostFacts {
         addresses,
@@ -98,6 +105,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         bundles,
         api,
         dns,
+        hosting,
         ..system
     };
     // Last, so that it is the time of the answer, by which the report of the guard is recent or not.
@@ -114,7 +122,7 @@ fn file_facts(root: &Root, paths: Vec<String>) -> Outcome<BTreeMap<String, FileF
     let name = root.names();
     let mut found = BTreeMap::new();
     for path in paths {
-        let at = root.path(&path)?;
+        let at = root.present(&path)?;
         let Ok(meta) = fs::metadata(&at) else { continue };
         if !meta.is_file() {
             continue;

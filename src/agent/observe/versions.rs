@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(super) fn named(root: &Root) -> Outcome<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for program in PROGRAMS {
-        let path = root.path(&format!("{MANIFESTS}{program}.yaml"))?;
+        let path = root.present(&format!("{MANIFESTS}{program}.yaml"))?;
         // An unreadable manifest counts as missing: the facts of the file explain more.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         if let Some(version) = image_of(&text, program) {

@@ -65,7 +65,11 @@ fn runs_by_its_manifests(host: &Host, newer: &[(String, String)], settled_ms: u6
     }
     let started = processes::started();
     for (program, manifest) in newer {
-        let path = host.root.path(manifest).map_err(|f| f.what)?;
+        let path = host.root.present(manifest).map_err(|f| f.what)?;
+        // A pod of the DaemonSet runs instead, and may be older than the move of the manifest.
+        if path != host.root.path(manifest).map_err(|f| f.what)? {
+            continue;
+        }
         let meta = std::fs::metadata(&path).map_err(|e| format!("{manifest}: {e}"))?;
         let changed = changed_ms(&meta);
         match started.get(program) {

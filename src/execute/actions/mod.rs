@@ -4,6 +4,7 @@
 
 mod certify;
 mod drain;
+mod hosting;
 mod members;
 mod node;
 mod objects;
@@ -92,6 +93,8 @@ impl Doing<'_> {
                 let tries = if step.rollback.is_empty() { CrashLoopPolicy::NEW } else { CrashLoopPolicy::TRIAL };
                 return self.await_serving(host, (tries, *restart_kubelet)).await;
             }
+            Action::Hold { host } => return self.hold(host).await,
+            Action::HandOver { host, revision } => return self.hand_over_to_pods(host, revision).await,
             Action::AwaitApi => return self.await_api().await,
             Action::AwaitEndpoint => return self.await_endpoint().await,
             Action::Apply { addon, objects } => return self.apply(addon, objects).await,

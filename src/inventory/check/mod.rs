@@ -70,6 +70,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
         },
         proxy: settings::proxy(judge, raw.proxy.as_ref()),
         firewall: settings::firewall(judge, raw.firewall.as_ref()),
+        hosting: settings::hosting(judge, raw),
         manifests,
         extra: extra::extra(judge, raw.extra.as_ref()),
         ignored_checks: settings::ignored_checks(judge, raw.preflight.as_ref()),

@@ -8,6 +8,7 @@ use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory, Texts};
 use crate::model::desired::{ControlPlane, EtcdSettings, MOST_QUOTA_GIB, Proxy, Security, Upgrade, Versions};
 use crate::model::firewall::Firewall;
+use crate::model::hosting::Hosting;
 use crate::model::survey::CHECKS;
 use crate::model::version::{MINORS, Version};
 use std::collections::BTreeSet;
@@ -154,6 +155,13 @@ pub fn proxy(judge: &mut Validator<'_>, raw: Option<&At<schema::Proxy>>) -> Prox
 pub fn firewall(judge: &mut Validator<'_>, raw: Option<&schema::Text>) -> Firewall {
     let known = [("report", Firewall::Report), ("manage", Firewall::Manage)];
     raw.and_then(|text| choice(judge, "firewall", text, &known)).unwrap_or(Firewall::Report)
+}
+
+/// How the control plane is delivered.
+pub fn hosting(judge: &mut Validator<'_>, raw: &schema::Inventory) -> Hosting {
+    let known = [("static", Hosting::Static), ("self", Hosting::SelfHosted)];
+    let text = raw.hosting.as_ref();
+    text.and_then(|text| choice(judge, "hosting", text, &known)).unwrap_or_default()
 }
 
 /// Preflight checks that only warn, by their names.

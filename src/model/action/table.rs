@@ -364,6 +364,21 @@ actions! {
     says ("wait for the API server{}", if *restart_kubelet { ", then restart the kubelet" } else { "" }),
     done "API server ready";
 
+    /// Makes static pods run the control plane of a host again.
+    Hold { on host, }
+    within 300, Disturbs::RESTART, ControlPlane,
+    gives Held(host), says ("run the control plane in static pods"), done "control plane in static pods";
+
+    /// Lets pods of the `DaemonSets` take over the control plane of a host, one component after the other.
+    HandOver {
+        on host,
+        /// The revision of the pods.
+        revision: String,
+    }
+    within 420, Disturbs::RESTART, ControlPlane,
+    gives Hosted(host), says ("hand the control plane over to pods of its DaemonSets (revision {revision})"),
+    short ("hand the control plane over to its pods"), done "control plane in pods";
+
     /// Waits for the first API server.
     AwaitApi
     within 300, Disturbs::NOTHING, ControlPlane,

@@ -6,6 +6,7 @@ pub(super) mod control_plane;
 pub(super) mod drills;
 pub(super) mod etcd;
 pub(super) mod guard;
+pub(super) mod hosting;
 pub(super) mod kubelet;
 pub(super) mod os;
 pub(super) mod registries;

@@ -1,0 +1,208 @@
+//! Keeps a control plane on its host where its pods do not, `hactl host-hosting`: a resident program of every host of a
+//! self-hosted control plane, also where the inventory asks for no guards.
+//!
+//! In: the mode that runs write, and once a second what the host sees by itself: no API, no quorum, no certificate. Out:
+//! manifests that are moved to the kubelet and away from it, as `plan/hosting.rs` decides; lines in the journal.
+
+use super::notify;
+use super::shared::turns;
+use crate::agent::Root;
+use crate::agent::hosting::{answers, component, mode, place, publish_program, withdraw};
+use crate::model::hosting::{Component, ComponentFact, Mode};
+use crate::plan::hosting::{Around, Keeper, Move, has_turn};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long another API server may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// What a keeper knows of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The address of the API server of this host.
+    pub own: IpAddr,
+    /// The port of all API servers.
+    pub port: u16,
+    /// The addresses of all API servers, in the same order on every host.
+    pub all: Vec<IpAddr>,
+}
+
+impl Place {
+    fn others(&self) -> impl Iterator<Item = IpAddr> {
+        self.all.iter().copied().filter(|address| *address != self.own)
+    }
+
+    fn has_turn(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let place = self.all.iter().position(|address| *address == self.own).unwrap_or(0);
+        has_turn(now, count(place), count(self.all.len()))
+    }
+
+    async fn others_serve(&self) -> bool {
+        let asked: Vec<_> = self.others().map(|address| answers(address, self.port, ANSWER)).collect();
+        futures::future::join_all(asked).await.contains(&true)
+    }
+}
+
+/// The keepers of a host.
+struct Keepers {
+    root: Root,
+    place: Place,
+    components: [Component; 3],
+    keepers: [Keeper; 3],
+    said: BTreeSet<String>,
+    say: fn(&str),
+}
+
+/// Keeps watch until it is stopped. It is ready once it has decided what the kubelet of a host that starts will find.
+pub async fn run(root: Root, place: Place, say: fn(&str)) {
+    let begun = Instant::now();
+    let components = Component::all(place.own, place.port);
+    let keepers = components.map(|component| Keeper::of(component.is_api_server()));
+    let mut all = Keepers { root, place, components, keepers, said: BTreeSet::new(), say };
+    all.start().await;
+    notify::ready();
+    // Pods cannot wait without it: static pods run on.
+    if let Err(fault) = publish_program(&all.root) {
+        all.say_once(&fault.what);
+    }
+    let mut turn = turns(EVERY);
+    loop {
+        turn.tick().await;
+        all.look(begun.elapsed()).await;
+        notify::alive();
+    }
+}
+
+impl Keepers {
+    /// A host without the file was never handed over: static pods run.
+    fn mode(&self) -> Mode {
+        mode(&self.root).unwrap_or(Mode::Held)
+    }
+
+    async fn seen(&mut self) -> Option<[ComponentFact; 3]> {
+        let [a, b, c] = self.components;
+        let root = &self.root;
+        match tokio::try_join!(component(root, a), component(root, b), component(root, c)) {
+            Ok((a, b, c)) => Some([a, b, c]),
+            Err(fault) => {
+                self.say_once(&fault.what);
+                None
+            }
+        }
+    }
+
+    async fn around(&self, needed: bool) -> Around {
+        let has_others = self.place.others().next().is_some();
+        let others_serve = needed && has_others && self.place.others_serve().await;
+        Around { has_others, others_serve, turn: self.place.has_turn() }
+    }
+
+    async fn start(&mut self) {
+        let mode = self.mode();
+        let Some(seen) = self.seen().await else { return };
+        let around = self.around(mode != Mode::Held).await;
+        for (at, seen) in seen.iter().enumerate() {
+            let moved = self.keepers[at].at_start(&mode, seen, around);
+            self.perform(self.components[at], moved);
+        }
+    }
+
+    async fn look(&mut self, now: Duration) {
+        let mode = self.mode();
+        let Some(seen) = self.seen().await else { return };
+        let waits = seen.iter().any(|fact| fact.placed && fact.waits.is_some());
+        let around = self.around(waits && mode != Mode::Held).await;
+        for (at, seen) in seen.iter().enumerate() {
+            let moved = self.keepers[at].judge(now, &mode, seen, around);
+            self.perform(self.components[at], moved);
+        }
+    }
+
+    fn perform(&mut self, component: Component, moved: Option<Move>) {
+        let (done, line) = match moved {
+            None => return,
+            Some(Move::Place(why)) => (place(&self.root, component), format!("{component}: static pod placed: {why}")),
+            Some(Move::Withdraw(why)) => {
+                (withdraw(&self.root, component), format!("{component}: static pod withdrawn: {why}"))
+            }
+        };
+        match done {
+            Ok(()) => {
+                self.said.clear();
+                (self.say)(&line);
+            }
+            // The next second tries again.
+            Err(fault) => self.say_once(&format!("{component}: {}", fault.what)),
+        }
+    }
+
+    fn say_once(&mut self, line: &str) {
+        if self.said.insert(line.to_owned()) {
+            (self.say)(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn keepers(mode: Option<&Mode>) -> (tempfile::TempDir, Keepers) {
+        let place = tempfile::tempdir().unwrap();
+        let root = Root::at(place.path());
+        let own = IpAddr::from([127, 0, 0, 1]);
+        let components = Component::all(own, 1);
+        for component in components {
+            let at = place.path().join(&component.aside()[1..]);
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::create_dir_all(place.path().join("etc/kubernetes/manifests")).unwrap();
+            fs::write(at, "").unwrap();
+        }
+        if let Some(mode) = mode {
+            let text = serde_json::to_vec(mode).unwrap();
+            fs::write(place.path().join("etc/kubernetes/hosting/mode.json"), text).unwrap();
+        }
+        let keepers = components.map(|component| Keeper::of(component.is_api_server()));
+        let at = Place { own, port: 1, all: vec![own] };
+        (place, Keepers { root, place: at, components, keepers, said: BTreeSet::new(), say: |_| {} })
+    }
+
+    fn placed(keepers: &Keepers, folder: &Path) -> Vec<&'static str> {
+        let there = |component: &&Component| folder.join(&component.manifest()[1..]).exists();
+        keepers.components.iter().filter(there).map(|component| component.program).collect()
+    }
+
+    #[tokio::test]
+    async fn a_cold_start_places_the_api_server_alone_and_a_held_host_all() {
+        let (place, mut keepers) = self::keepers(Some(&Mode::Workloads("a".to_owned())));
+        keepers.start().await;
+        assert_eq!(placed(&keepers, place.path()), ["kube-apiserver"]);
+        keepers.look(Duration::ZERO).await;
+        assert_eq!(placed(&keepers, place.path()), ["kube-apiserver"], "the others are missed for a minute");
+        keepers.look(Duration::from_secs(61)).await;
+        assert_eq!(placed(&keepers, place.path()).len(), 3);
+        for mode in [Some(Mode::Held), None] {
+            let (place, mut keepers) = self::keepers(mode.as_ref());
+            keepers.start().await;
+            assert_eq!(placed(&keepers, place.path()).len(), 3);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_cannot_be_moved_is_tried_again() {
+        let (place, mut keepers) = self::keepers(Some(&Mode::Held));
+        fs::remove_dir(place.path().join("etc/kubernetes/manifests")).unwrap();
+        keepers.start().await;
+        assert_eq!(keepers.said.len(), 3);
+        fs::create_dir(place.path().join("etc/kubernetes/manifests")).unwrap();
+        keepers.look(Duration::ZERO).await;
+        assert_eq!(placed(&keepers, place.path()).len(), 3);
+    }
+}

@@ -1,0 +1,204 @@
+//! Decides when a host moves the manifest of a component to its kubelet and away from it: the reserve of a self-hosted
+//! control plane.
+//!
+//! In: once a second, what the host sees of a component by itself, without the API. Out: nothing, place or withdraw.
+//! Pure: times are those of a steady clock, passed in.
+//!
+//! The port is the lock. It is never shared, so a static pod and a pod of the `DaemonSet` cannot both serve, and one that
+//! keeps its port has won. What counts is whether an answer comes, not whether somebody listens: an API server without
+//! etcd listens for twenty seconds, ends and listens again.
+
+#[cfg(test)]
+mod tests;
+
+use crate::model::hosting::{ComponentFact, Mode, Server};
+use std::fmt;
+use std::time::Duration;
+
+/// How long nobody may serve the API until the static pod is placed. A slow start must not take longer.
+const API_MISSING: Duration = Duration::from_secs(30);
+/// The same for the others, whose leader on another host goes on.
+const OTHERS_MISSING: Duration = Duration::from_secs(60);
+/// The same after a static pod made way.
+const HANDED: Duration = Duration::from_secs(60);
+/// How long a pod must have kept the port from a static pod until that is withdrawn, and how long one must have waited
+/// before it may take over.
+const PROVEN: Duration = Duration::from_secs(10);
+/// How often the delay doubles.
+const MOST_DOUBLINGS: u32 = 3;
+/// A component that was served for so long is well: the next delay is the first again.
+const WELL: Duration = Duration::from_secs(600);
+/// The turn of one host. A pod takes over in 6 to 12 seconds, and a failure is over after a minute.
+const TURN: Duration = Duration::from_secs(75);
+/// Only in the beginning of its turn may a host begin: clocks differ.
+const BEGIN: Duration = Duration::from_secs(15);
+
+/// What a host sees besides the component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Around {
+    /// Whether the inventory has other API servers.
+    pub has_others: bool,
+    /// Whether one of them answers.
+    pub others_serve: bool,
+    /// Whether it is this host's turn to let pods take over: never that of two hosts.
+    pub turn: bool,
+}
+
+/// Whether it is the turn of the host at this place among so many, by the clock. Turns need no agreement: they keep
+/// hosts that start together from handing over together.
+pub fn has_turn(since_1970: Duration, place: u32, of: u32) -> bool {
+    let round = TURN * of.max(1);
+    let at = Duration::from_millis(u64::try_from(since_1970.as_millis() % round.as_millis().max(1)).unwrap_or(0));
+    let begin = TURN * place;
+    (begin..begin + BEGIN).contains(&at)
+}
+
+/// Why a manifest is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Static pods run here.
+    Held,
+    /// Nobody served for this long.
+    Missing(Duration),
+    /// A pod that was to take over did not serve in time.
+    NotTaken,
+    /// A pod has the port and serves.
+    Beaten,
+    /// A pod waits to take over.
+    Offered,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("static pods run on this host"),
+            Self::Missing(delay) => write!(f, "nobody answered for {} s", delay.as_secs()),
+            Self::NotTaken => f.write_str("the pod that was to take over did not answer in time"),
+            Self::Beaten => f.write_str("a pod of the DaemonSet has the port and answers"),
+            Self::Offered => f.write_str("a pod of the DaemonSet takes over"),
+        }
+    }
+}
+
+/// A move of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Move {
+    /// To the kubelet.
+    Place(Why),
+    /// Away from it.
+    Withdraw(Why),
+}
+
+/// What is remembered of one component.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Keeper {
+    api_server: bool,
+    /// Since when nobody serves.
+    missing: Option<Duration>,
+    /// Since when somebody serves.
+    serving: Option<Duration>,
+    /// Since when a pod keeps the port from the static pod.
+    beaten: Option<Duration>,
+    /// The pod that waits, and since when.
+    offered: Option<(String, Duration)>,
+    /// The pod for which the static pod made way, until it has served.
+    handing: Option<String>,
+    /// The pod that did not take over: it gets no second turn.
+    refused: Option<String>,
+    /// How often a placed static pod was beaten: it was placed too early.
+    beaten_times: u32,
+}
+
+impl Keeper {
+    /// For a component.
+    pub fn of(api_server: bool) -> Self {
+        Self { api_server, ..Self::default() }
+    }
+
+    /// At the start of the host, before its kubelet. A cold start needs an API server, and pods that are bound to the
+    /// host start as soon as there is one: static pods of the others would only be more to start.
+    pub fn at_start(&self, mode: &Mode, seen: &ComponentFact, around: Around) -> Option<Move> {
+        let reached = around.has_others && around.others_serve;
+        match mode {
+            _ if seen.placed => None,
+            Mode::Held => Some(Move::Place(Why::Held)),
+            Mode::Workloads(_) if self.api_server && !seen.answers && !reached => {
+                Some(Move::Place(Why::Missing(Duration::ZERO)))
+            }
+            Mode::Workloads(_) => None,
+        }
+    }
+
+    /// Once a second.
+    pub fn judge(&mut self, now: Duration, mode: &Mode, seen: &ComponentFact, around: Around) -> Option<Move> {
+        self.note(now, mode, seen);
+        match mode {
+            Mode::Held if seen.placed => None,
+            Mode::Held => self.place(Why::Held),
+            Mode::Workloads(revision) if seen.placed => self.may_withdraw(now, revision, seen, around),
+            Mode::Workloads(_) => self.may_place(now),
+        }
+    }
+
+    /// Brings what is remembered up to date.
+    fn note(&mut self, now: Duration, mode: &Mode, seen: &ComponentFact) {
+        let since = |was: Option<Duration>, is: bool| is.then(|| was.unwrap_or(now));
+        self.missing = since(self.missing, !seen.answers);
+        self.serving = since(self.serving, seen.answers);
+        if self.serving.is_some_and(|at| now.saturating_sub(at) >= WELL) {
+            self.beaten_times = 0;
+        }
+        let revision = match mode {
+            Mode::Workloads(revision) => Some(revision),
+            Mode::Held => None,
+        };
+        let wanted = |of: &String| Some(of) == revision;
+        let has_port = matches!(&seen.server, Some(Server::Workload(pod)) if wanted(&pod.revision));
+        self.beaten = since(self.beaten, seen.placed && has_port && seen.answers);
+        let waits = seen.waits.as_ref().filter(|pod| seen.placed && wanted(&pod.revision)).map(|pod| &pod.uid);
+        let waits = waits.filter(|uid| self.refused.as_ref() != Some(*uid));
+        self.offered = waits.map(|uid| match self.offered.take() {
+            Some((was, at)) if was == *uid => (was, at),
+            _ => (uid.clone(), now),
+        });
+        if has_port && seen.answers && !seen.placed {
+            self.handing = None;
+        }
+    }
+
+    fn may_withdraw(&mut self, now: Duration, revision: &str, seen: &ComponentFact, around: Around) -> Option<Move> {
+        let lasted = |at: Duration| now.saturating_sub(at) >= PROVEN;
+        if self.beaten.is_some_and(lasted) {
+            self.beaten = None;
+            self.beaten_times = (self.beaten_times + 1).min(MOST_DOUBLINGS);
+            return Some(Move::Withdraw(Why::Beaten));
+        }
+        let alone = !around.has_others;
+        let safe = alone || (around.turn && around.others_serve);
+        let (uid, at) = self.offered.clone()?;
+        if !safe || !lasted(at) || seen.waits.as_ref().is_none_or(|pod| pod.revision != revision) {
+            return None;
+        }
+        (self.handing, self.offered, self.missing) = (Some(uid), None, None);
+        Some(Move::Withdraw(Why::Offered))
+    }
+
+    fn may_place(&mut self, now: Duration) -> Option<Move> {
+        let lasted = now.saturating_sub(self.missing?);
+        if let Some(uid) = self.handing.clone() {
+            if lasted < HANDED {
+                return None;
+            }
+            self.refused = Some(uid);
+            return self.place(Why::NotTaken);
+        }
+        let first = if self.api_server { API_MISSING } else { OTHERS_MISSING };
+        let delay = first * 2_u32.pow(self.beaten_times);
+        if lasted < delay { None } else { self.place(Why::Missing(delay)) }
+    }
+
+    fn place(&mut self, why: Why) -> Option<Move> {
+        self.handing = None;
+        Some(Move::Place(why))
+    }
+}
