@@ -120,6 +120,11 @@ impl Queries {
             settled_ms: tries.settled_ms,
         })
     }
+    /// The API server of the host is ready, whoever runs it.
+    pub fn ready(&self, host: &HostName) -> Result<WaitCondition, String> {
+        let at = (self.host(host)?.address.to_string(), self.desired.api_port);
+        Ok(WaitCondition::ApiReady { at, ca: CLUSTER_CA.to_owned(), newer: vec![], ends: None, settled_ms: 0 })
+    }
     /// An API server serves at the endpoint.
     pub fn served(&self) -> WaitCondition {
         let endpoint = &self.desired.endpoint;

@@ -147,6 +147,7 @@ fn apart(w: &World) {
     let holder = balancers.into_iter().find(|h| w.on(h, "ip -4 addr").contains(&vip)).expect("one holds the VIP");
     for host in ["cp1", "cp4", holder, "w1"] {
         power_cycle(w, host, &format!("w-{host}"));
+        w.hactl.up().ok().says("nothing to do");
     }
     w.wipe("cp2");
     w.hactl.up().ok();
@@ -172,6 +173,7 @@ fn external(w: &World) {
         assert_eq!(w.on(host, "systemctl is-active haproxy keepalived").trim(), "inactive\ninactive");
     }
     power_cycle(w, "cp1", "w-external");
+    w.hactl.up().ok().says("nothing to do");
     // The balancer itself fails: status reports it, and nothing needs to be done once it is back.
     w.on("cp4", "sudo systemctl stop haproxy");
     let ran = w.hactl.run(&["status"]);
@@ -197,6 +199,7 @@ fn local(w: &World) {
     }
     // The kubeconfig names cp1, but `hactl kubectl` needs no particular host.
     power_cycle(w, "cp3", "w-local");
+    w.hactl.up().ok().says("nothing to do");
     w.lab.kill("cp1").expect("the power can be cut");
     let ready = ["get", "node", "w1", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"];
     let unready = ["get", "node", "cp1", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"];
@@ -209,6 +212,7 @@ fn local(w: &World) {
     w.hactl.up().ok();
     w.hactl.up().ok().says("nothing to do");
     power_cycle(w, "w1", "w-worker");
+    w.hactl.up().ok().says("nothing to do");
 }
 
 fn grown(w: &World) {
@@ -235,6 +239,7 @@ fn grown(w: &World) {
     });
     // The first host is now as replaceable as the others.
     power_cycle(w, "cp1", "w-first");
+    w.hactl.up().ok().says("nothing to do");
     w.wipe("cp1");
     w.hactl.up().ok();
     w.hactl.up().ok().says("nothing to do");

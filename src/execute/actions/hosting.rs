@@ -33,7 +33,7 @@ impl Doing<'_> {
         let left = until.saturating_duration_since(Instant::now());
         let ask = HostingAsk::AwaitHeld { own, within_ms: within_ms(left) };
         match (self.call(host, Op::Hosting(ask)).await, unlabelled) {
-            (Ok(_), Ok(())) => Ok(()),
+            (Ok(_), Ok(())) => self.await_ready(host, until).await,
             // There was no API, and no pod either.
             (Ok(_), Err(_)) => self.label(host, None).await,
             // Without an API, pods that run keep the ports.
@@ -50,8 +50,11 @@ impl Doing<'_> {
         self.end_older(host, revision).await?;
         // The rest of the time is for going back.
         let left = until.saturating_duration_since(Instant::now()).mul_f32(0.8);
+        let ready_by = Instant::now() + left;
         let ask = HostingAsk::HandOver { own, revision: revision.to_owned(), within_ms: within_ms(left) };
-        let Err(error) = self.call(host, Op::Hosting(ask)).await else { return Ok(()) };
+        let taken = self.call(host, Op::Hosting(ask)).await.map(drop);
+        let taken = if taken.is_ok() { self.await_ready(host, ready_by).await } else { taken };
+        let Err(error) = taken else { return Ok(()) };
         let why = match self.label(host, None).await {
             Ok(()) => String::new(),
             Err(why) => format!("; its pods could not be removed: {why}"),
@@ -61,6 +64,14 @@ impl Doing<'_> {
             other => (other.to_string(), Vec::new()),
         };
         Err(StepError::Failed { what: format!("{what}; static pods run again{why}"), tail })
+    }
+
+    /// The API server of the host is ready: one that only answers gets no requests from load balancers yet, and the next
+    /// host must not begin.
+    async fn await_ready(&self, host: &HostName, until: Instant) -> Result<(), StepError> {
+        let condition = self.queries.ready(host).map_err(failed)?;
+        let left = until.saturating_duration_since(Instant::now());
+        self.call(host, Op::Await { condition, within_ms: within_ms(left) }).await.map(drop)
     }
 
     /// Sets or removes the label by which a Node gets the pods; a Node that does not exist has none.
