@@ -191,8 +191,9 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
         }
         Effect::PodsEnd(h) => {
             super::hosting::hold(world, h);
-            super::hosting::end_pods(world, h);
-            world.host_mut(h).processes.clear();
+            let host = world.host_mut(h);
+            host.taken = None;
+            host.processes.clear();
         }
         Effect::SnapshotTaken(h, id, aside) => {
             need(aside.is_some() || !world.host(h).runs("etcd.service"), || format!("etcd still runs on {h}"))?;

@@ -20,7 +20,7 @@ pub fn hold(world: &mut World, host: &HostName) {
 }
 
 /// The pods of a host end, and its static pods run.
-pub fn end_pods(world: &mut World, host: &HostName) {
+fn end_pods(world: &mut World, host: &HostName) {
     if world.host(host).taken.is_some() {
         restart(world, host);
         world.host_mut(host).taken = None;
