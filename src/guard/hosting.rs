@@ -9,7 +9,7 @@ use super::shared::turns;
 use crate::agent::Root;
 use crate::agent::hosting::{answers, component, mode, place, publish_program, withdraw};
 use crate::model::hosting::{Component, ComponentFact, Mode};
-use crate::plan::hosting::{Around, Keeper, Move, has_turn};
+use crate::plan::hosting::{Around, Keeper, Move, turns as turns_of};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,11 +35,11 @@ impl Place {
         self.all.iter().copied().filter(|address| *address != self.own)
     }
 
-    fn has_turn(&self) -> bool {
+    fn turns(&self) -> (bool, bool) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let place = self.all.iter().position(|address| *address == self.own).unwrap_or(0);
-        has_turn(now, count(place), count(self.all.len()))
+        turns_of(now, count(place), count(self.all.len()))
     }
 
     async fn others_serve(&self) -> bool {
@@ -96,16 +96,19 @@ impl Keepers {
         }
     }
 
-    async fn around(&self, needed: bool) -> Around {
+    async fn around(&self, seen: &[ComponentFact; 3], needed: bool) -> Around {
         let has_others = self.place.others().next().is_some();
         let others_serve = needed && has_others && self.place.others_serve().await;
-        Around { has_others, others_serve, turn: self.place.has_turn() }
+        let api_server = self.components.iter().position(|component| component.is_api_server());
+        let own_serves = api_server.is_some_and(|at| seen[at].answers);
+        let (turn, slot) = self.place.turns();
+        Around { has_others, others_serve, own_serves, turn, slot }
     }
 
     async fn start(&mut self) {
         let mode = self.mode();
         let Some(seen) = self.seen().await else { return };
-        let around = self.around(mode != Mode::Held).await;
+        let around = self.around(&seen, mode != Mode::Held).await;
         for (at, seen) in seen.iter().enumerate() {
             let moved = self.keepers[at].at_start(&mode, seen, around);
             self.perform(self.components[at], moved);
@@ -115,8 +118,8 @@ impl Keepers {
     async fn look(&mut self, now: Duration) {
         let mode = self.mode();
         let Some(seen) = self.seen().await else { return };
-        let waits = seen.iter().any(|fact| fact.placed && fact.waits.is_some());
-        let around = self.around(waits && mode != Mode::Held).await;
+        let open = seen.iter().any(|fact| !fact.answers || fact.placed && fact.waits.is_some());
+        let around = self.around(&seen, open && mode != Mode::Held).await;
         for (at, seen) in seen.iter().enumerate() {
             let moved = self.keepers[at].judge(now, &mode, seen, around);
             self.perform(self.components[at], moved);
@@ -184,10 +187,10 @@ mod tests {
         let (place, mut keepers) = self::keepers(Some(&Mode::Workloads("a".to_owned())));
         keepers.start().await;
         assert_eq!(placed(&keepers, place.path()), ["kube-apiserver"]);
-        keepers.look(Duration::ZERO).await;
-        assert_eq!(placed(&keepers, place.path()), ["kube-apiserver"], "the others are missed for a minute");
-        keepers.look(Duration::from_secs(61)).await;
-        assert_eq!(placed(&keepers, place.path()).len(), 3);
+        for at in [0, 61, 600] {
+            keepers.look(Duration::from_secs(at)).await;
+            assert_eq!(placed(&keepers, place.path()), ["kube-apiserver"], "without an API, nobody misses the others");
+        }
         for mode in [Some(Mode::Held), None] {
             let (place, mut keepers) = self::keepers(mode.as_ref());
             keepers.start().await;

@@ -30,7 +30,8 @@ const MOST_DOUBLINGS: u32 = 3;
 const WELL: Duration = Duration::from_secs(600);
 /// The turn of one host. A pod takes over in 6 to 12 seconds, and a failure is over after a minute.
 const TURN: Duration = Duration::from_secs(75);
-/// Only in the beginning of its turn may a host begin: clocks differ.
+/// Only in the beginning of its turn may an API server make way: clocks differ, and the next host begins when a failure of
+/// this one is over. The other components have leaders on other hosts meanwhile.
 const BEGIN: Duration = Duration::from_secs(15);
 
 /// What a host sees besides the component.
@@ -40,17 +41,22 @@ pub struct Around {
     pub has_others: bool,
     /// Whether one of them answers.
     pub others_serve: bool,
-    /// Whether it is this host's turn to let pods take over: never that of two hosts.
+    /// Whether the own one answers.
+    pub own_serves: bool,
+    /// Whether the API server of this host may make way now.
     pub turn: bool,
+    /// Whether the other components of this host may.
+    pub slot: bool,
 }
 
-/// Whether it is the turn of the host at this place among so many, by the clock. Turns need no agreement: they keep
-/// hosts that start together from handing over together.
-pub fn has_turn(since_1970: Duration, place: u32, of: u32) -> bool {
+/// Whether the API server, and whether another component, of the host at this place among so many may make way now, by
+/// the clock. Turns need no agreement: they keep hosts that start together from handing over together.
+pub fn turns(since_1970: Duration, place: u32, of: u32) -> (bool, bool) {
     let round = TURN * of.max(1);
     let at = Duration::from_millis(u64::try_from(since_1970.as_millis() % round.as_millis().max(1)).unwrap_or(0));
     let begin = TURN * place;
-    (begin..begin + BEGIN).contains(&at)
+    let within = |lasts: Duration| (begin..begin + lasts).contains(&at);
+    (within(BEGIN), within(TURN))
 }
 
 /// Why a manifest is moved.
@@ -131,7 +137,7 @@ impl Keeper {
 
     /// Once a second.
     pub fn judge(&mut self, now: Duration, mode: &Mode, seen: &ComponentFact, around: Around) -> Option<Move> {
-        self.note(now, mode, seen);
+        self.note(now, mode, seen, around);
         match mode {
             Mode::Held if seen.placed => None,
             Mode::Held => self.place(Why::Held),
@@ -141,9 +147,11 @@ impl Keeper {
     }
 
     /// Brings what is remembered up to date.
-    fn note(&mut self, now: Duration, mode: &Mode, seen: &ComponentFact) {
+    fn note(&mut self, now: Duration, mode: &Mode, seen: &ComponentFact, around: Around) {
         let since = |was: Option<Duration>, is: bool| is.then(|| was.unwrap_or(now));
-        self.missing = since(self.missing, !seen.answers);
+        // Without any API server, the others have nothing to do, and no pod can come.
+        let is_missed = self.api_server || around.own_serves || around.others_serve;
+        self.missing = since(self.missing, !seen.answers && is_missed);
         self.serving = since(self.serving, seen.answers);
         if self.serving.is_some_and(|at| now.saturating_sub(at) >= WELL) {
             self.beaten_times = 0;
@@ -174,7 +182,8 @@ impl Keeper {
             return Some(Move::Withdraw(Why::Beaten));
         }
         let alone = !around.has_others;
-        let safe = alone || (around.turn && around.others_serve);
+        let turn = if self.api_server { around.turn } else { around.slot };
+        let safe = alone || (turn && around.others_serve);
         let (uid, at) = self.offered.clone()?;
         if !safe || !lasted(at) || seen.waits.as_ref().is_none_or(|pod| pod.revision != revision) {
             return None;

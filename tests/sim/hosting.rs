@@ -73,13 +73,7 @@ pub fn fact(host: &SimHost) -> Option<HostingFact> {
         let pod = |revision: &String| Workload { uid: "u".to_owned(), revision: revision.clone() };
         let server = host.taken.as_ref().map_or(Server::Static, |revision| Server::Workload(pod(revision)));
         let placed = host.taken.is_none() || host.hosting == Some(Mode::Held);
-        let fact = ComponentFact {
-            placed,
-            aside: !placed,
-            server: runs.then_some(server),
-            answers: runs,
-            waits: None,
-        };
+        let fact = ComponentFact { placed, aside: !placed, server: runs.then_some(server), answers: runs, waits: None };
         ((*program).to_owned(), fact)
     };
     let components = PROGRAMS.iter().map(component).collect();

@@ -33,7 +33,7 @@ fn offered(uid: &str, revision: &str) -> ComponentFact {
     ComponentFact { waits: Some(pod(uid, revision)), ..fixed() }
 }
 
-const SAFE: Around = Around { has_others: true, others_serve: true, turn: true };
+const SAFE: Around = Around { has_others: true, others_serve: true, own_serves: false, turn: true, slot: true };
 
 /// The first move within so many seconds, and when.
 fn first(keeper: &mut Keeper, from: u64, to: u64, seen: &ComponentFact, around: Around) -> Option<(u64, Move)> {
@@ -48,6 +48,16 @@ fn an_api_server_is_missed_for_half_a_minute_and_the_others_for_a_minute() {
         let placed = first(&mut keeper, 100, 300, &missing(), SAFE);
         assert_eq!(placed, Some((100 + after, Move::Place(Why::Missing(second(after))))));
     }
+}
+
+#[test]
+fn a_scheduler_is_missed_only_while_there_is_an_api_server() {
+    let mut keeper = Keeper::of(false);
+    let no_api = Around { others_serve: false, ..SAFE };
+    assert_eq!(first(&mut keeper, 0, 900, &missing(), no_api), None);
+    let own = Around { own_serves: true, ..no_api };
+    let placed = first(&mut keeper, 900, 1000, &missing(), own);
+    assert_eq!(placed, Some((960, Move::Place(Why::Missing(second(60))))));
 }
 
 #[test]
@@ -81,16 +91,21 @@ fn a_pod_takes_over_in_the_turn_of_its_host_while_another_api_server_answers() {
     let unsafe_ones = [
         Around { turn: false, ..SAFE },
         Around { others_serve: false, ..SAFE },
-        Around { has_others: true, others_serve: false, turn: false },
+        Around { others_serve: false, turn: false, ..SAFE },
     ];
     for around in unsafe_ones {
         assert_eq!(first(&mut Keeper::of(true), 0, 500, &offered("a", GOOD), around), None);
     }
-    let alone = Around { has_others: false, others_serve: false, turn: false };
+    let alone = Around { has_others: false, others_serve: false, turn: false, ..SAFE };
     for around in [SAFE, alone] {
         let taken = first(&mut Keeper::of(true), 0, 500, &offered("a", GOOD), around);
         assert_eq!(taken, Some((10, Move::Withdraw(Why::Offered))));
     }
+    let later = Around { turn: false, ..SAFE };
+    let taken = first(&mut Keeper::of(false), 0, 500, &offered("a", GOOD), later);
+    assert_eq!(taken, Some((10, Move::Withdraw(Why::Offered))), "a scheduler, later in the turn");
+    let other = Around { slot: false, ..later };
+    assert_eq!(first(&mut Keeper::of(false), 0, 500, &offered("a", GOOD), other), None, "in the turn of another host");
 }
 
 #[test]
@@ -133,15 +148,18 @@ fn a_host_that_starts_places_only_an_api_server_and_only_if_no_other_answers() {
 fn turns_of_two_hosts_are_far_apart() {
     let begins: Vec<(u64, u32)> = (0..2000)
         .flat_map(|at| (0..3).map(move |place| (at, place)))
-        .filter(|(at, place)| has_turn(second(*at), *place, 3))
+        .filter(|(at, place)| turns(second(*at), *place, 3).0)
         .collect();
     assert!((0..3).all(|place| begins.iter().any(|(_, of)| *of == place)));
     for (at, place) in &begins {
         let near = begins.iter().find(|(other, of)| of != place && at.abs_diff(*other) <= 60);
         assert_eq!(near, None, "at {at}");
     }
-    assert!(!has_turn(second(5), 7, 3), "a place that does not exist");
-    assert!(has_turn(second(5), 0, 0));
+    assert_eq!(turns(second(5), 7, 3), (false, false), "a place that does not exist");
+    assert_eq!(turns(second(5), 0, 0), (true, true));
+    for at in 0..2000 {
+        assert_eq!((0..3).filter(|place| turns(second(at), *place, 3).1).count(), 1, "one slot at a time");
+    }
 }
 
 fn any_fact() -> impl Strategy<Value = ComponentFact> {
@@ -176,8 +194,9 @@ proptest! {
             for _ in 0..lasts {
                 at += 1;
                 let seen = ComponentFact { placed, aside: !placed, ..fact.clone() };
-                let around = Around { has_others: true, others_serve, turn };
-                silent = if seen.answers || placed { 0 } else { silent + 1 };
+                let around = Around { others_serve, turn, slot: turn, ..SAFE };
+                let is_missed = api_server || others_serve;
+                silent = if seen.answers || placed || !is_missed { 0 } else { silent + 1 };
                 match keeper.judge(second(at), &mode(), &seen, around) {
                     Some(Move::Withdraw(Why::Beaten)) => {
                         let pod = seen.workload().expect("a pod has the port");
