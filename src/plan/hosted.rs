@@ -7,6 +7,7 @@ use super::conditions::Observed;
 use super::configure::{apply, write};
 use super::draft::Draft;
 use super::steps::Steps;
+use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::{Cni, Host, Role, Security};
 use crate::model::hosting::{ADDON, Hosting, UNIT, revision};
 use crate::model::names::HostName;
@@ -34,9 +35,15 @@ pub(super) fn hold(d: &Draft, host: &Host) -> Steps {
         return Steps::default();
     };
     let mut steps = Steps::default();
-    let noted = steps.must(Action::Hold { host: name.clone() }, why, vec![]).guarded(tolerates(d, name));
+    let noted = steps.must(Action::Hold { host: name.clone() }, why, there(d, name)).guarded(tolerates(d, name));
     noted.turn = Some((vec![], held));
     steps
+}
+
+/// The images of the static pods, present and future: nothing is disturbed while they may still fail to come.
+fn there(o: &Observed, name: &HostName) -> Vec<Condition> {
+    let parts = o.host_target(name).parts.iter().filter(|part| PROGRAMS.contains(&part.name.as_str()));
+    parts.map(|part| Condition::Imported(name.clone(), part.digest)).collect()
 }
 
 /// An API server that serves stops only while another one serves.
