@@ -12,6 +12,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,9 @@ pub struct TurnArgs {
     /// The port
     #[arg(long)]
     port: u16,
+    /// What to run then, instead of this program.
+    #[arg(last = true)]
+    command: Vec<std::ffi::OsString>,
 }
 
 /// Arguments of `host-pass-to`.
@@ -219,10 +223,13 @@ pub fn hosting(args: &HostingArgs) -> Exit {
     ended("host-hosting", kept)
 }
 
-/// Returns once nobody listens there.
+/// Once nobody listens there, becomes the command, if there is one; otherwise returns.
 pub fn await_turn(args: &TurnArgs) -> Exit {
     crate::agent::hosting::await_turn(&Root::host(), args.address, args.port);
-    Exit::Done
+    let Some((program, words)) = args.command.split_first() else { return Exit::Done };
+    // It returns only if it fails.
+    let error = std::process::Command::new(program).args(words).exec();
+    ended("host-await-turn", Err(error))
 }
 
 /// Serves one connection of another guard, which systemd has accepted.

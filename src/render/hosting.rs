@@ -88,6 +88,7 @@ fn template(component: Component, mut pod: Value) -> Value {
         let given = container["env"].as_array().cloned().unwrap_or_default();
         container["env"] = Value::Array([variables(), given].concat());
         turn = turn_of(container, component);
+        waits_first(container, component);
     }
     spec["initContainers"] = json!([turn]);
     if let Some(volumes) = spec["volumes"].as_array_mut() {
@@ -114,19 +115,30 @@ fn variables() -> Vec<Value> {
     ]
 }
 
-/// The container that waits until nobody listens at the port of the component.
-fn turn_of(container: &Value, component: Component) -> Value {
+/// The words that wait until nobody listens at the port of the component.
+fn wait(component: Component) -> Vec<Value> {
     let address =
         if component.is_api_server() { format!("$({ADDRESS_VARIABLE})") } else { component.address.to_string() };
+    let port = component.port.to_string();
+    json!([format!("/{TURN}/hactl"), AWAIT_TURN, "--address", address, "--port", port])
+        .as_array()
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn program_mount() -> Value {
+    json!({"name": TURN, "mountPath": format!("/{TURN}"), "readOnly": true})
+}
+
+/// The first container, which waits before the pod counts as started: only then do its probes begin.
+fn turn_of(container: &Value, component: Component) -> Value {
     json!({
         "name": TURN,
         "image": container["image"],
         "imagePullPolicy": "IfNotPresent",
-        "command": [
-            format!("/{TURN}/hactl"), AWAIT_TURN, "--address", address, "--port", component.port.to_string(),
-        ],
+        "command": wait(component),
         "env": variables(),
-        "volumeMounts": [{"name": TURN, "mountPath": format!("/{TURN}"), "readOnly": true}],
+        "volumeMounts": [program_mount()],
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
@@ -134,6 +146,15 @@ fn turn_of(container: &Value, component: Component) -> Value {
         },
         "resources": {"requests": {"cpu": "1m", "memory": "16Mi"}},
     })
+}
+
+/// A container that is started again waits, too: the first one of its pod does not run a second time, and without the
+/// wait it would end at the port of a static pod for good.
+fn waits_first(container: &mut Value, component: Component) {
+    let command = container["command"].as_array().cloned().unwrap_or_default();
+    container["command"] = Value::Array([wait(component), vec![json!("--")], command].concat());
+    let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+    container["volumeMounts"] = Value::Array([mounts, vec![program_mount()]].concat());
 }
 
 fn daemon_set(program: &str, mut template: Value, revision: &str) -> Value {

@@ -56,6 +56,9 @@ fn a_pod_has_what_the_static_pod_has_but_for_the_host() {
         assert_eq!(spec["containers"][0]["ports"], Value::Null, "they would collide with those of the static pod");
         let wait = spec["initContainers"][0]["command"].as_array().unwrap();
         assert_eq!(wait[1], AWAIT_TURN);
+        let main = spec["containers"][0]["command"].as_array().unwrap();
+        assert_eq!(main[..wait.len()], wait[..], "it waits again when it is started again");
+        assert_eq!((&main[wait.len()], &main[wait.len() + 1]), (&json!("--"), &name["metadata"]["name"]));
         assert_eq!(spec["initContainers"][0]["image"], spec["containers"][0]["image"]);
     }
     let text = |at: usize| addon.objects[at].to_string();
