@@ -140,7 +140,7 @@ impl Keeper {
         self.note(now, mode, seen, around);
         match mode {
             Mode::Held if seen.placed => None,
-            Mode::Held => self.place(Why::Held),
+            Mode::Held => Some(self.place(Why::Held)),
             Mode::Workloads(revision) if seen.placed => self.may_withdraw(now, revision, seen, around),
             Mode::Workloads(_) => self.may_place(now),
         }
@@ -199,15 +199,15 @@ impl Keeper {
                 return None;
             }
             self.refused = Some(uid);
-            return self.place(Why::NotTaken);
+            return Some(self.place(Why::NotTaken));
         }
         let first = if self.api_server { API_MISSING } else { OTHERS_MISSING };
         let delay = first * 2_u32.pow(self.beaten_times);
-        if lasted < delay { None } else { self.place(Why::Missing(delay)) }
+        (lasted >= delay).then(|| self.place(Why::Missing(delay)))
     }
 
-    fn place(&mut self, why: Why) -> Option<Move> {
+    fn place(&mut self, why: Why) -> Move {
         self.handing = None;
-        Some(Move::Place(why))
+        Move::Place(why)
     }
 }
