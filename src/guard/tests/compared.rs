@@ -2,7 +2,7 @@
 
 use super::{Played, name, policy};
 use crate::guard::disk::Speed;
-use crate::model::fault::FaultKind;
+use crate::model::fault::{Fault, FaultKind};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::hold::{Annotated, Hold};
 use crate::model::positions::Position;
@@ -27,10 +27,11 @@ fn a_slow_leader_hands_over_the_lead_only_if_another_voter_is_fast_whether_or_no
         let mut cp1 = Played::new();
         cp1.state.serves(Some(true));
         cp1.state.speed(own);
-        let learner = cp1.beat("cp3", &[FaultKind::EtcdNotVoting]).faults;
+        let learner =
+            |host| vec![Fault { host, kind: FaultKind::EtcdNotVoting, since_ms: 1, evidence: "a learner".to_owned() }];
         lasts(&mut cp1, 70, |host, beat| {
             let (sync_ms, votes) = others[usize::from(host == "cp3")];
-            let faults = if votes { vec![] } else { learner.clone() };
+            let faults = if votes { vec![] } else { learner(name(host)) };
             Heartbeat { sync_ms, etcd: Some(false), faults, ..beat }
         });
         (evidence(&cp1, FaultKind::EtcdSlowLeader), cp1.state.fast(cp1.now()))
