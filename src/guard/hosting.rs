@@ -9,7 +9,7 @@ use super::shared::turns;
 use crate::agent::Root;
 use crate::agent::hosting::{answers, component, mode, place, publish_program, withdraw};
 use crate::model::hosting::{Component, ComponentFact, Mode};
-use crate::plan::hosting::{Around, Keeper, Move, turns as turns_of};
+use crate::plan::hosting::{Around, Keeper, Move, Turn, turn_of};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,11 +35,11 @@ impl Place {
         self.all.iter().copied().filter(|address| *address != self.own)
     }
 
-    fn turns(&self) -> (bool, bool) {
+    fn turn(&self) -> Turn {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let place = self.all.iter().position(|address| *address == self.own).unwrap_or(0);
-        turns_of(now, count(place), count(self.all.len()))
+        turn_of(now, count(place), count(self.all.len()))
     }
 
     async fn others_serve(&self) -> bool {
@@ -99,10 +99,9 @@ impl Keepers {
     async fn around(&self, seen: &[ComponentFact; 3], needed: bool) -> Around {
         let has_others = self.place.others().next().is_some();
         let others_serve = needed && has_others && self.place.others_serve().await;
-        let api_server = self.components.iter().position(|component| component.is_api_server());
+        let api_server = self.components.iter().position(Component::is_api_server);
         let own_serves = api_server.is_some_and(|at| seen[at].answers);
-        let (turn, slot) = self.place.turns();
-        Around { has_others, others_serve, own_serves, turn, slot }
+        Around { has_others, others_serve, own_serves, turn: self.place.turn() }
     }
 
     async fn start(&mut self) {

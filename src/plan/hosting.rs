@@ -43,20 +43,31 @@ pub struct Around {
     pub others_serve: bool,
     /// Whether the own one answers.
     pub own_serves: bool,
-    /// Whether the API server of this host may make way now.
-    pub turn: bool,
-    /// Whether the other components of this host may.
-    pub slot: bool,
+    /// What may make way now.
+    pub turn: Turn,
 }
 
-/// Whether the API server, and whether another component, of the host at this place among so many may make way now, by
-/// the clock. Turns need no agreement: they keep hosts that start together from handing over together.
-pub fn turns(since_1970: Duration, place: u32, of: u32) -> (bool, bool) {
+/// Which static pods of a host may make way, by the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// None: it is the turn of another host.
+    None,
+    /// All but the API server.
+    Others,
+    /// All.
+    All,
+}
+
+/// What may make way on the host at this place among so many. Turns need no agreement: they keep hosts that start together
+/// from handing over together.
+pub fn turn_of(since_1970: Duration, place: u32, of: u32) -> Turn {
     let round = TURN * of.max(1);
     let at = Duration::from_millis(u64::try_from(since_1970.as_millis() % round.as_millis().max(1)).unwrap_or(0));
-    let begin = TURN * place;
-    let within = |lasts: Duration| (begin..begin + lasts).contains(&at);
-    (within(BEGIN), within(TURN))
+    match at.checked_sub(TURN * place) {
+        Some(into) if into < BEGIN => Turn::All,
+        Some(into) if into < TURN => Turn::Others,
+        _ => Turn::None,
+    }
 }
 
 /// Why a manifest is moved.
@@ -182,7 +193,7 @@ impl Keeper {
             return Some(Move::Withdraw(Why::Beaten));
         }
         let alone = !around.has_others;
-        let turn = if self.api_server { around.turn } else { around.slot };
+        let turn = around.turn == Turn::All || around.turn == Turn::Others && !self.api_server;
         let safe = alone || (turn && around.others_serve);
         let (uid, at) = self.offered.clone()?;
         if !safe || !lasted(at) || seen.waits.as_ref().is_none_or(|pod| pod.revision != revision) {

@@ -98,9 +98,13 @@ fn each_off(w: &World) {
 
 fn all_off(w: &World) {
     let hactl = own(w);
-    CONTROL.iter().for_each(|host| w.lab.kill(host).expect("the power can be cut"));
+    for host in CONTROL {
+        w.lab.kill(host).expect("the power can be cut");
+    }
     let begun = Instant::now();
-    CONTROL.iter().for_each(|host| w.lab.start(host, BOOT).expect("the host boots"));
+    for host in CONTROL {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
     endpoint_again(w, begun);
     hosted_again(&hactl, begun);
     w.healthy(HEAL);

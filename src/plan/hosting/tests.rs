@@ -33,7 +33,7 @@ fn offered(uid: &str, revision: &str) -> ComponentFact {
     ComponentFact { waits: Some(pod(uid, revision)), ..fixed() }
 }
 
-const SAFE: Around = Around { has_others: true, others_serve: true, own_serves: false, turn: true, slot: true };
+const SAFE: Around = Around { has_others: true, others_serve: true, own_serves: false, turn: Turn::All };
 
 /// The first move within so many seconds, and when.
 fn first(keeper: &mut Keeper, from: u64, to: u64, seen: &ComponentFact, around: Around) -> Option<(u64, Move)> {
@@ -89,22 +89,22 @@ fn a_static_pod_that_came_too_late_makes_way_and_comes_later_the_next_time() {
 #[test]
 fn a_pod_takes_over_in_the_turn_of_its_host_while_another_api_server_answers() {
     let unsafe_ones = [
-        Around { turn: false, ..SAFE },
+        Around { turn: Turn::Others, ..SAFE },
         Around { others_serve: false, ..SAFE },
-        Around { others_serve: false, turn: false, ..SAFE },
+        Around { others_serve: false, turn: Turn::None, ..SAFE },
     ];
     for around in unsafe_ones {
         assert_eq!(first(&mut Keeper::of(true), 0, 500, &offered("a", GOOD), around), None);
     }
-    let alone = Around { has_others: false, others_serve: false, turn: false, ..SAFE };
+    let alone = Around { has_others: false, others_serve: false, turn: Turn::None, ..SAFE };
     for around in [SAFE, alone] {
         let taken = first(&mut Keeper::of(true), 0, 500, &offered("a", GOOD), around);
         assert_eq!(taken, Some((10, Move::Withdraw(Why::Offered))));
     }
-    let later = Around { turn: false, ..SAFE };
+    let later = Around { turn: Turn::Others, ..SAFE };
     let taken = first(&mut Keeper::of(false), 0, 500, &offered("a", GOOD), later);
     assert_eq!(taken, Some((10, Move::Withdraw(Why::Offered))), "a scheduler, later in the turn");
-    let other = Around { slot: false, ..later };
+    let other = Around { turn: Turn::None, ..SAFE };
     assert_eq!(first(&mut Keeper::of(false), 0, 500, &offered("a", GOOD), other), None, "in the turn of another host");
 }
 
@@ -148,17 +148,21 @@ fn a_host_that_starts_places_only_an_api_server_and_only_if_no_other_answers() {
 fn turns_of_two_hosts_are_far_apart() {
     let begins: Vec<(u64, u32)> = (0..2000)
         .flat_map(|at| (0..3).map(move |place| (at, place)))
-        .filter(|(at, place)| turns(second(*at), *place, 3).0)
+        .filter(|(at, place)| turn_of(second(*at), *place, 3) == Turn::All)
         .collect();
     assert!((0..3).all(|place| begins.iter().any(|(_, of)| *of == place)));
     for (at, place) in &begins {
         let near = begins.iter().find(|(other, of)| of != place && at.abs_diff(*other) <= 60);
         assert_eq!(near, None, "at {at}");
     }
-    assert_eq!(turns(second(5), 7, 3), (false, false), "a place that does not exist");
-    assert_eq!(turns(second(5), 0, 0), (true, true));
+    assert_eq!(turn_of(second(5), 7, 3), Turn::None, "a place that does not exist");
+    assert_eq!(turn_of(second(5), 0, 0), Turn::All);
     for at in 0..2000 {
-        assert_eq!((0..3).filter(|place| turns(second(at), *place, 3).1).count(), 1, "one slot at a time");
+        assert_eq!(
+            (0..3).filter(|place| turn_of(second(at), *place, 3) != Turn::None).count(),
+            1,
+            "one slot at a time"
+        );
     }
 }
 
@@ -194,7 +198,7 @@ proptest! {
             for _ in 0..lasts {
                 at += 1;
                 let seen = ComponentFact { placed, aside: !placed, ..fact.clone() };
-                let around = Around { others_serve, turn, slot: turn, ..SAFE };
+                let around = Around { others_serve, turn: if turn { Turn::All } else { Turn::None }, ..SAFE };
                 let is_missed = api_server || others_serve;
                 silent = if seen.answers || placed || !is_missed { 0 } else { silent + 1 };
                 match keeper.judge(second(at), &mode(), &seen, around) {
