@@ -103,7 +103,7 @@ pub fn late(reads: &Reads) -> Duration {
 }
 
 /// Checks that no read failed. Returns how long the longest one took, and a list of the slow ones.
-fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
+pub fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
     let failed = failed_but_for_moves(reads, moves, IN_FLIGHT);
     let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", reads.len(), failed.len());
