@@ -120,7 +120,7 @@ impl Queries {
             settled_ms: tries.settled_ms,
         })
     }
-    /// The API server of the host is ready, whoever runs it.
+    /// The API server of the host is ready, as a static pod or a pod of a `DaemonSet`.
     pub fn ready(&self, host: &HostName) -> Result<WaitCondition, String> {
         let at = (self.host(host)?.address.to_string(), self.desired.api_port);
         Ok(WaitCondition::ApiReady { at, ca: CLUSTER_CA.to_owned(), newer: vec![], ends: None, settled_ms: 0 })

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The time for one view of a member.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Hands the lead over to the member of a host.
+/// Transfers the lead to the member of a host.
 ///
 /// # Errors
 /// etcd does not hand it over, and a restart could cost quorum or fails.
