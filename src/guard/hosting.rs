@@ -7,7 +7,7 @@
 use super::notify;
 use super::shared::turns;
 use crate::agent::Root;
-use crate::agent::hosting::{answers, component, mode, place, publish_program, withdraw};
+use crate::agent::hosting::{answers, components, mode, place, publish_program, withdraw};
 use crate::model::hosting::{Component, ComponentFact, Mode};
 use crate::plan::hosting::{Around, Keeper, Move, Turn, turn_of};
 use std::collections::BTreeSet;
@@ -85,10 +85,8 @@ impl Keepers {
     }
 
     async fn seen(&mut self) -> Option<[ComponentFact; 3]> {
-        let [a, b, c] = self.components;
-        let root = &self.root;
-        match tokio::try_join!(component(root, a), component(root, b), component(root, c)) {
-            Ok((a, b, c)) => Some([a, b, c]),
+        match components(&self.root, self.components).await {
+            Ok(seen) => Some(seen),
             Err(fault) => {
                 self.say_once(&fault.what);
                 None

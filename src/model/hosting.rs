@@ -4,7 +4,7 @@
 //! In: read by `inventory/`, and facts of hosts. Out: part of the desired state; what a host may do about its static
 //! pods; how each component runs there.
 
-use super::control_plane::{API_SERVER, CONTROLLER_MANAGER, ELECTED, ELECTED_PORTS, MANIFESTS, PROGRAMS, SCHEDULER};
+use super::control_plane::{API_SERVER, ELECTED, ELECTED_PORTS, MANIFESTS, PROGRAMS};
 use super::labels::REVISION;
 use super::target::Target;
 use serde::{Deserialize, Serialize};
@@ -221,8 +221,7 @@ impl fmt::Display for Component {
 /// Where the manifest at this path is when the kubelet does not read it; `None`: it is no manifest of a component.
 pub fn aside(path: &str) -> Option<String> {
     let name = path.strip_prefix(MANIFESTS)?;
-    let known = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER];
-    known.contains(&name.strip_suffix(".yaml")?).then(|| format!("{FOLDER}{name}"))
+    PROGRAMS.contains(&name.strip_suffix(".yaml")?).then(|| format!("{FOLDER}{name}"))
 }
 
 /// The files of self-hosting that no set has: the mode, and manifests that are aside.
@@ -241,6 +240,7 @@ pub fn revision(target: &Target) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::control_plane::SCHEDULER;
 
     #[test]
     fn only_manifests_of_components_have_a_place_aside() {

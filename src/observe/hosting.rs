@@ -4,6 +4,7 @@
 //! what the inventory asks for.
 
 use super::check;
+use crate::model::action::counted;
 use crate::model::check::{Check, Outcome, UP};
 use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::{Desired, Role};
@@ -43,7 +44,7 @@ pub(super) fn checks(desired: &Desired, facts: &Facts) -> Vec<Check> {
         let detail = format!("hosts run {} revisions: {}", revisions.len(), join(revisions.iter().copied()));
         list.push(check(NAME, None, Outcome::Warn, detail, Some(UP)));
     } else if list.is_empty() && count > 0 {
-        let hosts = if count == 1 { "1 host".to_owned() } else { format!("{count} hosts") };
+        let hosts = counted(count, "host");
         list.push(check(NAME, None, Outcome::Pass, format!("{hosts}, revision {}", join(revisions.into_iter())), None));
     }
     list

@@ -152,7 +152,7 @@ impl Keeper {
         match mode {
             Mode::Held if seen.placed => None,
             Mode::Held => Some(self.place(Why::Held)),
-            Mode::Workloads(revision) if seen.placed => self.may_withdraw(now, revision, seen, around),
+            Mode::Workloads(_) if seen.placed => self.may_withdraw(now, around),
             Mode::Workloads(_) => self.may_place(now),
         }
     }
@@ -185,7 +185,7 @@ impl Keeper {
         }
     }
 
-    fn may_withdraw(&mut self, now: Duration, revision: &str, seen: &ComponentFact, around: Around) -> Option<Move> {
+    fn may_withdraw(&mut self, now: Duration, around: Around) -> Option<Move> {
         let lasted = |at: Duration| now.saturating_sub(at) >= PROVEN;
         if self.beaten.is_some_and(lasted) {
             self.beaten = None;
@@ -196,7 +196,7 @@ impl Keeper {
         let turn = around.turn == Turn::All || around.turn == Turn::Others && !self.api_server;
         let safe = alone || (turn && around.others_serve);
         let (uid, at) = self.offered.clone()?;
-        if !safe || !lasted(at) || seen.waits.as_ref().is_none_or(|pod| pod.revision != revision) {
+        if !safe || !lasted(at) {
             return None;
         }
         (self.handing, self.offered, self.missing) = (Some(uid), None, None);

@@ -12,6 +12,7 @@ use crate::model::control_plane::PROGRAMS;
 use crate::model::hosting::{
     AWAIT_TURN, Component, ComponentFact, HostingFact, POD_VARIABLE, REVISION_VARIABLE, Server, Workload, is_name,
 };
+use futures::future::join_all;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
@@ -26,21 +27,26 @@ const LARGEST: u64 = 256 << 10;
 /// All components of a host that has been self-hosted; `None`: it never was.
 pub(crate) async fn look_all(root: &Root, components: [Component; 3]) -> Outcome<Option<HostingFact>> {
     let Some(mode) = super::mode(root) else { return Ok(None) };
-    let [a, b, c] = components;
-    let (first, second, third) = tokio::try_join!(component(root, a), component(root, b), component(root, c))?;
     let names = components.map(|component| component.program.to_owned());
-    Ok(Some(HostingFact { mode: Some(mode), components: names.into_iter().zip([first, second, third]).collect() }))
+    let facts = self::components(root, components).await?;
+    Ok(Some(HostingFact { mode: Some(mode), components: names.into_iter().zip(facts).collect() }))
 }
 
-/// How one component runs.
+/// How these components run. The processes of the host are read once.
 ///
 /// # Errors
 /// A defect of this program.
-pub async fn component(root: &Root, component: Component) -> Outcome<ComponentFact> {
-    let kernel = root.blocking(move |root| Ok(by_the_kernel(root, component)));
-    let answer = async { Ok(answers(component.address, component.port, ANSWER).await) };
-    let (fact, answers) = tokio::try_join!(kernel, answer)?;
-    Ok(ComponentFact { answers, ..fact })
+pub async fn components<const N: usize>(root: &Root, all: [Component; N]) -> Outcome<[ComponentFact; N]> {
+    let kernel = root.blocking(move |root| {
+        let processes: Vec<Process> = processes(root).collect();
+        Ok(all.map(|component| by_the_kernel(root, component, &processes)))
+    });
+    let asked = join_all(all.map(|component| answers(component.address, component.port, ANSWER)));
+    let (mut facts, answers) = tokio::join!(kernel, asked);
+    for (fact, answers) in facts.iter_mut().flatten().zip(answers) {
+        fact.answers = answers;
+    }
+    facts
 }
 
 /// Whether an HTTP server answers there, with any status. The request is not encrypted, and the servers of the control
@@ -49,12 +55,12 @@ pub async fn answers(address: IpAddr, port: u16, within: Duration) -> bool {
     plain_http::answers(&SocketAddr::new(address, port).to_string(), "/livez", within).await.is_ok()
 }
 
-fn by_the_kernel(root: &Root, component: Component) -> ComponentFact {
+fn by_the_kernel(root: &Root, component: Component, processes: &[Process]) -> ComponentFact {
     let (there, aside) = super::places(root, component);
     let sockets = sockets_at(root, component.address, component.port);
     let mut fact = ComponentFact { placed: there.exists(), aside: aside.exists(), ..ComponentFact::default() };
     let port = component.port.to_string();
-    for process in processes(root) {
+    for process in processes {
         if process.program() == component.program.as_bytes() {
             if !sockets.is_empty() && has_socket(root, process.pid, &sockets) {
                 fact.server = Some(process.workload().map_or(Server::Static, Server::Workload));
@@ -171,6 +177,10 @@ mod tests {
         Component::all(ADDRESS, 6443)[0]
     }
 
+    fn seen(root: &Root, component: Component) -> ComponentFact {
+        by_the_kernel(root, component, &processes(root).collect::<Vec<_>>())
+    }
+
     #[test]
     fn who_listens_is_known_by_its_environment() {
         for (environment, expected) in [
@@ -181,7 +191,7 @@ mod tests {
         ] {
             let (place, root) = host(&[(scheduler().port, 77)]);
             process(place.path(), 12, &["/usr/local/bin/kube-scheduler", "--x"], environment, Some(77));
-            let found = match by_the_kernel(&root, scheduler()).server {
+            let found = match seen(&root, scheduler()).server {
                 Some(Server::Workload(pod)) if pod.uid == "u1" && pod.revision == "r1" => "workload",
                 Some(Server::Static) => "static",
                 _ => "another",
@@ -191,9 +201,9 @@ mod tests {
         let (place, root) = host(&[(scheduler().port, 77)]);
         process(place.path(), 12, &["kube-scheduler"], "", Some(78));
         process(place.path(), 13, &["nginx"], "", Some(77));
-        assert_eq!(by_the_kernel(&root, scheduler()).server, Some(Server::Other));
+        assert_eq!(seen(&root, scheduler()).server, Some(Server::Other));
         let (_place, root) = host(&[]);
-        assert_eq!(by_the_kernel(&root, scheduler()), ComponentFact::default());
+        assert_eq!(seen(&root, scheduler()), ComponentFact::default());
     }
 
     #[test]
@@ -208,7 +218,7 @@ mod tests {
             process(place.path(), 12, &command, environment, None);
             fs::remove_file(place.path().join("proc/12/ns/net")).unwrap();
             symlink(network, place.path().join("proc/12/ns/net")).unwrap();
-            by_the_kernel(&root, scheduler()).waits
+            seen(&root, scheduler()).waits
         };
         let own = scheduler().port.to_string();
         assert_eq!(looked(&own, "net:[1]").map(|pod| pod.uid), Some("u1".to_owned()));

@@ -8,7 +8,7 @@ mod look;
 mod turn;
 
 pub(crate) use look::look_all;
-pub use look::{answers, component};
+pub use look::{answers, components};
 pub use turn::await_turn;
 
 use crate::agent::host::Host;
@@ -47,7 +47,7 @@ fn write_mode(root: &Root, mode: &Mode) -> Outcome<()> {
 /// # Errors
 /// It cannot be moved, or there is none.
 pub fn place(root: &Root, component: Component) -> Outcome<()> {
-    let (there, aside) = (root.below(&component.manifest()), root.below(&component.aside()));
+    let (there, aside) = places(root, component);
     if there.exists() {
         return Ok(());
     }
@@ -59,7 +59,7 @@ pub fn place(root: &Root, component: Component) -> Outcome<()> {
 /// # Errors
 /// It cannot be moved.
 pub fn withdraw(root: &Root, component: Component) -> Outcome<()> {
-    let (there, aside) = (root.below(&component.manifest()), root.below(&component.aside()));
+    let (there, aside) = places(root, component);
     if !there.exists() && aside.exists() {
         return Ok(());
     }
@@ -160,7 +160,7 @@ async fn hand_over(host: &Host, components: [Component; 3], revision: &str, with
     for component in components {
         let mut made_way: Option<Instant> = None;
         loop {
-            let fact = look::component(&host.root, component).await?;
+            let [fact] = look::components(&host.root, [component]).await?;
             if fact.is_hosted_by(revision) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The wait of a pod of a `DaemonSet` for the port of its component, in an init container.
+//! The wait of a pod of a `DaemonSet` for the port of its component, before each start of it.
 //!
 //! In: an address and a port. Out: the end of the wait. The port is the lock: two servers never share it, and the pod
 //! that waits shows the host that a successor is there.
