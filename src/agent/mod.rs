@@ -30,7 +30,7 @@ mod web;
 
 pub use admission::{Admission, Caller};
 pub use backup::{copies_beside, drill, newest_snapshot, save_bundle};
-pub use etcd::{Fence, fence, pass_to, record_positions, remembered};
+pub use etcd::{Fence, fence, pass_to, record_positions, remembered, serving, voters};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;

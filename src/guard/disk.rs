@@ -22,6 +22,8 @@ pub(super) struct Speed {
     pub sync_ms: Option<u32>,
     /// Whether the member leads.
     pub leads: bool,
+    /// Whether it says that it is no learner.
+    pub votes: bool,
 }
 
 /// Looks until the guard ends.
@@ -37,7 +39,7 @@ pub(super) async fn watch(shared: Arc<Shared>) {
             Some(look) => {
                 stalls = looks.back().is_some_and(|last| last.waits && look.waits && last.all() == look.all());
                 let sync_ms = looks.front().and_then(|first| look.nine_of_ten_ms(first));
-                speed = Speed { sync_ms, leads: look.leads };
+                speed = Speed { sync_ms, leads: look.leads, votes: look.votes };
                 looks.push_back(look);
                 looks.drain(..looks.len().saturating_sub(LOOKS));
             }

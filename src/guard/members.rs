@@ -1,11 +1,12 @@
-//! What a guard asks of etcd, apart from its faults: whether the own member serves, who votes, and, once no member
+//! What a guard asks of etcd, apart from its alarms: whether the own member serves, who votes, and, once no member
 //! serves that it hears, how far the data of its host goes.
 //!
 //! In: the own member, those of the others, the positions that the host remembers. Out: the shared state.
 
 use super::shared::{Shared, turns};
-use crate::agent::probe::{is_wanted, position, serves_reads, voters};
-use crate::agent::{Root, remembered};
+use crate::agent::probe::{is_wanted, position, serves_reads, vote};
+use crate::agent::{Root, remembered, serving, voters};
+use crate::model::fault::FaultKind;
 use crate::model::healing::Policy;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,13 @@ use tokio::task::JoinSet;
 
 /// Between two linearizable reads of the own etcd member.
 const READS_EVERY: Duration = Duration::from_secs(3);
-/// Between two looks at who votes in etcd.
+/// Between two looks at who votes in etcd, by the other members: they are asked where votes may move, or if the own one
+/// does not say that it votes.
 const VOTERS_EVERY: Duration = Duration::from_secs(10);
+/// Where nothing has changed by the heartbeats of all, they are asked only each so many times.
+const CALM_EVERY: u32 = 6;
+/// How long a member may take to say so.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Between two looks at the data, while there is no quorum: the log of a member that does not run is read whole.
 const DATA_EVERY: Duration = Duration::from_secs(20);
 
@@ -46,14 +52,27 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
         }
     });
     let (shared, root, policy) = own();
-    if policy.votes_may_move() {
-        tasks.spawn(async move {
-            let mut turn = turns(VOTERS_EVERY);
-            loop {
-                turn.tick().await;
-                let voters = voters(&root, &policy, &shared.own.name).await;
+    tasks.spawn(async move {
+        let own = &shared.own;
+        let mut turn = turns(VOTERS_EVERY);
+        for count in 0_u32.. {
+            turn.tick().await;
+            let now = shared.now();
+            if count % CALM_EVERY != 0 && shared.with(|state| state.is_calm(now)) {
+                continue;
+            }
+            let wanted = is_wanted(&root, &policy, own);
+            let by_own_word = wanted && shared.with(|state| state.votes_by_own_word());
+            let asks = policy.votes_may_move() || wanted && !by_own_word;
+            let said = if asks { serving(&root, &policy, &own.name, ANSWER).await } else { vec![] };
+            if policy.votes_may_move() {
+                let voters = voters(&said, &policy);
                 shared.with(|state| state.vote(voters));
             }
-        });
-    }
+            let found = if wanted && !by_own_word { vote(own, &said).await } else { Some(vec![]) };
+            let Some(found) = found else { continue };
+            let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
+            shared.found(&[FaultKind::EtcdNotVoting], &found);
+        }
+    });
 }

@@ -175,6 +175,19 @@ impl State {
         self.serves = serves;
     }
 
+    /// Whether the own member votes by its own word: it serves linearizable reads, which a removed one does not, and is no
+    /// learner.
+    pub fn votes_by_own_word(&self) -> bool {
+        self.serves == Some(true) && self.speed.votes
+    }
+
+    /// Whether every guard is heard, every member that votes serves, and it is known who votes: only a person changes that
+    /// then.
+    pub fn is_calm(&self, now: Now) -> bool {
+        let all = self.heard(now).count() == self.others.len() && self.around(now).0.into_values().all(|serves| serves);
+        all && self.voters.is_some() && self.votes_by_own_word()
+    }
+
     /// Records who votes in etcd; `None`: it is unknown.
     pub fn vote(&mut self, voters: Option<Voters>) {
         self.voted = voters.clone().or(self.voted.take());

@@ -326,6 +326,6 @@ fn the_role_of_a_host_decides_what_is_probed() {
     policy.guards[0].roles = vec![Role::Etcd];
     policy.guards[0].balances = false;
     let of = Probe::of(&policy.guards[0], &policy);
-    let etcd = [Probe::Etcd, Probe::EtcdData, Probe::Alarms, Probe::EtcdVote];
+    let etcd = [Probe::Etcd, Probe::EtcdData, Probe::Alarms];
     assert_eq!(of, [&etcd[..], &[Probe::Disk, Probe::Certificates]].concat());
 }

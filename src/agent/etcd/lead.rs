@@ -4,17 +4,17 @@
 //! transfer that takes longer than an election, a second, and each step of it waits for the slow disk. Then the member is
 //! restarted, so that the others elect a leader: only if they are a quorum without it, by their own words.
 
-use super::member::{access, access_at, trouble};
+use super::member::{access, trouble};
+use super::views::others;
 use crate::agent::host::Host;
 use crate::agent::machine::units;
 use crate::agent::op_error::Outcome;
-use crate::etcd::{self, Election};
+use crate::etcd;
 use crate::model::facts::EtcdView;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::PeerUrl;
 use crate::model::units::etcd_unit;
 use crate::protocol::{EtcdAsk, MemberChange, OpError};
-use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -36,12 +36,8 @@ pub(crate) async fn hand_over(
     let Err(error) = etcd::change(&access(&host.root, &ask)?, &lead, within).await else {
         return Ok(());
     };
-    let others = policy.others(&own.name).filter(|guard| guard.may_vote());
-    let views = others.map(async |guard| {
-        let access = access_at(&host.root, &ask, guard.address).ok()?;
-        Some(Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?.0)
-    });
-    let views: Vec<EtcdView> = join_all(views).await.into_iter().flatten().collect();
+    let views = others(&host.root, policy, &own.name, ANSWER).await;
+    let views: Vec<EtcdView> = views.into_iter().map(|(_, view, _)| view).collect();
     if elect_without(&PeerUrl::of(own.address), &views) {
         return units::kill_and_start(host, &etcd_unit(), true, within).await;
     }

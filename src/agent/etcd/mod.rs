@@ -12,7 +12,9 @@ pub(crate) mod quota;
 pub(crate) mod recover;
 pub(crate) mod scratch;
 pub(crate) mod survey;
+pub(crate) mod views;
 
 pub use balancer::pass_to;
 pub use fence::{Fence, fence};
 pub use positions::{record_positions, remembered};
+pub use views::{serving, voters};

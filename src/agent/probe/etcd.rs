@@ -13,18 +13,19 @@ use crate::etcd::{self, Access, Election};
 use crate::model::facts::{CORRUPT, ETCD_UNIT, EtcdView, NOSPACE};
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
-use crate::model::names::{HostName, PeerUrl};
+use crate::model::names::PeerUrl;
 use crate::model::positions::Position;
 use crate::model::repair::Runs as How;
-use crate::model::standby::Voters;
 use crate::model::units::etcd_unit;
 use crate::protocol::{EtcdAsk, OpErrorKind};
 use futures::future::join_all;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Exists while systemd starts etcd at boot: it was enabled when its member got a vote.
 const AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/etcd.service";
+/// Answers 200 if no alarm is raised on any member and there is a leader: without TLS, which each time would be much of
+/// what a guard costs.
+const HEALTH: &str = "/health?serializable=true";
 /// Hashing takes about a second for each GiB.
 const HASHED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -75,41 +76,18 @@ pub(super) async fn data(root: &Root, policy: &Policy) -> Seen {
     Some(vec![Found::new(FaultKind::EtcdDamaged, flaws)])
 }
 
-/// Whether the other members list the own one as a voter. A member that was removed ends after each start.
-pub(super) async fn vote(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
+/// Whether the other members that serve linearizable reads list the own one as a voter. A member that was removed ends
+/// after each start.
+pub async fn vote(own: &GuardedHost, serving: &[(&GuardedHost, EtcdView)]) -> Seen {
     let peer = PeerUrl::of(own.address);
-    let entry = |(guard, view): (&GuardedHost, EtcdView)| {
+    let entry = |(guard, view): &(&GuardedHost, EtcdView)| {
         let entry = view.members.iter().find(|(.., url, _)| *url == peer).map(|(.., learner)| *learner);
         (guard.name.to_string(), entry)
     };
-    let seen = judged(serving(root, policy, &own.name).await.into_iter().map(entry).collect())?;
+    let seen = judged(serving.iter().map(entry).collect())?;
     // A person who disabled etcd keeps the host out.
     let out = seen.is_empty() || units::show_one(&etcd_unit()).await.ok()?.runs() == How::Disabled;
     Some(if out { vec![] } else { seen })
-}
-
-/// The views of the other members that serve linearizable reads, each with its host.
-async fn serving<'a>(root: &Root, policy: &'a Policy, own: &'a HostName) -> Vec<(&'a GuardedHost, EtcdView)> {
-    let ask = EtcdAsk::own(&policy.etcd_data_dir);
-    let others = policy.others(own).filter(|guard| guard.may_vote());
-    let views = others.map(async |guard| {
-        let access = access_at(root, &ask, guard.address).ok()?;
-        let (view, trouble) = Box::pin(etcd::view(&access, ANSWER, Election::NotAwaited)).await.ok()?;
-        trouble.is_none().then_some((guard, view))
-    });
-    join_all(views).await.into_iter().flatten().collect()
-}
-
-/// The voters, by the lists of at least two other members that serve linearizable reads; `None`: they differ, or there
-/// are fewer.
-pub async fn voters(root: &Root, policy: &Policy, own: &HostName) -> Option<Voters> {
-    let voters = |(_, view): (&GuardedHost, EtcdView)| {
-        let voters = view.members.into_iter().filter(|(.., learner)| !learner);
-        voters.map(|(.., peer, _)| peer).collect::<BTreeSet<_>>()
-    };
-    let lists: Vec<_> = serving(root, policy, own).await.into_iter().map(voters).collect();
-    let list = lists.first().filter(|first| lists.len() > 1 && lists.iter().all(|list| list == *first))?;
-    Some(Voters::of(list, policy))
 }
 
 /// How far the data of this host goes: by its member, if that runs, otherwise by the log on its disk.
@@ -159,6 +137,9 @@ pub async fn serves_reads() -> bool {
 /// etcd compares them at each compaction; if it raises the alarm CORRUPT, it rejects all writes, and may not tell which
 /// member is wrong.
 pub(super) async fn alarms(root: &Root, policy: &Policy, own: &GuardedHost) -> Seen {
+    if answers(ETCD_METRICS, HEALTH, ANSWER).await == Ok(200) {
+        return Some(vec![]);
+    }
     let ask = EtcdAsk::own(&policy.etcd_data_dir);
     let reach = access(root, &ask).ok()?;
     let alarms = etcd::alarms(&reach, ANSWER).await.ok()?;

@@ -17,7 +17,7 @@ mod syncs;
 pub use api_server::api_server_processes;
 pub use balancer::{is_own, is_usable};
 pub use certificates::first_to_renew;
-pub use etcd::{is_wanted, position, serves_reads, voters};
+pub use etcd::{is_wanted, position, serves_reads, vote};
 pub use process::is_suspended;
 pub use restarts::{Starts, starts};
 pub use syncs::{Syncs, syncs};
@@ -58,8 +58,6 @@ pub enum Probe {
     EtcdData,
     /// The alarms of etcd and, once it doubts that, whether the member has the keys of the others.
     Alarms,
-    /// Whether the other members list the own one as a voter.
-    EtcdVote,
     /// The API server.
     ApiServer,
     /// The kubelet.
@@ -79,11 +77,10 @@ pub enum Probe {
 }
 
 impl Probe {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 11] = [
         Self::Etcd,
         Self::EtcdData,
         Self::Alarms,
-        Self::EtcdVote,
         Self::ApiServer,
         Self::Kubelet,
         Self::Node,
@@ -98,7 +95,7 @@ impl Probe {
     pub fn of(host: &GuardedHost, policy: &Policy) -> Vec<Self> {
         let node = host.is(Role::ControlPlane) || host.is(Role::Worker);
         let applies = |probe: &Self| match probe {
-            Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote => host.may_vote(),
+            Self::Etcd | Self::EtcdData | Self::Alarms => host.may_vote(),
             Self::ApiServer | Self::Node => host.is(Role::ControlPlane),
             Self::Kubelet | Self::Runtime => node,
             Self::Balancers => host.balances || host.is(Role::ControlPlane),
@@ -113,7 +110,7 @@ impl Probe {
         Duration::from_secs(match self {
             Self::Etcd | Self::Balancers | Self::Keepalived => 2,
             Self::EtcdData | Self::Alarms | Self::ApiServer | Self::Kubelet | Self::Runtime => 5,
-            Self::EtcdVote | Self::Node | Self::Disk => 10,
+            Self::Node | Self::Disk => 10,
             Self::Certificates => 3600,
         })
     }
@@ -124,7 +121,6 @@ impl Probe {
         match self {
             Self::Etcd => &[Kind::EtcdStopped, Kind::EtcdFrozen, Kind::EtcdDataLost],
             Self::EtcdData => &[Kind::EtcdDamaged, Kind::EtcdFenced],
-            Self::EtcdVote => &[Kind::EtcdNotVoting],
             Self::Alarms => &[Kind::EtcdFull, Kind::EtcdDiverged, Kind::EtcdCorrupt],
             Self::ApiServer => &[Kind::ApiFrozen],
             Self::Kubelet => &[Kind::KubeletFrozen],
@@ -139,7 +135,7 @@ impl Probe {
 
     /// Looks once.
     pub async fn look(self, root: &Root, policy: &Policy, host: &GuardedHost) -> Seen {
-        let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms | Self::EtcdVote);
+        let of_etcd = matches!(self, Self::Etcd | Self::EtcdData | Self::Alarms);
         if of_etcd && !etcd::is_wanted(root, policy, host) {
             return Some(vec![]);
         }
@@ -147,7 +143,6 @@ impl Probe {
             Self::Etcd => etcd::process(root, policy).await,
             Self::EtcdData => etcd::data(root, policy).await,
             Self::Alarms => etcd::alarms(root, policy, host).await,
-            Self::EtcdVote => etcd::vote(root, policy, host).await,
             Self::ApiServer => api_server::look(root, policy, host).await,
             Self::Kubelet => runtime::kubelet().await,
             Self::Node => api_server::node(root, host).await,

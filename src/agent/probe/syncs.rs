@@ -1,4 +1,5 @@
-//! How fast the disk of an etcd member syncs: etcd writes nothing before its log is on the disk.
+//! What an etcd member says in its metrics: how fast its disk syncs, since it writes nothing before its log is on the
+//! disk; whether it leads, and whether it is a learner.
 //!
 //! In: the metrics of the own member, the states of its threads. Out: counts to compare with later ones.
 
@@ -15,6 +16,7 @@ const LARGEST: u64 = 4 << 20;
 /// etcd's histogram of the time that a sync of its log takes, seconds.
 const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"";
 const LEADS: &str = "etcd_server_is_leader ";
+const LEARNS: &str = "etcd_server_is_learner ";
 /// With fewer syncs, their times tell nothing.
 const FEWEST: u64 = 10;
 
@@ -25,6 +27,8 @@ pub struct Syncs {
     within: Vec<(u32, u64)>,
     /// Whether the member leads.
     pub leads: bool,
+    /// Whether it is no learner.
+    pub votes: bool,
     /// Whether a thread of it waits for the disk.
     pub waits: bool,
 }
@@ -51,8 +55,9 @@ impl Syncs {
             Some((within_ms, count.trim().parse().ok()?))
         };
         let within: Vec<(u32, u64)> = text.lines().filter_map(bucket).collect();
-        let leads = text.lines().find_map(|line| line.strip_prefix(LEADS))?.trim() == "1";
-        (!within.is_empty()).then_some(Self { within, leads, waits })
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let (leads, votes) = (value(LEADS)? == "1", value(LEARNS) == Some("0"));
+        (!within.is_empty()).then_some(Self { within, leads, votes, waits })
     }
 
     /// How many there were.
@@ -77,7 +82,7 @@ mod tests {
         let [ms, mid, slow, all] = counts;
         format!(
             "# TYPE etcd_disk_wal_fsync_duration_seconds histogram\n{SYNCS}0.001\"}} {ms}\n{SYNCS}0.128\"}} {mid}\n\
-             {SYNCS}0.512\"}} {slow}\n{SYNCS}+Inf\"}} {all}\n{LEADS}1\n"
+             {SYNCS}0.512\"}} {slow}\n{SYNCS}+Inf\"}} {all}\n{LEADS}1\n{LEARNS}0\n"
         )
     }
 
@@ -88,7 +93,7 @@ mod tests {
     #[test]
     fn the_time_of_nine_of_ten_syncs_is_that_of_those_between_two_looks() {
         let before = syncs([1000, 1000, 1000, 1000]);
-        assert!(before.leads && before.all() == 1000);
+        assert!(before.leads && before.votes && before.all() == 1000);
         assert_eq!(syncs([1000, 1090, 1100, 1100]).nine_of_ten_ms(&before), Some(128));
         assert_eq!(syncs([1000, 1000, 1080, 1100]).nine_of_ten_ms(&before), Some(u32::MAX), "slower than all buckets");
         assert_eq!(syncs([1009, 1009, 1009, 1009]).nine_of_ten_ms(&before), None, "few");
@@ -98,6 +103,10 @@ mod tests {
     #[test]
     fn a_page_without_the_histogram_tells_nothing() {
         assert_eq!(Syncs::of("etcd_server_is_leader 1\n", false), None);
-        assert_eq!(Syncs::of(&page([1, 1, 1, 1]).replace(LEADS, "other "), false), None);
+        let page = page([1, 1, 1, 1]);
+        assert_eq!(Syncs::of(&page.replace(LEADS, "other "), false), None);
+        let votes = |page: &str| Syncs::of(page, false).unwrap().votes;
+        assert!(votes(&page) && !votes(&page.replace(LEARNS, "other ")), "unknown: it does not vote by its own word");
+        assert!(!votes(&page.replace(&format!("{LEARNS}0"), &format!("{LEARNS}1"))));
     }
 }

@@ -6,6 +6,7 @@ use crate::model::fault::{Fault, FaultKind};
 use crate::model::heartbeat::Heartbeat;
 use crate::model::hold::{Annotated, Hold};
 use crate::model::positions::Position;
+use crate::model::standby::Voters;
 
 /// So many seconds with the same heartbeats of cp2 and cp3.
 fn lasts(cp1: &mut Played, seconds: u32, change: impl Fn(&str, Heartbeat) -> Heartbeat) {
@@ -36,7 +37,7 @@ fn a_slow_leader_hands_over_the_lead_only_if_another_voter_is_fast_whether_or_no
         });
         (evidence(&cp1, FaultKind::EtcdSlowLeader), cp1.state.fast(cp1.now()))
     };
-    let own = |sync_ms, leads| Speed { sync_ms: Some(sync_ms), leads };
+    let own = |sync_ms, leads| Speed { sync_ms: Some(sync_ms), leads, votes: true };
     let (fast, both) = ((Some(8), true), [(Some(64), true), (Some(8), true)]);
     let said = "a sync of its log takes up to 1024 ms, on cp3 at most 128 ms".to_owned();
     assert_eq!(slow(own(1024, true), both), (Some(said), Some(name("cp3"))), "the fastest");
@@ -45,6 +46,25 @@ fn a_slow_leader_hands_over_the_lead_only_if_another_voter_is_fast_whether_or_no
     assert_eq!(slow(own(1024, true), [(Some(256), true), (None, true)]).0, None, "no other one is fast");
     assert_eq!(slow(own(1024, true), [(Some(256), true), (Some(8), false)]).0, None, "the fast one is a learner");
     assert!(slow(own(u32::MAX, true), [fast, (None, true)]).0.unwrap().contains("many seconds"));
+}
+
+#[test]
+fn who_votes_is_asked_rarely_only_while_all_are_heard_and_serve_and_the_own_member_says_that_it_votes() {
+    let calm = |votes: bool, known: bool, other: bool, silent: u32| {
+        let mut cp1 = Played::new();
+        let hosts = ["cp1", "cp2", "cp3"].map(name).into();
+        cp1.state.serves(Some(true));
+        cp1.state.speed(Speed { votes, ..Speed::default() });
+        cp1.state.vote(known.then_some(Voters { hosts, strangers: 0 }));
+        lasts(&mut cp1, 20, |host, beat| Heartbeat { etcd: Some(other || host == "cp2"), ..beat });
+        (0..silent).for_each(|_| cp1.second(&[], &[]));
+        cp1.state.is_calm(cp1.now())
+    };
+    assert!(calm(true, true, true, 0));
+    assert!(!calm(false, true, true, 0), "it is a learner, or does not say");
+    assert!(!calm(true, false, true, 0), "who votes is not known yet");
+    assert!(!calm(true, true, false, 0), "cp3 does not serve");
+    assert!(!calm(true, true, true, 10), "the others are not heard");
 }
 
 #[test]
