@@ -22,12 +22,15 @@ use tokio::time::Instant;
 
 /// How often the kubelet's start time is read again, because it may restart in between.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a kubelet takes to register its Node, which it does only when it starts.
+const REGISTERS: Duration = Duration::from_secs(30);
 /// How long a Node must be reported as unreachable. After a recovery this status may come from the snapshot: a running
 /// kubelet corrects it within ten seconds, and needs up to ten more to reconnect.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
 impl Doing<'_> {
-    /// Waits until a Node is Ready according to the kubelet that runs on its host now.
+    /// Waits until a Node is Ready according to the kubelet that runs on its host now. A Node that was deleted is
+    /// registered again.
     pub(super) async fn await_node(&self, host: &HostName) -> Result<(), StepError> {
         let client = self.client().await?;
         let (node, until) = (ObjectRef::node(host), self.until());
@@ -38,6 +41,13 @@ impl Doing<'_> {
             match client.wait(&node, &format!("Node {host} being Ready"), turn, ready).await {
                 Err(KubeError::TimedOut { .. }) if turn < until => {}
                 waited => return waited.map(drop).map_err(StepError::from),
+            }
+            let (running, now_ms) = kubelet;
+            let runs_ms = u64::try_from(now_ms.saturating_sub(running.started_ms)).unwrap_or(0);
+            let registered = !matches!(client.get(&node, until).await, Ok(None));
+            if Duration::from_millis(runs_ms) >= REGISTERS && !registered {
+                self.waiting(format!("the kubelet to register {host} again: its Node was deleted"));
+                self.restart_kubelet(host).await?;
             }
         }
     }

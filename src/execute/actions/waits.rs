@@ -86,10 +86,12 @@ impl Doing<'_> {
     ) -> Result<(), StepError> {
         let condition = self.queries.serving(host, &self.target, tries).map_err(failed)?;
         self.call(host, Op::Await { condition, within_ms: within_ms(self.timeout) }).await?;
-        if restart_kubelet {
-            let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };
-            self.call(host, op).await?;
-        }
-        Ok(())
+        if restart_kubelet { self.restart_kubelet(host).await } else { Ok(()) }
+    }
+
+    /// Restarts the kubelet of a host; its pods run on.
+    pub(super) async fn restart_kubelet(&self, host: &HostName) -> Result<(), StepError> {
+        let op = Op::RunUnit { unit: crate::plan::kubelet_unit(), how: HowToRun::Restart, no_wait: false };
+        self.call(host, op).await.map(drop)
     }
 }
