@@ -31,20 +31,17 @@ pub struct Place {
 }
 
 impl Place {
-    fn others(&self) -> impl Iterator<Item = IpAddr> {
-        self.all.iter().copied().filter(|address| *address != self.own)
-    }
-
-    fn turn(&self) -> Turn {
+    fn turn(&self, silent: Option<Duration>) -> Turn {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let place = self.all.iter().position(|address| *address == self.own).unwrap_or(0);
-        turn_of(now, count(place), count(self.all.len()))
+        turn_of(now, (count(place), count(self.all.len())), silent)
     }
 
-    async fn others_serve(&self) -> bool {
-        let asked: Vec<_> = self.others().map(|address| answers(address, self.port, ANSWER)).collect();
-        futures::future::join_all(asked).await.contains(&true)
+    /// Whether each of the others answers.
+    async fn others(&self) -> Vec<bool> {
+        let others = self.all.iter().filter(|address| **address != self.own);
+        futures::future::join_all(others.map(|address| answers(*address, self.port, ANSWER))).await
     }
 }
 
@@ -54,6 +51,8 @@ struct Keepers {
     place: Place,
     components: [Component; 3],
     keepers: [Keeper; 3],
+    /// Since when another API server does not answer.
+    silent: Option<Duration>,
     said: BTreeSet<String>,
     say: fn(&str),
 }
@@ -63,7 +62,7 @@ pub async fn run(root: Root, place: Place, say: fn(&str)) {
     let begun = Instant::now();
     let components = Component::all(place.own, place.port);
     let keepers = components.map(|component| Keeper::of(component.is_api_server()));
-    let mut all = Keepers { root, place, components, keepers, said: BTreeSet::new(), say };
+    let mut all = Keepers { root, place, components, keepers, silent: None, said: BTreeSet::new(), say };
     all.start().await;
     notify::ready();
     // Pods cannot wait without it: static pods run on.
@@ -94,18 +93,22 @@ impl Keepers {
         }
     }
 
-    async fn around(&self, seen: &[ComponentFact; 3], needed: bool) -> Around {
-        let has_others = self.place.others().next().is_some();
-        let others_serve = needed && has_others && self.place.others_serve().await;
+    /// What there is besides the components; the others are asked only if it is needed.
+    async fn around(&mut self, now: Duration, seen: &[ComponentFact; 3], needed: bool) -> Around {
+        let has_others = self.place.all.len() > 1;
+        let others = if needed { self.place.others().await } else { vec![] };
+        let others_serve = others.contains(&true);
+        self.silent = others.contains(&false).then(|| self.silent.unwrap_or(now));
+        let silent = self.silent.map(|since| now.saturating_sub(since));
         let api_server = self.components.iter().position(Component::is_api_server);
         let own_serves = api_server.is_some_and(|at| seen[at].answers);
-        Around { has_others, others_serve, own_serves, turn: self.place.turn() }
+        Around { has_others, others_serve, own_serves, turn: self.place.turn(silent) }
     }
 
     async fn start(&mut self) {
         let mode = self.mode();
         let Some(seen) = self.seen().await else { return };
-        let around = self.around(&seen, mode != Mode::Held).await;
+        let around = self.around(Duration::ZERO, &seen, mode != Mode::Held).await;
         for (at, seen) in seen.iter().enumerate() {
             let moved = self.keepers[at].at_start(&mode, seen, around);
             self.perform(self.components[at], moved);
@@ -116,7 +119,7 @@ impl Keepers {
         let mode = self.mode();
         let Some(seen) = self.seen().await else { return };
         let open = seen.iter().any(|fact| !fact.answers || fact.placed && fact.waits.is_some());
-        let around = self.around(&seen, open && mode != Mode::Held).await;
+        let around = self.around(now, &seen, open && mode != Mode::Held).await;
         for (at, seen) in seen.iter().enumerate() {
             let moved = self.keepers[at].judge(now, &mode, seen, around);
             self.perform(self.components[at], moved);
@@ -171,7 +174,7 @@ mod tests {
         }
         let keepers = components.map(|component| Keeper::of(component.is_api_server()));
         let at = Place { own, port: 1, all: vec![own] };
-        (place, Keepers { root, place: at, components, keepers, said: BTreeSet::new(), say: |_| {} })
+        (place, Keepers { root, place: at, components, keepers, silent: None, said: BTreeSet::new(), say: |_| {} })
     }
 
     fn placed(keepers: &Keepers, folder: &Path) -> Vec<&'static str> {

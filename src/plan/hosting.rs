@@ -28,11 +28,15 @@ const PROVEN: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 3;
 /// A component that was served for so long is well: the next delay is the first again.
 const WELL: Duration = Duration::from_secs(600);
-/// The turn of one host. A pod takes over in 6 to 12 seconds, and a failure is over after a minute.
-const TURN: Duration = Duration::from_secs(75);
-/// Only in the beginning of its turn may an API server make way: clocks differ, and the next host begins when a failure of
-/// this one is over. The other components have leaders on other hosts meanwhile.
-const BEGIN: Duration = Duration::from_secs(15);
+/// A turn, and the beginning of it in which an API server may make way: the others have leaders on other hosts. Clocks
+/// differ, so it is a part of the turn only.
+type Length = (Duration, Duration);
+/// While every API server answers, none is in a hand-over: one that has begun is seen not to answer, long before the next
+/// turn.
+const SHORT: Length = (Duration::from_secs(25), Duration::from_secs(5));
+/// Where one does not answer, another may take over only when a failure of the last one to do so is over. A pod takes
+/// over in 6 to 12 seconds, and fails after a minute.
+const LONG: Length = (Duration::from_secs(75), Duration::from_secs(15));
 
 /// What a host sees besides the component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,14 +62,20 @@ pub enum Turn {
     All,
 }
 
-/// What may make way on the host at this place among so many. Turns need no agreement: they keep hosts that start together
-/// from handing over together.
-pub fn turn_of(since_1970: Duration, place: u32, of: u32) -> Turn {
-    let round = TURN * of.max(1);
+/// What may make way on the host at this place among so many, if another API server has not answered for so long; `None`:
+/// all answer. Turns need no agreement: they keep hosts that start together from handing over together.
+pub fn turn_of(since_1970: Duration, (place, of): (u32, u32), silent: Option<Duration>) -> Turn {
+    let (turn, begin) = match silent {
+        None => SHORT,
+        Some(lasts) if lasts >= LONG.0 => LONG,
+        // It may be in a hand-over.
+        Some(_) => return Turn::None,
+    };
+    let round = turn * of.max(1);
     let at = Duration::from_millis(u64::try_from(since_1970.as_millis() % round.as_millis().max(1)).unwrap_or(0));
-    match at.checked_sub(TURN * place) {
-        Some(into) if into < BEGIN => Turn::All,
-        Some(into) if into < TURN => Turn::Others,
+    match at.checked_sub(turn * place) {
+        Some(into) if into < begin => Turn::All,
+        Some(into) if into < turn => Turn::Others,
         _ => Turn::None,
     }
 }

@@ -146,23 +146,33 @@ fn a_host_that_starts_places_only_an_api_server_and_only_if_no_other_answers() {
 
 #[test]
 fn turns_of_two_hosts_are_far_apart() {
-    let begins: Vec<(u64, u32)> = (0..2000)
-        .flat_map(|at| (0..3).map(move |place| (at, place)))
-        .filter(|(at, place)| turn_of(second(*at), *place, 3) == Turn::All)
-        .collect();
-    assert!((0..3).all(|place| begins.iter().any(|(_, of)| *of == place)));
-    for (at, place) in &begins {
-        let near = begins.iter().find(|(other, of)| of != place && at.abs_diff(*other) <= 60);
-        assert_eq!(near, None, "at {at}");
-    }
-    assert_eq!(turn_of(second(5), 7, 3), Turn::None, "a place that does not exist");
-    assert_eq!(turn_of(second(5), 0, 0), Turn::All);
+    let apart = |silent: Option<Duration>, seconds: u64| {
+        let begins: Vec<(u64, u32)> = (0..2000)
+            .flat_map(|at| (0..3).map(move |place| (at, place)))
+            .filter(|(at, place)| turn_of(second(*at), (*place, 3), silent) == Turn::All)
+            .collect();
+        assert!((0..3).all(|place| begins.iter().any(|(_, of)| *of == place)));
+        for (at, place) in &begins {
+            let near = begins.iter().find(|(other, of)| of != place && at.abs_diff(*other) <= seconds);
+            assert_eq!(near, None, "at {at}");
+        }
+        for at in 0..2000 {
+            let turns = (0..3).filter(|place| turn_of(second(at), (*place, 3), silent) != Turn::None);
+            assert_eq!(turns.count(), 1, "one slot at a time");
+        }
+    };
+    apart(None, 20);
+    apart(Some(second(75)), 60);
+    assert_eq!(turn_of(second(5), (7, 3), None), Turn::None, "a place that does not exist");
+    assert_eq!(turn_of(second(3), (0, 0), None), Turn::All);
+}
+
+#[test]
+fn while_another_api_server_may_be_in_a_hand_over_nobody_has_a_turn() {
     for at in 0..2000 {
-        assert_eq!(
-            (0..3).filter(|place| turn_of(second(at), *place, 3) != Turn::None).count(),
-            1,
-            "one slot at a time"
-        );
+        for silent in [0, 10, 74] {
+            assert_eq!(turn_of(second(at), (0, 3), Some(second(silent))), Turn::None, "{at}");
+        }
     }
 }
 
