@@ -5,11 +5,12 @@
 
 use super::shared::{Shared, replace, turns};
 use crate::agent::{Root, annotated};
-use crate::kube::{Client, KubeError, ObjectRef, selects};
+use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::desired::Role;
 use crate::model::healing::{CA, CERT, Foreign, KEY, Mode, Policy};
 use crate::model::hold::{ANNOTATED, Annotated};
 use crate::model::names::HostName;
+use crate::model::selector::selects;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -18,11 +18,9 @@ pub mod probe;
 pub mod record;
 pub mod request;
 pub mod rewrite;
-mod selector;
 pub mod trusted;
 
 pub use client::{Client, Http, ObjectRef, Request};
 pub use drain::Leaving;
 pub use drift::drift;
 pub use error::KubeError;
-pub use selector::selects;

@@ -7,6 +7,7 @@ use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
 use super::guard_report::GuardFact;
 use super::hosting::HostingFact;
+use super::may_deny::MayDeny;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::node::NodeFact;
 use super::positions::Position;
@@ -73,6 +74,11 @@ impl Facts {
     pub fn doubts(&self) -> impl Iterator<Item = (&HostName, &String)> {
         let said = self.hosts.iter().chain(&self.leaving).filter_map(|(host, f)| Some((host, f.as_ref().ok()?)));
         said.flat_map(|(host, facts)| facts.doubts.iter().map(move |doubt| (host, doubt)))
+    }
+    /// What may deny pods of the control plane, by all API servers together.
+    pub fn may_deny(&self) -> BTreeSet<&MayDeny> {
+        let apis = self.hosts.values().filter_map(|facts| facts.as_ref().ok()?.api.as_ref());
+        apis.flat_map(|api| &api.may_deny).collect()
     }
     /// The id of the cluster with a quorum.
     pub fn living_cluster(&self) -> Option<&String> {
@@ -553,6 +559,8 @@ pub struct ApiFact {
     pub pods: Vec<PodFact>,
     /// Live objects that were asked for; absent ones are missing here.
     pub objects: BTreeMap<String, serde_json::Value>,
+    /// What may deny pods of the control plane, if that was asked for.
+    pub may_deny: Vec<MayDeny>,
 }
 
 /// The text that a host adds to the reason of a failed query if its FORWARD policy is DROP.

@@ -40,6 +40,10 @@ pub(super) fn checks(desired: &Desired, facts: &Facts) -> Vec<Check> {
             list.push(check(NAME, Some(host), Outcome::Fail, detail, Some(&hint)));
         }
     }
+    // Static pods run where a pod is denied: nobody notices before the next one is to be created.
+    for denier in facts.may_deny() {
+        list.push(check(NAME, None, Outcome::Warn, format!("pods may be denied: {denier}"), None));
+    }
     if revisions.len() > 1 {
         let detail = format!("hosts run {} revisions: {}", revisions.len(), join(revisions.iter().copied()));
         list.push(check(NAME, None, Outcome::Warn, detail, Some(UP)));

@@ -92,7 +92,7 @@ impl Queries {
     /// How a host reaches its API server, without asking for objects.
     pub fn api(&self, host: &HostName) -> Option<ApiAsk> {
         let api = self.hosts.get(host).and_then(|a| a.api.clone())?;
-        Some(ApiAsk { objects: vec![], endpoint: None, ..api })
+        Some(ApiAsk { objects: vec![], endpoint: None, may_deny: false, ..api })
     }
     /// The host with this name, from the inventory or one that is being removed.
     ///

@@ -12,6 +12,7 @@ use crate::model::desired::{Cni, Host, Role, Security};
 use crate::model::hosting::{ADDON, Hosting, UNIT, revision};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, Precondition};
+use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
 use crate::model::units::{kubelet_unit, unit};
 
@@ -81,6 +82,21 @@ pub(super) fn keeper(d: &Draft, host: &Host) -> Steps {
     steps
 }
 
+/// Refuses to create `DaemonSets` whose pods something may deny. Where they exist, hosts keep static pods instead.
+pub(super) fn judge(d: &Draft) -> Result<(), Refusal> {
+    let exist = d.desired.hosts.iter().filter_map(|host| d.facts.host(&host.name)?.hosting.as_ref());
+    if d.desired.hosting == Hosting::Static || d.facts.may_deny().is_empty() || exist.count() > 0 {
+        return Ok(());
+    }
+    Err(Refusal::Preflight { problems: vec![format!("the control plane cannot move to DaemonSets: {}", denied(d))] })
+}
+
+/// What may deny the pods, in words.
+fn denied(d: &Draft) -> String {
+    let all: Vec<String> = d.facts.may_deny().into_iter().map(ToString::to_string).collect();
+    format!("something may deny its pods: {}", all.join("; "))
+}
+
 /// Pods of the `DaemonSets` take over from the static pods of a host, or from older pods.
 pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
@@ -89,6 +105,10 @@ pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
     let hosted = Condition::Hosted(name.clone());
     let held = d.plans(&Condition::Held(name.clone()));
     if d.holds(&hosted) && !held {
+        return steps;
+    }
+    if !d.facts.may_deny().is_empty() {
+        steps.warnings.push(format!("{name} keeps static pods: {}", denied(d)));
         return steps;
     }
     let fact = d.facts.host(name).and_then(|facts| facts.hosting.as_ref());

@@ -31,6 +31,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     versions::judge(desired, target, facts)?;
     etcd::room(&plan)?;
     ranges::judge(desired, target, facts, intent)?;
+    hosted::judge(&plan)?;
     plan.join(remove_hosts::judge(&plan)?);
     remove_roles::judge(&plan)?;
     plan.join(remove_hosts::addresses(&plan));

@@ -93,4 +93,6 @@ pub struct ApiAsk {
     pub key: String,
     /// The observed objects, as [`crate::model::target::object_key`] makes them.
     pub objects: Vec<String>,
+    /// Whether to read what may deny pods of the control plane.
+    pub may_deny: bool,
 }

@@ -3,7 +3,7 @@
 //! In: the desired state and the bundle's images. Out: [`Addon`]s in the order they are applied. The objects have the
 //! form in which the API server returns them, so that the comparison needs few exceptions (`kube::drift`).
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::views::{Nothing, addons as view, flags, kubelet};
@@ -39,14 +39,20 @@ static FLANNEL: Manifest = manifest!("manifests/flannel.yaml");
 static KUBE_PROXY: Manifest = manifest!("manifests/kube-proxy.yaml");
 static KUBE_PROXY_CONFIG: Manifest = manifest!("templates/addons/kube-proxy.yaml");
 static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
+/// Beside the `DaemonSets` of a self-hosted control plane.
+pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
 /// All of them, for the test that compares them with the directories.
 #[cfg(test)]
 pub(super) static MANIFESTS: &[&Manifest] =
-    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &COREFILE];
+    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &HOSTING, &COREFILE];
 
 impl Manifest {
+    /// Its objects, if nothing in it is to be filled in.
+    pub(super) fn objects(&self) -> Result<Vec<Value>, RenderError> {
+        yaml::parse_all(self.template, &self.text(&Nothing {})?)
+    }
     fn text<V: serde::Serialize>(&self, view: &V) -> Result<String, RenderError> {
         text::fill(self.template, self.text, view)
     }
@@ -98,7 +104,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
         replicas: nodes.clamp(1, 2),
     };
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
-    addons.extend(hosting::named(desired));
+    addons.extend(hosting::named(desired)?);
     addons.push(node_labels(desired)?);
     Ok(addons)
 }

@@ -14,6 +14,7 @@ use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
 use crate::model::healing;
+use crate::model::hosting::Hosting;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
@@ -141,6 +142,7 @@ pub fn api_ask(desired: &Desired, host: &Host, addons: &[Addon]) -> Option<ApiAs
             .map(object_key)
             .chain([crate::model::target::RECORD.to_owned()])
             .collect(),
+        may_deny: desired.hosting == Hosting::SelfHosted,
     })
 }
 

@@ -9,7 +9,7 @@ mod tests;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
-use super::{RenderError, yaml};
+use super::{RenderError, addons, yaml};
 use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::Desired;
 use crate::model::hosting::{
@@ -26,11 +26,16 @@ const TURN: &str = "turn";
 
 /// The add-on before any host is rendered: the names of its objects are known. None if the control plane is not
 /// self-hosted.
-pub(super) fn named(desired: &Desired) -> Option<Addon> {
+///
+/// # Errors
+/// The manifest of its policy is no YAML.
+pub(super) fn named(desired: &Desired) -> Result<Option<Addon>, RenderError> {
+    if desired.hosting == Hosting::Static {
+        return Ok(None);
+    }
     let object = |program: &&str| json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": program, "namespace": "kube-system"}});
-    let objects = PROGRAMS.iter().map(object).collect();
-    let wanted = desired.hosting == Hosting::SelfHosted;
-    wanted.then(|| Addon { name: ADDON.to_owned(), objects, needed_for_ready: false })
+    let objects = PROGRAMS.iter().map(object).chain(addons::HOSTING.objects()?).collect();
+    Ok(Some(Addon { name: ADDON.to_owned(), objects, needed_for_ready: false }))
 }
 
 /// The same with its objects, from the manifests of all hosts that have some; `None` without any.
@@ -38,7 +43,7 @@ pub(super) fn named(desired: &Desired) -> Option<Addon> {
 /// # Errors
 /// A manifest is no YAML.
 pub fn complete(desired: &Desired, hosts: &[(IpAddr, &[FilePut])]) -> Result<Option<Addon>, RenderError> {
-    let Some(addon) = named(desired) else { return Ok(None) };
+    let Some(addon) = named(desired)? else { return Ok(None) };
     let mut templates = Vec::new();
     for program in PROGRAMS {
         let mut of_hosts = Vec::new();
@@ -56,8 +61,13 @@ pub fn complete(desired: &Desired, hosts: &[(IpAddr, &[FilePut])]) -> Result<Opt
     }
     let all: Vec<&Value> = templates.iter().map(|(_, template)| template).collect();
     let revision = Digest::of(json!(all).to_string().as_bytes()).short();
-    let objects = templates.into_iter().map(|(program, template)| daemon_set(program, template, &revision));
-    Ok(Some(Addon { objects: objects.collect(), ..addon }))
+    let sets = templates.into_iter().map(|(program, template)| daemon_set(program, template, &revision));
+    let policy = addon.objects.into_iter().skip(PROGRAMS.len());
+    Ok(Some(Addon {
+        objects: sets.chain(policy).collect(),
+        name: addon.name,
+        needed_for_ready: addon.needed_for_ready,
+    }))
 }
 
 fn component(program: &str, address: IpAddr, port: u16) -> Option<Component> {

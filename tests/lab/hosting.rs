@@ -2,6 +2,8 @@
 //! and taken back.
 
 use super::failures::power_cycle;
+use super::recover::lose_majority;
+use super::shapes::{STACKED, inventory, vip};
 use super::support::{Hactl, wait_for};
 use super::trials::nobody_failed;
 use super::{Scenario, World, in_one_line};
@@ -9,9 +11,19 @@ use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
+        name: "a flag of API servers in static pods changes host by host, and no connection fails",
+        cut: false,
+        run: changed_static,
+    },
+    Scenario {
         name: "the control plane is handed over to pods of its cluster, and no connection fails",
         cut: true,
         run: handed_over,
+    },
+    Scenario {
+        name: "a flag of self-hosted API servers changes host by host, and no connection fails",
+        cut: false,
+        run: changed,
     },
     Scenario { name: "a self-hosted control plane survives the loss of each host in turn", cut: false, run: each_off },
     Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: true, run: all_off },
@@ -27,11 +39,37 @@ pub const SCENARIOS: &[Scenario] = &[
         run: bad_flag,
     },
     Scenario {
+        name: "a self-hosted control plane is back after two of three hosts were off, and the kubelet of the third started \
+               again without an API",
+        cut: false,
+        run: two_off,
+    },
+    Scenario {
+        name: "a host that lost its disks, or its Node, has a self-hosted control plane again by up",
+        cut: false,
+        run: lost_host,
+    },
+    Scenario {
+        name: "a self-hosted control plane is back after its quorum was recovered, also from before it was self-hosted",
+        cut: false,
+        run: recovered,
+    },
+    Scenario {
+        name: "nobody but administrators of hactl deletes a pod of the control plane, and a quota keeps static pods",
+        cut: false,
+        run: denied,
+    },
+    Scenario { name: "a self-hosted control plane is taken down and comes back", cut: false, run: down },
+    Scenario {
         name: "the control plane runs in static pods again, and no connection failed",
         cut: true,
         run: taken_back,
     },
 ];
+
+/// On one host.
+pub const ALONE: &[Scenario] =
+    &[Scenario { name: "one self-hosted host alone survives a loss of power and of its pods", cut: false, run: alone }];
 
 const CONTROL: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
@@ -74,6 +112,11 @@ fn hosted_again(hactl: &Hactl, since: Instant) {
     hactl.up().ok().says("nothing to do");
 }
 
+/// The file with a snapshot from before the hand-over.
+fn of_before(w: &World) -> String {
+    w.lab.dir().join("before-hosting.hactl").to_str().expect("a path of letters").to_owned()
+}
+
 fn endpoint_again(w: &World, since: Instant) {
     let api = w.api();
     wait_for("the endpoint serves a quorum read", HEAL, || api.get("/api/v1/namespaces/default").is_ok());
@@ -83,6 +126,8 @@ fn endpoint_again(w: &World, since: Instant) {
 fn handed_over(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
+    let _ = std::fs::remove_file(of_before(w));
+    w.hactl.run(&["snapshot", "take", "--to", &of_before(w)]).ok();
     let hactl = own(w);
     hactl.run(&["plan"]).ok().says("hand the control plane over to pods of its DaemonSets");
     let (reading, begun) = (w.api().reads(EVERY), Instant::now());
@@ -93,6 +138,33 @@ fn handed_over(w: &World) {
     let aside = w.on("cp1", "sudo ls /etc/kubernetes/manifests /etc/kubernetes/hosting");
     assert!(aside.contains("mode.json") && aside.matches("kube-").count() == 3, "{aside}");
     hactl.run(&["plan", "--exit-code"]).ok();
+}
+
+/// Changes a flag of all API servers by an inventory made from that of hactl, and changes it back.
+fn rolled_out(w: &World, hactl: &Hactl, what: &str) {
+    let path = w.lab.dir().join("changed.yaml");
+    let plain = std::fs::read_to_string(hactl.inventory()).expect("readable");
+    let changed = plain.replace("extra: {", "extra: {kube-apiserver: {args: {v: 3}}, ");
+    assert_ne!(changed, plain);
+    std::fs::write(&path, changed).expect("writable");
+    for (hactl, way) in [(&Hactl::new(path), "there"), (hactl, "back")] {
+        let (reading, begun) = (w.api().reads(EVERY), Instant::now());
+        hactl.up().ok();
+        println!("        {what}: a flag of all API servers, {way}, took {:.1?}", begun.elapsed());
+        nobody_failed(&reading.end(), 0);
+    }
+}
+
+fn changed_static(w: &World) {
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    rolled_out(w, &w.hactl, "static pods");
+}
+
+fn changed(w: &World) {
+    let hactl = own(w);
+    rolled_out(w, &hactl, "DaemonSets");
+    hosted_again(&hactl, Instant::now());
 }
 
 fn each_off(w: &World) {
@@ -150,6 +222,120 @@ fn bad_flag(w: &World) {
     let hactl = own(w);
     hactl.up().ok();
     hosted_again(&hactl, Instant::now());
+}
+
+fn two_off(w: &World) {
+    let hactl = own(w);
+    let [alone, others @ ..] = CONTROL;
+    for host in others {
+        w.lab.kill(host).expect("the power can be cut");
+    }
+    let api = w.api();
+    wait_for("the API answers no request without a quorum", HEAL, || api.get("/api/v1/namespaces/default").is_err());
+    w.on(alone, "sudo systemctl restart kubelet");
+    assert_eq!(
+        w.on(alone, "sudo pkill -KILL -x kube-apiserver && sudo pkill -KILL -x kube-scheduler && echo killed"),
+        "killed\n"
+    );
+    let begun = Instant::now();
+    for host in others {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
+    endpoint_again(w, begun);
+    hosted_again(&hactl, begun);
+}
+
+fn lost_host(w: &World) {
+    let hactl = own(w);
+    let begun = Instant::now();
+    w.wipe("cp2");
+    hactl.up().ok();
+    println!("        up took {:.1?} after the loss of the disks", begun.elapsed());
+    hosted_again(&hactl, begun);
+    let begun = Instant::now();
+    hactl.kubectl(&["delete", "node", "cp3"]).ok();
+    let places = || w.on("cp3", "sudo ls /etc/kubernetes/manifests").matches("kube-").count();
+    wait_for("static pods run where the Node is gone", HEAL, || places() == CONTROL.len());
+    hactl.up().ok();
+    hosted_again(&hactl, begun);
+    w.healthy(HEAL);
+}
+
+fn recovered(w: &World) {
+    let hactl = own(w);
+    lose_majority(w);
+    let begun = Instant::now();
+    hactl.run(&["recover", "--yes"]).ok();
+    println!("        recovered after {:.1?}", begun.elapsed());
+    hactl.up().ok();
+    hosted_again(&hactl, begun);
+    // Of a snapshot from before the hand-over, nothing knows the pods that serve now.
+    let begun = Instant::now();
+    hactl.run(&["recover", "--yes", "--undo", "--from", &of_before(w)]).ok().says("before-hosting.hactl");
+    println!("        recovered from before the hand-over after {:.1?}", begun.elapsed());
+    hactl.up().ok();
+    hosted_again(&hactl, begun);
+    w.healthy(HEAL);
+}
+
+fn denied(w: &World) {
+    let hactl = own(w);
+    let pods = ["-n", "kube-system", "get", "pods", "-l", "hactl.dev/hosts=kube-scheduler", "-o", "name"];
+    let pod = hactl.kubectl(&pods).ok().out.lines().next().expect("there is one").to_owned();
+    let stranger = ["--as=someone", "--as-group=system:authenticated", "-n", "kube-system"];
+    let may = ["create", "clusterrolebinding", "someone", "--clusterrole=cluster-admin", "--user=someone"];
+    hactl.kubectl(&may).ok();
+    for change in [&["delete", &pod, "--wait=false"][..], &["label", SETS[0], "a=b"], &["label", &pod, "a=b"]] {
+        hactl.kubectl(&[&stranger[..], change].concat()).exits(1).says("change its inventory and run `hactl up`");
+    }
+    hactl.kubectl(&["delete", "clusterrolebinding", "someone"]).ok();
+
+    hactl.kubectl(&["-n", "kube-system", "create", "quota", "small", "--hard=pods=50"]).ok();
+    let status = in_one_line(&hactl.run(&["status"]).ok());
+    assert!(status.contains("ResourceQuota small in kube-system limits what pods may use"), "{status}");
+    let changed = asked(w, |text| text.replace("extra: {", "extra: {kube-scheduler: {args: {v: 3}}, "));
+    let said = in_one_line(&changed.up().ok());
+    assert!(said.contains("keeps static pods: something may deny its pods: ResourceQuota small"), "{said}");
+    hactl.kubectl(&["-n", "kube-system", "delete", "quota", "small"]).ok();
+    let begun = Instant::now();
+    own(w).up().ok();
+    hosted_again(&hactl, begun);
+}
+
+fn down(w: &World) {
+    let hactl = own(w);
+    hactl.run(&["down", "--yes"]).ok();
+    for host in CONTROL {
+        let left = w.on(host, "sudo sh -c 'ls /etc/kubernetes/hosting /var/lib/hactl/hosting; ss -tln' 2>/dev/null");
+        assert!(!left.contains("kube-") && !left.contains("mode.json") && !left.contains(":6443"), "{host}: {left}");
+    }
+    let begun = Instant::now();
+    hactl.up().ok();
+    println!("        up took {:.1?}", begun.elapsed());
+    hosted_again(&hactl, begun);
+    w.healthy(HEAL);
+}
+
+fn alone(w: &World) {
+    inventory(w, &vip(w), &[("cp1", STACKED, "")]);
+    let hactl = own(w);
+    let said = in_one_line(&hactl.up().ok());
+    assert!(said.contains("the API is interrupted while its pods take over"), "{said}");
+    hactl.up().ok().says("nothing to do");
+    let is_back = |what: &str, begun: Instant| {
+        endpoint_again(w, begun);
+        wait_for("the host runs its control plane in pods", HOSTED, || sets(&hactl, "status.numberReady") == "1 1 1");
+        println!("        {what}: in pods after {:.1?}", begun.elapsed());
+        hactl.up().ok().says("nothing to do");
+    };
+    w.lab.kill("cp1").expect("the power can be cut");
+    let begun = Instant::now();
+    w.lab.start("cp1", BOOT).expect("the host boots");
+    is_back("power", begun);
+    let begun = Instant::now();
+    hactl.kubectl(&["-n", "kube-system", "delete", "pods", "-l", "hactl.dev/hosts", "--wait=false"]).ok();
+    std::thread::sleep(Duration::from_secs(5));
+    is_back("pods", begun);
 }
 
 fn taken_back(w: &World) {

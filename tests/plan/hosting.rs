@@ -6,6 +6,7 @@ use crate::sim::{Chaos, Ended, Script, World, make};
 use crate::{Shape, converged};
 use hactl::model::action::Impact;
 use hactl::model::desired::Role;
+use hactl::model::may_deny::MayDeny;
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Plan};
 use hactl::model::target::FileSet;
@@ -80,6 +81,34 @@ fn changed_manifests_are_tried_as_static_pods_before_pods_get_them() {
         let handed = position(&plan, hands_over(n));
         assert!(follows(&plan, written, held) && follows(&plan, serves, written) && follows(&plan, handed, serves));
     }
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    assert!(world.is_self_hosted());
+}
+
+#[test]
+fn where_something_may_deny_pods_nothing_is_handed_over_and_static_pods_carry_changes() {
+    let denies = || vec![MayDeny::Limit("ResourceQuota small".to_owned())];
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.hosting += 1);
+    world.may_deny = denies();
+    let refused = world.plan().expect("a sound plan").0.expect_err("refused").to_string();
+    assert!(refused.contains("cannot move to DaemonSets") && refused.contains("ResourceQuota small"), "{refused}");
+    world.may_deny.clear();
+    assert_eq!(world.converge(7, 4), Ok(Ended::Converged));
+    world.may_deny = denies();
+    assert!(planned(&mut world).is_empty(), "pods that run are not denied");
+    world.release(|r| r.manifests += 1);
+    let plan = planned(&mut world);
+    assert_eq!(
+        plan.warnings.iter().filter(|text| text.contains("keeps static pods")).count(),
+        3,
+        "{:?}",
+        plan.warnings
+    );
+    assert!(!plan.steps.iter().any(|step| matches!(step.action, Action::HandOver { .. })));
+    assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
+    assert!(world.hosts.values().all(|host| host.taken.is_none()));
+    world.may_deny.clear();
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
     assert!(world.is_self_hosted());
 }

@@ -223,6 +223,7 @@ impl World {
             endpoint_trouble: (!self.endpoint_serves()).then(|| "connection refused".to_owned()),
             nodes: nodes.collect(),
             version: self.host(name).ran.get("kube-apiserver").map(|v| format!("v{v}")).unwrap_or_default(),
+            may_deny: if serves { self.may_deny.clone() } else { vec![] },
             ..ApiFact::default()
         }
     }

@@ -5,6 +5,7 @@ use super::member::Cluster;
 use hactl::model::desired::{Desired, EndpointKind, Host, Role};
 use hactl::model::facts::{ClusterId, FileFact, LeafFact};
 use hactl::model::hosting::{Hosting, Mode};
+use hactl::model::may_deny::MayDeny;
 use hactl::model::names::{Digest, HostName, PeerUrl, UnitName};
 use hactl::model::target::{CertId, FileSet, FileTarget, HostTarget, Target};
 use hactl::model::version::{Minor, Version};
@@ -194,6 +195,8 @@ pub struct World {
     pub rehosted: bool,
     /// Nodes outside the inventory: whether the controllers consider each unreachable, and whether it was hactl's.
     pub unknown_nodes: BTreeMap<HostName, (bool, bool)>,
+    /// What may deny pods of the control plane.
+    pub may_deny: Vec<MayDeny>,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
 }
@@ -259,6 +262,7 @@ impl World {
             standstill: false,
             rehosted: false,
             unknown_nodes: BTreeMap::new(),
+            may_deny: Vec::new(),
             joins: 0,
         }
     }

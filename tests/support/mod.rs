@@ -54,6 +54,9 @@ impl Hactl {
         let program = std::env::var_os("HACTL_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_hactl").into());
         Self { program: program.into(), inventory }
     }
+    pub fn inventory(&self) -> &Path {
+        &self.inventory
+    }
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("-i").arg(&self.inventory).args(arguments).stdin(Stdio::null());

@@ -9,6 +9,7 @@ use crate::agent::pki::tls;
 use crate::agent::web::Web;
 use crate::model::control_plane::ELECTED;
 use crate::model::facts::{ApiFact, LeaseFact, PodFact};
+use crate::model::may_deny::{LISTS, MayDeny, NAMESPACE, may_deny};
 use crate::model::node::NodeFact;
 use crate::protocol::ApiAsk;
 use futures::future::BoxFuture;
@@ -93,7 +94,16 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
         }
         live.insert((*key).clone(), object);
     }
-    ApiFact { own_trouble: trouble, version, leases, pods, nodes, objects: live, ..ApiFact::default() }
+    let may_deny = if ask.may_deny { denying(web).await } else { vec![] };
+    ApiFact { own_trouble: trouble, version, leases, pods, nodes, objects: live, may_deny, ..ApiFact::default() }
+}
+
+/// What may deny pods of the control plane. A list that cannot be read denies nothing: `up` itself grants the permission.
+async fn denying(web: &Web) -> Vec<MayDeny> {
+    let read = async |path: &str| web.json(path, READ).await.ok().flatten().unwrap_or_default();
+    let [a, b, c, d] = LISTS.map(read);
+    let (namespace, a, b, c, d) = tokio::join!(read(NAMESPACE), a, b, c, d);
+    may_deny(&namespace, [&a, &b, &c, &d])
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {

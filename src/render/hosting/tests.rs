@@ -42,8 +42,9 @@ fn every_host_gives_the_same_objects() {
 fn a_pod_has_what_the_static_pod_has_but_for_the_host() {
     let desired = self_hosted();
     let addon = completed(&desired, &manifests(&desired, "debian 12")).unwrap();
-    let names = named(&desired).unwrap().objects;
-    for (object, name) in addon.objects.iter().zip(&names) {
+    let names = named(&desired).unwrap().unwrap().objects;
+    assert_eq!(addon.objects[PROGRAMS.len()..], names[PROGRAMS.len()..], "the policy differs for no cluster");
+    for (object, name) in addon.objects.iter().zip(&names).take(PROGRAMS.len()) {
         let of = |pointer: &str| object.pointer(pointer).unwrap_or(&Value::Null);
         assert_eq!((of("/kind"), of("/metadata/name")), (&name["kind"], &name["metadata"]["name"]));
         assert_eq!(of("/spec/updateStrategy/type"), "OnDelete");
@@ -86,7 +87,7 @@ fn the_revision_is_in_the_environment_and_changes_with_flags_and_not_with_hosts(
     let mut other = desired.clone();
     other.extra.args.insert("kube-scheduler".to_owned(), [("v".to_owned(), "4".to_owned())].into());
     assert_ne!(of(&other, "debian 12"), first);
-    assert_eq!(revision(&Target { addons: vec![named(&desired).unwrap()], ..Target::default() }), None);
+    assert_eq!(revision(&Target { addons: vec![named(&desired).unwrap().unwrap()], ..Target::default() }), None);
 }
 
 #[test]
