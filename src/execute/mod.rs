@@ -8,6 +8,7 @@ mod actions;
 mod api;
 mod balancers;
 mod disturb;
+mod drain;
 mod lead;
 mod precondition;
 mod recoveries;

@@ -3,6 +3,7 @@
 //! It reaches an API server directly or through a local forward of the SSH connection, and trusts only the cluster CA.
 
 use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
 use reqwest::Method;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,7 +27,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause before a retry after a transient error, and between two polls while waiting.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Longer error messages are cut.
-const LONGEST_MESSAGE: usize = 600;
+pub(super) const LONGEST_MESSAGE: usize = 600;
 
 /// Group and version, and kind, to: plural, and whether the kind is namespaced.
 type Discovered = BTreeMap<(String, String), (String, bool)>;
@@ -54,18 +55,34 @@ pub struct Request {
 }
 
 impl Request {
-    fn get(path: &str) -> Self {
+    pub(super) fn get(path: &str) -> Self {
         Self { method: Method::GET, path: path.to_owned(), accept: None, media: JSON, body: Vec::new() }
     }
-    fn with(method: Method, path: &str, body: &Value) -> Self {
+    pub(super) fn with(method: Method, path: &str, body: &Value) -> Self {
         Self { method, body: body.to_string().into_bytes(), ..Self::get(path) }
     }
 }
 
+/// An answer of an API server.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// After how many seconds the request should be sent again, if the server says so.
+    pub retry_after_s: Option<u64>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The body of an answer, in the pieces that arrive.
+pub type Chunks = BoxStream<'static, Result<Vec<u8>, String>>;
+
 /// What answers requests: an API server, or a simulated one.
 pub trait Http: Send + Sync {
-    /// Status and body, or why there is no answer.
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<(u16, Vec<u8>), String>>;
+    /// The whole answer, or why there is none.
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, String>>;
+    /// The status of an answer, and its body while it arrives: a watch.
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>>;
 }
 
 /// A real API server.
@@ -74,21 +91,38 @@ struct Server {
     base: String,
 }
 
+impl Server {
+    fn build(&self, request: Request) -> reqwest::RequestBuilder {
+        let Request { method, path, accept, media, body } = request;
+        let mut built = self.http.request(method, format!("{}{path}", self.base));
+        if let Some(accept) = accept {
+            built = built.header("accept", accept);
+        }
+        if !body.is_empty() {
+            built = built.header("content-type", media).body(body);
+        }
+        built
+    }
+}
+
 impl Http for Server {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<(u16, Vec<u8>), String>> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, String>> {
         Box::pin(async move {
-            let Request { method, path, accept, media, body } = request;
-            let mut built = self.http.request(method, format!("{}{path}", self.base)).timeout(REQUEST_TIMEOUT);
-            if let Some(accept) = accept {
-                built = built.header("accept", accept);
-            }
-            if !body.is_empty() {
-                built = built.header("content-type", media).body(body);
-            }
-            let response = built.send().await.map_err(|e| causes(&e))?;
+            let response = self.build(request).timeout(REQUEST_TIMEOUT).send().await.map_err(|e| causes(&e))?;
             let status = response.status().as_u16();
-            let body = response.bytes().await.map_err(|e| causes(&e))?;
-            Ok((status, body.to_vec()))
+            let retry_after = response.headers().get("retry-after");
+            let retry_after_s = retry_after.and_then(|text| text.to_str().ok()?.parse().ok());
+            let body = response.bytes().await.map_err(|e| causes(&e))?.to_vec();
+            Ok(Answer { status, retry_after_s, body })
+        })
+    }
+
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>> {
+        Box::pin(async move {
+            let response = self.build(request).send().await.map_err(|e| causes(&e))?;
+            let status = response.status().as_u16();
+            let chunks = response.bytes_stream();
+            Ok((status, chunks.map(|chunk| chunk.map(|b| b.to_vec()).map_err(|e| causes(&e))).boxed()))
         })
     }
 }
@@ -368,27 +402,6 @@ impl Client {
         Ok(absent(self.call(&what, until, || Request::with(Method::DELETE, &path, &body)).await)?.is_some())
     }
 
-    /// Evicts the pod with this uid, subject to disruption budgets; a pod that is gone counts as evicted. Sends one
-    /// request: a refusal by a disruption budget is an error (429), and the caller decides how long to retry.
-    pub async fn evict(&self, pod: &ObjectRef, uid: &str, until: Instant) -> Result<(), KubeError> {
-        let what = format!("evict {pod}");
-        let path = format!("{}/eviction", self.path(pod, until).await?);
-        let body = json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        });
-        let asked = self.send(&what, Request::with(Method::POST, &path, &body));
-        match timeout_at(until, asked).await {
-            Ok(Ok(_)) => Ok(()),
-            // A newer pod of the same name exists.
-            Ok(Err(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(KubeError::TimedOut { what, seen: "no answer".to_owned() }),
-        }
-    }
-
     /// Polls an object until `good` accepts it, and returns it (`None`: it is gone). Until then `good` returns the
     /// observed state in words.
     pub async fn wait(
@@ -468,8 +481,13 @@ impl Client {
 
     async fn send(&self, what: &str, request: Request) -> Result<Value, KubeError> {
         let unreachable = |why: String| KubeError::Unreachable { what: what.to_owned(), why };
-        let (status, body) = self.http.send(request).await.map_err(unreachable)?;
-        understood(what, status, &body)
+        let answer = self.http.send(request).await.map_err(unreachable)?;
+        understood(what, answer.status, &answer.body)
+    }
+
+    /// What answers the requests, for those that are not answered with one object.
+    pub(super) fn http(&self) -> &dyn Http {
+        &*self.http
     }
 
     /// One call, retried after transient errors until the deadline.
@@ -505,7 +523,7 @@ fn understood(what: &str, status: u16, body: &[u8]) -> Result<Value, KubeError> 
 }
 
 /// "Not found" is an answer, not a failure.
-fn absent(outcome: Result<Value, KubeError>) -> Result<Option<Value>, KubeError> {
+pub(super) fn absent(outcome: Result<Value, KubeError>) -> Result<Option<Value>, KubeError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_not_found() => Ok(None),

@@ -1,51 +1,68 @@
-//! What a drain asks of the API: cordon and uncordon a Node, and list the pods that a controller recreates elsewhere.
+//! What a drain asks of the API besides evictions: to cordon and uncordon a Node, and which pods are on it.
 //!
-//! In: a Node's name, a pod. Out: what the drain does with the pod. The rules are those of `kubectl drain`, except that
-//! `emptyDir` volumes do not prevent an eviction: a pod that uses one accepts that its content is lost.
+//! In: a Node's name. Out: whether the Node exists, its pods, and what changes among them while they leave.
 
+use super::client::{Chunks, Request};
 use super::{Client, KubeError, ObjectRef};
 use crate::model::labels::{CORDONED, annotation};
 use crate::model::names::HostName;
+use crate::model::pod::PodFact;
+use futures::stream::{BoxStream, StreamExt as _, try_unfold};
+use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
-/// What a drain does with a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
-    /// It belongs to its Node: a static pod, one of a DaemonSet, or one that has terminated.
-    Stays,
-    /// Its controller recreates it on another Node.
-    Leaves,
-    /// It has no controller: evicting it would delete it for good.
-    Lost,
+/// After this time the API server ends a watch.
+const WATCH_S: u32 = 300;
+/// How long a watch may take to begin.
+const WATCH_BEGINS: Duration = Duration::from_secs(5);
+/// The largest event of a watch. etcd stores no object of this size.
+const LARGEST_EVENT: usize = 8 << 20;
+
+/// A change among the pods of a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodChange {
+    /// The pod is new on the Node, or differs.
+    Is(PodFact),
+    /// The pod with this uid does not exist any more.
+    Gone(String),
 }
 
-impl Leaving {
-    /// Judges a pod.
-    pub fn of(pod: &Value) -> Self {
-        let mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some();
-        let ended = matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
-        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let controller = owners.and_then(|all| all.iter().find(|owner| owner["controller"] == true));
-        match controller.map(|owner| owner["kind"].as_str().unwrap_or_default()) {
-            _ if mirror || ended => Self::Stays,
-            Some("DaemonSet") => Self::Stays,
-            Some(_) => Self::Leaves,
-            // A pod that is being deleted already is not lost because of the drain.
-            None if pod.pointer("/metadata/deletionTimestamp").is_some() => Self::Leaves,
-            None => Self::Lost,
-        }
-    }
+/// The changes, as they happen; ends with the watch, or after an error.
+pub type PodChanges = BoxStream<'static, Result<PodChange, KubeError>>;
+
+fn pods_of(host: &HostName) -> String {
+    format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{host}")
 }
 
 impl Client {
-    /// The pods of a Node to which this happens in a drain.
+    /// The pods of a Node, and the version of this list.
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn pods(&self, host: &HostName, what: Leaving, until: Instant) -> Result<Vec<Value>, KubeError> {
-        let all = self.list("/api/v1/pods", &format!("fieldSelector=spec.nodeName%3D{host}"), until).await?;
-        Ok(all.into_iter().filter(|pod| Leaving::of(pod) == what).collect())
+    pub async fn pods(&self, host: &HostName, until: Instant) -> Result<(Vec<PodFact>, String), KubeError> {
+        let list = self.raw(Method::GET, &pods_of(host), until).await?;
+        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match list.get("items").and_then(Value::as_array) {
+            Some(pods) => Ok((pods.iter().filter_map(PodFact::of).collect(), version)),
+            None => Err(KubeError::Garbled { what: pods_of(host), why: "it is not a list".to_owned() }),
+        }
+    }
+
+    /// What changes among the pods of a Node after this version of their list.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn pod_changes(&self, host: &HostName, version: &str) -> Result<PodChanges, KubeError> {
+        let what = format!("watch the pods of {host}");
+        let path = format!("{}&watch=true&resourceVersion={version}&timeoutSeconds={WATCH_S}", pods_of(host));
+        let begun = timeout_at(Instant::now() + WATCH_BEGINS, self.http().stream(Request::get(&path))).await;
+        let late = || KubeError::TimedOut { what: what.clone(), seen: "no answer".to_owned() };
+        match begun.map_err(|_| late())?.map_err(|why| KubeError::Unreachable { what: what.clone(), why })? {
+            (200, chunks) => Ok(changes(what, chunks)),
+            (status, _) => Err(KubeError::Garbled { what, why: format!("status {status} instead of a watch") }),
+        }
     }
 
     /// Cordons a Node, and annotates that hactl did it; returns whether the Node exists. A Node that is already
@@ -54,12 +71,20 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn cordon(&self, host: &HostName, until: Instant) -> Result<bool, KubeError> {
-        let Some(live) = self.get(&ObjectRef::node(host), until).await? else { return Ok(false) };
-        if live.pointer("/spec/unschedulable") != Some(&Value::Bool(true)) {
-            let shut = json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {CORDONED: "to drain it"}}});
-            self.merge(&ObjectRef::node(host), &shut, until).await?;
+        let node = ObjectRef::node(host);
+        loop {
+            let Some(live) = self.get(&node, until).await? else { return Ok(false) };
+            if live.pointer("/spec/unschedulable") == Some(&Value::Bool(true)) {
+                return Ok(true);
+            }
+            // With the version: a Node that a person cordons at this moment is not hactl's to uncordon.
+            let version = live.pointer("/metadata/resourceVersion");
+            let metadata = json!({"resourceVersion": version, "annotations": {CORDONED: "to drain it"}});
+            match self.merge(&node, &json!({"spec": {"unschedulable": true}, "metadata": metadata}), until).await {
+                Err(error) if error.is_conflict() && Instant::now() < until => {}
+                outcome => return outcome.map(|_| true),
+            }
         }
-        Ok(true)
     }
 
     /// Uncordons a Node that hactl cordoned; one that others cordoned stays so.
@@ -76,34 +101,71 @@ impl Client {
     }
 }
 
+/// The events of a watch, each on a line of its own.
+fn changes(what: String, chunks: Chunks) -> PodChanges {
+    let events = try_unfold((what, chunks, Vec::new()), |(what, mut chunks, mut buffer): (_, _, Vec<u8>)| async move {
+        loop {
+            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                return Ok(Some((change(&what, &line)?, (what, chunks, buffer))));
+            }
+            if buffer.len() > LARGEST_EVENT {
+                return Err(KubeError::Garbled { what, why: "an event is too large".to_owned() });
+            }
+            match chunks.next().await {
+                Some(Ok(chunk)) => buffer.extend(chunk),
+                Some(Err(why)) => return Err(KubeError::Unreachable { what, why }),
+                None => return Ok(None),
+            }
+        }
+    });
+    events.boxed()
+}
+
+fn change(what: &str, line: &[u8]) -> Result<PodChange, KubeError> {
+    let garbled = |why: String| KubeError::Garbled { what: what.to_owned(), why };
+    let event: Value = serde_json::from_slice(line).map_err(|error| garbled(error.to_string()))?;
+    match (event["type"].as_str(), PodFact::of(&event["object"])) {
+        (Some("ADDED" | "MODIFIED"), Some(pod)) => Ok(PodChange::Is(pod)),
+        (Some("DELETED"), Some(pod)) => Ok(PodChange::Gone(pod.uid)),
+        (kind, _) => Err(garbled(format!("an event {}", kind.unwrap_or("without a type")))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::stream;
 
-    fn owned_by(kind: &str) -> Value {
-        json!({"metadata": {"ownerReferences": [{"kind": kind, "controller": true}]}, "status": {"phase": "Running"}})
+    fn event(kind: &str, uid: &str) -> String {
+        json!({"type": kind, "object": {"metadata": {"name": "web", "namespace": "shop", "uid": uid}}}).to_string()
+            + "\n"
     }
 
-    #[test]
-    fn pods_of_controllers_leave_and_pods_of_the_node_stay() {
-        assert_eq!(Leaving::of(&owned_by("ReplicaSet")), Leaving::Leaves);
-        assert_eq!(Leaving::of(&owned_by("StatefulSet")), Leaving::Leaves);
-        assert_eq!(Leaving::of(&owned_by("DaemonSet")), Leaving::Stays);
-        let mirror = json!({"metadata": {
-            "annotations": {"kubernetes.io/config.mirror": "x"},
-            "ownerReferences": [{"kind": "Node", "controller": true}],
-        }});
-        assert_eq!(Leaving::of(&mirror), Leaving::Stays);
-        let mut done = owned_by("Job");
-        done["status"]["phase"] = json!("Succeeded");
-        assert_eq!(Leaving::of(&done), Leaving::Stays);
+    async fn read(pieces: &[&str]) -> Vec<Result<String, String>> {
+        let chunks: Vec<_> = pieces.iter().map(|piece| Ok(piece.as_bytes().to_vec())).collect();
+        let found = changes("watch".to_owned(), stream::iter(chunks).boxed()).map(|change| match change {
+            Ok(PodChange::Is(pod)) => Ok(format!("is {}", pod.uid)),
+            Ok(PodChange::Gone(uid)) => Ok(format!("gone {uid}")),
+            Err(error) => Err(error.to_string()),
+        });
+        found.collect().await
     }
 
-    #[test]
-    fn a_pod_without_a_controller_would_be_lost_unless_it_is_terminating() {
-        let mut bare = json!({"metadata": {"name": "x"}, "status": {"phase": "Running"}});
-        assert_eq!(Leaving::of(&bare), Leaving::Lost);
-        bare["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(Leaving::of(&bare), Leaving::Leaves);
+    #[tokio::test]
+    async fn events_are_read_however_the_network_cuts_them() {
+        let text = event("ADDED", "a") + &event("MODIFIED", "a") + &event("DELETED", "a");
+        let all = ["is a", "is a", "gone a"].map(|text| Ok(text.to_owned()));
+        assert_eq!(read(&[&text]).await, all);
+        let (begin, end) = text.split_at(text.len() / 2);
+        assert_eq!(read(&[begin, end]).await, all);
+    }
+
+    #[tokio::test]
+    async fn a_version_that_the_server_forgot_ends_the_watch_with_an_error() {
+        let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
+        let found = read(&[&event("ADDED", "a"), &format!("{expired}\n"), &event("ADDED", "b")]).await;
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].as_ref().is_err_and(|why| why.contains("ERROR")), "{found:?}");
     }
 }

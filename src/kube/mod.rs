@@ -1,5 +1,5 @@
 //! The part of the Kubernetes API that hactl uses: apply, get, create, delete, wait; comparing objects; probing a
-//! cluster with a pod; approving kubelet serving certificates.
+//! cluster with a pod; draining a Node; approving kubelet serving certificates.
 //!
 //! In: objects as JSON values and a connection to an API server. Out: objects, checks, or a [`KubeError`] with the
 //! object and the server's message.
@@ -10,6 +10,7 @@ pub mod csr;
 mod drain;
 pub mod drift;
 mod error;
+mod eviction;
 pub mod issued;
 mod kinds;
 pub mod manifests;
@@ -20,7 +21,7 @@ pub mod request;
 pub mod rewrite;
 pub mod trusted;
 
-pub use client::{Client, Http, ObjectRef, Request};
-pub use drain::Leaving;
+pub use client::{Answer, Chunks, Client, Http, ObjectRef, Request};
+pub use drain::{PodChange, PodChanges};
 pub use drift::drift;
 pub use error::KubeError;

@@ -9,6 +9,7 @@ mod conditions;
 mod configure;
 mod down;
 mod draft;
+pub mod drain;
 mod etcd;
 mod hosted;
 pub mod hosting;

@@ -63,45 +63,58 @@ struct Pod {
     phase: String,
 }
 
-/// A Deployment whose pod runs on the worker while that accepts pods, and may run on any other host. Its disruption
-/// budget refuses every eviction.
-fn deploy(hactl: &Hactl, api: &Api) {
-    let worker = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["w1"]}]);
-    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": worker}}]);
-    let labels = json!({"app": MOVABLE});
-    let pod = json!({
-        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefers}},
-        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": MOVABLE, "image": present_image(hactl), "imagePullPolicy": "IfNotPresent"}],
-    });
-    let deployment = json!({
+/// A Deployment, and the label of its pod.
+const STICKY: &str = "sticky";
+
+fn deployment(name: &str, mut pod: Value) -> Value {
+    let labels = json!({"app": name});
+    pod["terminationGracePeriodSeconds"] = json!(1);
+    json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": MOVABLE},
+        "metadata": {"name": name},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
+    })
+}
+
+/// Two Deployments. The pod of one runs on the worker while that accepts pods, and may run on any other host; its
+/// disruption budget refuses every eviction. The pod of the other tolerates every taint and runs on the worker only.
+fn deploy(hactl: &Hactl, api: &Api) {
+    let worker = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["w1"]}]);
+    let containers = json!([{"name": "c", "image": present_image(hactl), "imagePullPolicy": "IfNotPresent"}]);
+    let prefers = json!([{"weight": 100, "preference": {"matchExpressions": worker}}]);
+    let movable = json!({
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": prefers}},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        "containers": containers,
+    });
+    let sticky = json!({
+        "nodeSelector": {"kubernetes.io/hostname": "w1"},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": containers,
     });
     let budget = json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": MOVABLE},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": labels}},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": MOVABLE}}},
     });
     for (path, object) in [
-        ("/apis/apps/v1/namespaces/default/deployments", deployment),
+        ("/apis/apps/v1/namespaces/default/deployments", deployment(MOVABLE, movable)),
+        ("/apis/apps/v1/namespaces/default/deployments", deployment(STICKY, sticky)),
         ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget),
     ] {
         api.post(path, &object).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
 }
 
-/// Waits until the Deployment has one pod, which runs; one that is being deleted does not count.
-fn running(api: &Api) -> Pod {
-    let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{MOVABLE}");
+/// Waits until a Deployment has one pod, which runs; one that is being deleted does not count.
+fn running(api: &Api, name: &str) -> Pod {
+    let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{name}");
     let text = |pod: &Value, at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut found: Vec<Pod> = Vec::new();
     wait_for("the Deployment's pod runs", Duration::from_secs(120), || {
@@ -175,7 +188,7 @@ fn next(w: &World) {
     before.up().ok();
     let api = w.api();
     deploy(&before, &api);
-    let placed = running(&api);
+    let (placed, sticky) = (running(&api, MOVABLE), running(&api, STICKY));
     assert_eq!(placed.host, "w1", "the worker accepts it");
 
     let hactl = variant(w, "upgrade.yaml", |text| named(&text, NEXT, "") + DRAIN);
@@ -184,13 +197,16 @@ fn next(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     let refused = hactl.up().exits(1);
     let said = in_one_line(&refused);
-    let budget = "(Cannot evict pod as it would violate the pod's disruption budget)";
-    let pod = format!("did not leave w1 within 60 s: default/{} {budget}", placed.name);
-    for words in [pod.as_str(), "the Node stays cordoned"] {
+    let budget =
+        format!("(PodDisruptionBudget default/{MOVABLE} never allows an eviction: 1 of its 1 must be healthy)");
+    let pod = format!("1 pod did not leave w1 within 60 s: default/{} {budget}", placed.name);
+    for words in [pod.as_str(), "the Node stays cordoned", "raise the number of replicas"] {
         assert!(said.contains(words), "{words}: {}", refused.all());
     }
     assert!(cordoned(&hactl), "the Node stays cordoned");
-    assert_eq!(running(&api).uid, placed.uid, "the pod stays");
+    assert_eq!(running(&api, MOVABLE).uid, placed.uid, "the pod stays");
+    let back = running(&api, STICKY);
+    assert!(back.uid != sticky.uid && back.host == "w1", "the other was evicted, and came back");
     let both = [format!("v{OLD}"), format!("v{NEXT}")];
     assert_eq!(versions(&hactl), both, "the worker keeps its kubelet until it is drained");
 
@@ -199,10 +215,12 @@ fn next(w: &World) {
     println!("        1.34 became 1.35 after {:.1?} with a budget and {:.1?} without it", refused.took, ran.took);
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
-    let moved = running(&api);
+    let said = in_one_line(&ran);
+    assert!(said.contains("came back to w1 although that is cordoned"), "{}", ran.all());
+    let moved = running(&api, MOVABLE);
     assert_ne!(moved.uid, placed.uid, "the pod was evicted");
     assert_ne!(moved.host, "w1", "another host took over while the worker was cordoned");
-    hactl.kubectl(&["delete", "deployment", MOVABLE]).ok();
+    hactl.kubectl(&["delete", "deployment", MOVABLE, STICKY]).ok();
     let shut = hactl.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]).ok().out;
     assert_eq!(shut.trim(), "", "no Node is cordoned");
     hactl.up().ok().says("nothing to do");

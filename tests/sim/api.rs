@@ -8,7 +8,7 @@ use super::live::{Shared, halted};
 use super::world::World;
 use futures::future::BoxFuture;
 use hactl::execute::{ApiClient, ConnectApi};
-use hactl::kube::{Client, Http, KubeError, Request};
+use hactl::kube::{self, Chunks, Client, Http, KubeError, Request};
 use hactl::model::hosting::NODE_LABEL;
 use hactl::model::names::HostName;
 use hactl::model::target::{RECORD, object_key};
@@ -48,15 +48,22 @@ struct SimServer {
 type Answer = (u16, Value);
 
 impl Http for SimServer {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<(u16, Vec<u8>), String>> {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<kube::Answer, String>> {
         Box::pin(async move {
             let ms = self.live.lock().expect("no panic holds it").dice.below(20);
             tokio::time::sleep(Duration::from_millis(ms as u64 + 1)).await;
             match self.answer(&request)? {
-                Some((status, body)) => Ok((status, body.to_string().into_bytes())),
+                Some((status, body)) => {
+                    Ok(kube::Answer { status, retry_after_s: None, body: body.to_string().into_bytes() })
+                }
                 None => halted().await,
             }
         })
+    }
+
+    /// Without watches: what needs one lists again instead.
+    fn stream(&self, _: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>> {
+        Box::pin(async { Err("watches are not served".to_owned()) })
     }
 }
 

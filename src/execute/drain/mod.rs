@@ -1,0 +1,241 @@
+//! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
+//!
+//! In: a Node's name, an API client, and how long it may take. Out: the pods that came back and stay, or the pods that
+//! did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at once, one
+//! watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
+
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::kube::{Client, KubeError, PodChange, PodChanges};
+use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
+use crate::model::names::HostName;
+use crate::model::pod::PodFact;
+use crate::plan::drain::{Drain, Left, Next};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Evictions and reads of budgets at once.
+const AT_ONCE: usize = 8;
+/// The interval of lists without a watch.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// The interval of lists beside a watch, which may be dead without a sign.
+const LIST_BESIDE_WATCH: Duration = Duration::from_secs(15);
+/// How long a budget may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+/// How long before its timeout a drain ends, so that it can say what is in the way.
+const LAST_WORD: Duration = Duration::from_secs(2);
+/// The interval at which is said what the drain waits for.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+
+/// Why a Node is not drained.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DrainError {
+    /// The API cannot be used.
+    #[error(transparent)]
+    Api(#[from] KubeError),
+    /// Pods would be lost. They are not evicted.
+    #[error(
+        "{pods} would be lost, because no controller recreates them elsewhere: {names}; delete them, or create them with \
+         a Deployment, then run the same command again"
+    )]
+    Lost {
+        /// How many, and on which Node.
+        pods: String,
+        /// Their names.
+        names: String,
+    },
+    /// Pods did not leave in time.
+    #[error("{pods} within {within_s} s: {why}; the Node stays cordoned; {advice}")]
+    TimedOut {
+        /// How many, and which Node they did not leave.
+        pods: String,
+        /// The timeout, seconds.
+        within_s: u64,
+        /// Their names, and what each waits for.
+        why: String,
+        /// What to do next.
+        advice: String,
+    },
+}
+
+/// Drains a Node, and says meanwhile what it waits for; returns the pods that came back. A Node that does not exist is
+/// empty. A Node that could not be drained stays cordoned, and the next drain continues.
+pub(super) async fn drain(
+    client: &Client,
+    host: &HostName,
+    within: Duration,
+    waiting: &(dyn Fn(String) + Sync),
+) -> Result<Vec<String>, DrainError> {
+    let until = Instant::now() + within.saturating_sub(LAST_WORD);
+    let (pods, _) = client.pods(host, until).await?;
+    none_is_lost(host, &Drain::default().next(&pods, Duration::ZERO))?;
+    if !client.cordon(host, until).await? {
+        return Ok(Vec::new());
+    }
+    Engine { client, host, within, until }.run(waiting).await
+}
+
+fn none_is_lost(host: &HostName, next: &Next<'_>) -> Result<(), DrainError> {
+    if next.lost.is_empty() {
+        return Ok(());
+    }
+    let pods = format!("{} on {host}", words::count(next.lost.len()));
+    Err(DrainError::Lost { pods, names: words::listed(next.lost.iter().map(|pod| pod.called()).collect()) })
+}
+
+/// The pods of the Node, by uid.
+struct View {
+    pods: BTreeMap<String, PodFact>,
+    changes: Option<PodChanges>,
+    /// Whether this is a list, without changes since.
+    listed: bool,
+}
+
+impl View {
+    /// Until the next list.
+    fn pause(&self) -> Duration {
+        if self.changes.is_some() { LIST_BESIDE_WATCH } else { LIST_EVERY }
+    }
+
+    /// The next change; waits for ever without a watch.
+    async fn changed(&mut self) -> Option<Result<PodChange, KubeError>> {
+        match &mut self.changes {
+            Some(changes) => changes.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A request that ended.
+enum Done {
+    Listed(Result<View, KubeError>),
+    Evicted(PodFact, Eviction),
+    Read(BudgetRef, Result<Option<BudgetFact>, KubeError>),
+}
+
+#[derive(Clone, Copy)]
+struct Engine<'a> {
+    client: &'a Client,
+    host: &'a HostName,
+    within: Duration,
+    until: Instant,
+}
+
+impl<'a> Engine<'a> {
+    async fn list(self) -> Result<View, KubeError> {
+        let (pods, version) = self.client.pods(self.host, self.until).await?;
+        // Without a watch it lists more often.
+        let changes = self.client.pod_changes(self.host, &version).await.ok();
+        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+        Ok(View { pods, changes, listed: true })
+    }
+
+    fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
+        async move {
+            let answer = self.client.evict(&pod, self.until).await;
+            Done::Evicted(pod, answer)
+        }
+        .boxed()
+    }
+
+    fn read(self, budget: BudgetRef) -> BoxFuture<'a, Done> {
+        async move {
+            let until = self.until.min(Instant::now() + READ_WITHIN);
+            let found = self.client.budget(&budget, until).await;
+            Done::Read(budget, found)
+        }
+        .boxed()
+    }
+
+    async fn run(self, waiting: &(dyn Fn(String) + Sync)) -> Result<Vec<String>, DrainError> {
+        let begun = Instant::now();
+        let mut drain = Drain::default();
+        let mut view = self.list().await?;
+        let (mut listing, mut list_at) = (false, begun + view.pause());
+        let mut said: Option<(Instant, String)> = None;
+        let mut work = FuturesUnordered::new();
+        loop {
+            drain.seen(view.pods.values());
+            let next = drain.next(view.pods.values(), begun.elapsed());
+            none_is_lost(self.host, &next)?;
+            if next.left.is_empty() {
+                if view.listed {
+                    return Ok(next.kept.iter().map(|pod| pod.called()).collect());
+                }
+                list_at = Instant::now();
+            } else if Instant::now() >= self.until {
+                return Err(self.timed_out(&next.left));
+            }
+            if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAY_EVERY) {
+                let text = words::waiting(&next.left);
+                if said.as_ref().is_none_or(|(_, before)| *before != text) {
+                    waiting(text.clone());
+                }
+                said = Some((Instant::now(), text));
+            }
+            let again = next.again.map_or(self.until, |again| begun + again);
+
+            let room = AT_ONCE.saturating_sub(work.len());
+            let read: Vec<BudgetRef> = next.read.into_iter().take(room).collect();
+            let ask: Vec<PodFact> = next.ask.into_iter().take(room - read.len()).cloned().collect();
+            for budget in read {
+                drain.reading(&budget);
+                work.push(self.read(budget));
+            }
+            for pod in ask {
+                drain.asked(&pod);
+                work.push(self.evict(pod));
+            }
+            if !listing && list_at <= Instant::now() {
+                listing = true;
+                work.push(self.list().map(Done::Listed).boxed());
+            }
+            let wake = if listing { again } else { again.min(list_at) };
+            tokio::select! {
+                Some(done) = work.next() => match done {
+                    Done::Evicted(pod, answer) => drain.answered(&pod, answer, begun.elapsed()),
+                    Done::Read(budget, Ok(found)) => drain.read(&budget, found, begun.elapsed()),
+                    Done::Read(budget, Err(_)) => drain.not_read(&budget, begun.elapsed()),
+                    Done::Listed(list) => {
+                        listing = false;
+                        match list {
+                            Ok(list) => view = list,
+                            // At the timeout it is more useful to say which pods are in the way.
+                            Err(error) if error.is_transient() || matches!(error, KubeError::TimedOut { .. }) => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                        list_at = Instant::now() + view.pause();
+                    }
+                },
+                change = view.changed() => {
+                    view.listed = false;
+                    match change {
+                        Some(Ok(PodChange::Is(pod))) => drop(view.pods.insert(pod.uid.clone(), pod)),
+                        Some(Ok(PodChange::Gone(uid))) => drop(view.pods.remove(&uid)),
+                        Some(Err(_)) | None => {
+                            view.changes = None;
+                            list_at = list_at.min(Instant::now() + view.pause());
+                        }
+                    }
+                }
+                () = sleep_until(wake.min(self.until)) => {}
+            }
+        }
+    }
+
+    fn timed_out(&self, left: &[Left<'_>]) -> DrainError {
+        let (pods, why) = words::in_the_way(left);
+        DrainError::TimedOut {
+            pods: format!("{pods} did not leave {}", self.host),
+            within_s: self.within.as_secs(),
+            why,
+            advice: format!("{}, or give up with `kubectl uncordon {}`", words::advice(left), self.host),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is said of the pods that have not left: their names, what refuses each of them and whether that can pass, and
+//! what a person can do.
+//!
+//! In: the pods that have to leave. Out: text.
+
+use crate::model::eviction::{BudgetFact, BudgetRef, Refused};
+use crate::model::pod::PodFact;
+use crate::plan::drain::{Left, State};
+
+/// The most pods that are named.
+const MOST_NAMED: usize = 5;
+
+/// So many pods.
+pub(super) fn count(pods: usize) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+}
+
+/// The first names, and how many more there are.
+pub(super) fn listed(names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMED);
+    let named = names.into_iter().take(MOST_NAMED).collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more") }
+}
+
+/// What the drain waits for.
+pub(super) fn waiting(left: &[Left<'_>]) -> String {
+    format!("{} to leave", in_the_way(left).1)
+}
+
+/// How many pods have to leave before others are asked, and their names with the reasons. Those that are refused come
+/// first.
+pub(super) fn in_the_way(left: &[Left<'_>]) -> (String, String) {
+    let (later, mut now): (Vec<_>, Vec<_>) = left.iter().partition(|left| left.state == State::Later);
+    now.sort_by_key(|left: &&Left<'_>| match left.state {
+        State::Refused { .. } | State::Failed(_) => 0,
+        State::Terminating => 1,
+        State::Asked | State::Later => 2,
+    });
+    let pods = count(now.len());
+    let names = listed(now.into_iter().map(named).collect());
+    match later.len() {
+        0 => (pods, names),
+        1 => (pods, format!("{names} (1 pod of a higher priority waits for that)")),
+        more => (pods, format!("{names} ({more} pods of a higher priority wait for that)")),
+    }
+}
+
+/// What to do before the next drain.
+pub(super) fn advice(left: &[Left<'_>]) -> String {
+    let by_several = |left: &Left<'_>| matches!(left.state, State::Refused { by: Refused::SeveralBudgets, .. });
+    let mut advice = Vec::new();
+    if left.iter().any(by_several) {
+        advice.push("delete all but one of the budgets of such a pod");
+    }
+    if left.iter().any(|left| left.state.never() && !by_several(left)) {
+        advice.push("raise the number of replicas, or let the budget allow an eviction");
+    }
+    if advice.is_empty() {
+        return "run the same command again once they can leave".to_owned();
+    }
+    format!("{}, then run the same command again", advice.join(", and "))
+}
+
+fn named(Left { pod, state }: &Left<'_>) -> String {
+    let called = pod.called();
+    match state {
+        State::Asked | State::Later => called,
+        State::Terminating if pod.finalizers.is_empty() => format!("{called} (terminating)"),
+        State::Terminating => format!("{called} (terminating; its finalizers: {})", listed(pod.finalizers.clone())),
+        State::Failed(why) => format!("{called} ({why})"),
+        State::Refused { by, budget } => format!("{called} ({})", refused(pod, by, *budget)),
+    }
+}
+
+fn refused(pod: &PodFact, by: &Refused, fact: Option<&BudgetFact>) -> String {
+    let (name, says) = match by {
+        Refused::NamespaceEnds => return "its namespace is being deleted".to_owned(),
+        Refused::SeveralBudgets => {
+            return "more than one PodDisruptionBudget selects it, and Kubernetes refuses every eviction then"
+                .to_owned();
+        }
+        Refused::Budget { name, says } => (name, says),
+    };
+    let budget = BudgetRef { namespace: pod.namespace.clone(), name: name.clone() };
+    match fact {
+        Some(fact) if fact.never() => {
+            let BudgetFact { desired, expected, .. } = fact;
+            format!(
+                "PodDisruptionBudget {budget} never allows an eviction: {desired} of its {expected} must be healthy"
+            )
+        }
+        Some(fact) if !pod.ready && !fact.allows_unready() => format!(
+            "PodDisruptionBudget {budget} {says}; the pod is not ready, and `unhealthyPodEvictionPolicy: AlwaysAllow` \
+             would let it leave"
+        ),
+        _ => format!("PodDisruptionBudget {budget} {says}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, ready: bool) -> PodFact {
+        let pod = PodFact::of(&json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}));
+        PodFact { ready, ..pod.expect("it has a name") }
+    }
+
+    fn fact(healthy: u32, desired: u32, expected: u32) -> BudgetFact {
+        BudgetFact { allowed: 0, healthy, desired, expected, computed: true, always_allows_unready: false }
+    }
+
+    #[test]
+    fn a_refusal_says_which_budget_and_whether_it_can_ever_pass() {
+        let by = Refused::Budget { name: "db".to_owned(), says: "needs 2 healthy pods and has 2 currently".to_owned() };
+        let said = |ready, fact: Option<BudgetFact>| {
+            let (pod, by) = (pod("db-1", ready), by.clone());
+            let left = [Left { pod: &pod, state: State::Refused { by: &by, budget: fact.as_ref() } }];
+            (in_the_way(&left).1, advice(&left))
+        };
+        let again = "run the same command again once they can leave".to_owned();
+        let now = "shop/db-1 (PodDisruptionBudget shop/db needs 2 healthy pods and has 2 currently)";
+        assert_eq!(said(true, None), (now.to_owned(), again.clone()));
+        assert_eq!(said(true, Some(fact(2, 2, 3))), (now.to_owned(), again));
+        let (never, change) = said(true, Some(fact(3, 3, 3)));
+        assert_eq!(
+            never,
+            "shop/db-1 (PodDisruptionBudget shop/db never allows an eviction: 3 of its 3 must be healthy)"
+        );
+        assert!(change.starts_with("raise the number of replicas"), "{change}");
+        assert!(said(false, Some(fact(1, 2, 3))).0.contains("AlwaysAllow` would let it leave"));
+    }
+
+    #[test]
+    fn refused_pods_are_named_first_and_later_ones_are_counted() {
+        let pods: Vec<_> = (0..9).map(|n| pod(&format!("p{n}"), true)).collect();
+        let state = |n| match n {
+            7 => State::Refused { by: &Refused::SeveralBudgets, budget: None },
+            6 => State::Terminating,
+            8 => State::Later,
+            _ => State::Asked,
+        };
+        let left: Vec<_> = pods.iter().enumerate().map(|(n, pod)| Left { pod, state: state(n) }).collect();
+        let (pods, names) = in_the_way(&left);
+        assert_eq!(pods, "8 pods");
+        assert!(names.starts_with("shop/p7 (more than one PodDisruptionBudget selects it"), "{names}");
+        assert!(names.contains("shop/p6 (terminating), shop/p0, shop/p1, shop/p2 and 3 more (1 pod of"), "{names}");
+        assert!(advice(&left).starts_with("delete all but one of the budgets"));
+    }
+}

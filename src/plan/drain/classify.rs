@@ -1,0 +1,49 @@
+//! What a pod is to a drain, and when it leaves compared with others.
+//!
+//! In: a pod. Out: its [`PodKind`] and its [`Level`].
+
+use crate::model::pod::PodFact;
+
+/// What decides whether a drain evicts a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodKind {
+    /// The kubelet runs it from a file; the API only shows it.
+    Static,
+    /// Of a DaemonSet, whose controller ignores the cordon and creates it on the same Node again.
+    DaemonSet,
+    /// It has terminated.
+    Ended,
+    /// No controller creates it elsewhere: an eviction would delete it for good.
+    Bare,
+    /// Its controller creates it again.
+    Controlled,
+}
+
+impl PodKind {
+    /// Classifies a pod.
+    pub fn of(pod: &PodFact) -> Self {
+        match &pod.controller {
+            _ if pod.mirror => Self::Static,
+            _ if pod.ended => Self::Ended,
+            Some(controller) if controller.kind == "DaemonSet" => Self::DaemonSet,
+            Some(_) => Self::Controlled,
+            None => Self::Bare,
+        }
+    }
+}
+
+/// The highest priority of each level but the last: the highest that users may set, `system-cluster-critical`, and
+/// `system-node-critical`.
+const HIGHEST: [i32; 3] = [1_000_000_000, 2_000_000_000, 2_000_001_000];
+
+/// The position of a pod in the order of a drain: all pods of a smaller level have left before one of a larger level is
+/// asked to leave. So what the cluster itself needs, such as its DNS, serves the others until they have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Level(usize);
+
+impl Level {
+    /// The level of a pod.
+    pub fn of(pod: &PodFact) -> Self {
+        Self(HIGHEST.partition_point(|highest| *highest < pod.priority))
+    }
+}

@@ -1,0 +1,293 @@
+//! Which pods of a cordoned Node are asked to leave now, which wait, and what is in the way of the others.
+//!
+//! Pure, and without a clock: times are counted from the begin of the drain. In: the pods as the API shows them, the
+//! outcome of each eviction, and the state of PodDisruptionBudgets. Out: [`Next`], what to ask and to read now, and when
+//! to look again. `execute/drain` performs it.
+//!
+//! A budget that refused is read again as soon as a pod has left, and at least every second: one small request, however
+//! many pods wait for it. Then as many pods are asked as it allows.
+
+mod classify;
+#[cfg(test)]
+mod tests;
+
+pub use classify::{Level, PodKind};
+
+use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
+use crate::model::pod::PodFact;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Between two reads of a budget that refuses.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// After a refusal by a budget the pod is asked again after this time, whatever the budget says: it may select other
+/// pods by then.
+const UNDER_BUDGET: Duration = Duration::from_secs(60);
+/// The pause after another refusal or an error; doubled each time, at most so often.
+const AFTER_ERROR: (Duration, u32) = (Duration::from_secs(1), 4);
+/// A pod whose eviction was accepted, and that still does not terminate, is asked again after this time.
+const UNHEARD: Duration = Duration::from_secs(30);
+/// A pod that is gone, by the answer to its eviction, and that is still listed, is asked again after this time.
+const STALE: Duration = Duration::from_secs(1);
+/// Times that pods of one controller are evicted after they came to the cordoned Node.
+const RETURNS: u32 = 3;
+
+/// What a drain knows of one Node.
+#[derive(Debug, Default)]
+pub struct Drain {
+    /// The pods at the first look after the cordon, by uid.
+    first: Option<BTreeSet<String>>,
+    /// The latest attempt to evict each pod, by uid.
+    attempts: BTreeMap<String, Attempt>,
+    /// Accepted evictions of pods that came after the first look, by the uid of their controller.
+    returned: BTreeMap<String, u32>,
+    budgets: BTreeMap<BudgetRef, Budget>,
+    /// Nothing is asked before: the API server limits requests.
+    paused_until: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Attempt {
+    /// Whether a request is under way.
+    under_way: bool,
+    /// The latest answer.
+    answer: Option<Eviction>,
+    /// How many answers there were.
+    answers: u32,
+    /// When the pod is asked again without another cause.
+    again: Duration,
+    /// The budget that refused.
+    budget: Option<BudgetRef>,
+    /// Whether it was read since.
+    budget_read: bool,
+}
+
+#[derive(Debug, Default)]
+struct Budget {
+    fact: Option<BudgetFact>,
+    /// Evictions that it allows, less those that were asked for since it was read.
+    free: u32,
+    /// When it is read again; `None` while it is being read.
+    due: Option<Duration>,
+}
+
+/// What is done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Next<'a> {
+    /// Pods to evict.
+    pub ask: Vec<&'a PodFact>,
+    /// Budgets to read.
+    pub read: Vec<BudgetRef>,
+    /// Pods that have to leave and have not; the Node is drained when there are none, and none that would be lost.
+    pub left: Vec<Left<'a>>,
+    /// Pods that came back, and that the drain does not wait for.
+    pub kept: Vec<&'a PodFact>,
+    /// Pods that no controller creates elsewhere.
+    pub lost: Vec<&'a PodFact>,
+    /// When there may be something to do, if nothing changes until then.
+    pub again: Option<Duration>,
+}
+
+/// A pod that has to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left<'a> {
+    /// The pod.
+    pub pod: &'a PodFact,
+    /// What it waits for.
+    pub state: State<'a>,
+}
+
+/// What a pod that has to leave waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State<'a> {
+    /// Pods of a smaller level.
+    Later,
+    /// The answer to its eviction, or its end.
+    Asked,
+    /// The end of its containers, and of its finalizers.
+    Terminating,
+    /// What refuses its eviction.
+    Refused {
+        /// By what.
+        by: &'a Refused,
+        /// The state of that budget.
+        budget: Option<&'a BudgetFact>,
+    },
+    /// An error of its eviction.
+    Failed(&'a str),
+}
+
+impl State<'_> {
+    /// Whether the refusal lasts until a person changes something.
+    pub fn never(&self) -> bool {
+        match self {
+            Self::Refused { by: Refused::SeveralBudgets, .. } => true,
+            Self::Refused { by: Refused::Budget { .. }, budget } => budget.is_some_and(BudgetFact::never),
+            _ => false,
+        }
+    }
+}
+
+enum Decision {
+    Stays,
+    Leaves,
+    /// It came back.
+    Kept,
+    Lost,
+}
+
+impl Drain {
+    /// Notes which pods are on the Node. When one has left, its budget may allow another eviction.
+    pub fn seen<'a>(&mut self, pods: impl IntoIterator<Item = &'a PodFact>) {
+        let present: BTreeSet<String> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
+        let before = self.attempts.len();
+        self.attempts.retain(|uid, _| present.contains(uid));
+        if self.attempts.len() < before {
+            self.budgets.values_mut().filter_map(|budget| budget.due.as_mut()).for_each(|due| *due = Duration::ZERO);
+        }
+        self.first.get_or_insert(present);
+    }
+
+    /// What to do now, with these pods on the Node.
+    pub fn next<'a>(&'a self, pods: impl IntoIterator<Item = &'a PodFact>, now: Duration) -> Next<'a> {
+        let mut next = Next::default();
+        let mut leaving = Vec::new();
+        for pod in pods {
+            match self.decide(pod) {
+                Decision::Stays => {}
+                Decision::Leaves => leaving.push((Level::of(pod), pod)),
+                Decision::Kept => next.kept.push(pod),
+                Decision::Lost => next.lost.push(pod),
+            }
+        }
+        let level = leaving.iter().map(|(level, _)| *level).min();
+        let mut free: BTreeMap<&BudgetRef, u32> = self.budgets.iter().map(|(name, b)| (name, b.free)).collect();
+        let mut times = vec![self.paused_until];
+        for (its, pod) in leaving {
+            let attempt = self.attempts.get(&pod.uid);
+            let budget = attempt.and_then(|attempt| attempt.budget.as_ref());
+            let known = budget.and_then(|budget| self.budgets.get(budget));
+            let state = match attempt.and_then(|attempt| attempt.answer.as_ref()) {
+                _ if pod.terminating => State::Terminating,
+                _ if Some(its) != level => State::Later,
+                Some(Eviction::Refused(by)) => State::Refused { by, budget: known.and_then(|b| b.fact.as_ref()) },
+                Some(Eviction::Failed(why)) => State::Failed(why),
+                _ => State::Asked,
+            };
+            next.left.push(Left { pod, state });
+            if matches!(state, State::Terminating | State::Later) {
+                continue;
+            }
+            if let Some(budget) = budget {
+                let due = known.map_or(Some(Duration::ZERO), |budget| budget.due);
+                times.extend(due);
+                if due.is_some_and(|due| due <= now) && !next.read.contains(budget) {
+                    next.read.push(budget.clone());
+                }
+            }
+            times.extend(attempt.map(|attempt| attempt.again));
+            if attempt.is_none_or(|attempt| self.may_ask_again(pod, attempt, &mut free, now)) {
+                next.ask.push(pod);
+            }
+        }
+        if now < self.paused_until {
+            next.ask.clear();
+            next.read.clear();
+        }
+        next.again = times.into_iter().filter(|time| *time > now).min();
+        next
+    }
+
+    fn decide(&self, pod: &PodFact) -> Decision {
+        let came = self.first.as_ref().is_some_and(|first| !first.contains(&pod.uid));
+        let tried = self.attempts.contains_key(&pod.uid);
+        let returned = pod.controller.as_ref().and_then(|controller| self.returned.get(&controller.uid));
+        match PodKind::of(pod) {
+            PodKind::Static | PodKind::DaemonSet | PodKind::Ended => Decision::Stays,
+            // One that is being deleted already is not lost because of the drain.
+            PodKind::Bare if !pod.terminating => Decision::Lost,
+            PodKind::Bare => Decision::Leaves,
+            PodKind::Controlled if came && !tried && pod.tolerates_cordon => Decision::Kept,
+            PodKind::Controlled if came && !tried && returned.is_some_and(|times| *times >= RETURNS) => Decision::Kept,
+            PodKind::Controlled => Decision::Leaves,
+        }
+    }
+
+    /// Whether a pod is asked again now. Takes one eviction of its budget if that is the cause.
+    fn may_ask_again<'a>(
+        &'a self,
+        pod: &PodFact,
+        attempt: &'a Attempt,
+        free: &mut BTreeMap<&'a BudgetRef, u32>,
+        now: Duration,
+    ) -> bool {
+        if attempt.under_way {
+            return false;
+        }
+        if attempt.again <= now {
+            return true;
+        }
+        let Some(budget) = attempt.budget.as_ref().filter(|_| attempt.budget_read) else { return false };
+        let fact = self.budgets.get(budget).and_then(|known| known.fact.as_ref());
+        if !pod.ready && fact.is_some_and(BudgetFact::allows_unready) {
+            return true;
+        }
+        let more = free.get_mut(budget).filter(|free| **free > 0);
+        more.map(|free| *free -= 1).is_some()
+    }
+
+    /// Notes that the eviction of a pod is under way.
+    pub fn asked(&mut self, pod: &PodFact) {
+        let attempt = self.attempts.entry(pod.uid.clone()).or_default();
+        (attempt.under_way, attempt.budget_read) = (true, false);
+        if let Some(budget) = attempt.budget.as_ref().and_then(|budget| self.budgets.get_mut(budget)) {
+            budget.free = budget.free.saturating_sub(1);
+        }
+    }
+
+    /// Notes the answer to an eviction.
+    pub fn answered(&mut self, pod: &PodFact, answer: Eviction, now: Duration) {
+        let attempt = self.attempts.entry(pod.uid.clone()).or_default();
+        if let Eviction::Throttled(pause) = answer {
+            (attempt.under_way, attempt.again) = (false, now);
+            self.paused_until = self.paused_until.max(now + pause);
+            return;
+        }
+        let came = self.first.as_ref().is_some_and(|first| !first.contains(&pod.uid));
+        if let (Eviction::Accepted, true, Some(controller)) = (&answer, came, &pod.controller) {
+            *self.returned.entry(controller.uid.clone()).or_default() += 1;
+        }
+        let budget = match &answer {
+            Eviction::Refused(Refused::Budget { name, .. }) => {
+                Some(BudgetRef { namespace: pod.namespace.clone(), name: name.clone() })
+            }
+            _ => None,
+        };
+        let pause = match &answer {
+            Eviction::Accepted => UNHEARD,
+            Eviction::Gone => STALE,
+            _ if budget.is_some() => UNDER_BUDGET,
+            _ => AFTER_ERROR.0 * 2_u32.pow(attempt.answers.min(AFTER_ERROR.1)),
+        };
+        let (answers, again) = (attempt.answers.saturating_add(1), now + pause);
+        *attempt = Attempt { under_way: false, answer: Some(answer), answers, again, budget, budget_read: false };
+    }
+
+    /// Notes that a budget is being read.
+    pub fn reading(&mut self, budget: &BudgetRef) {
+        self.budgets.entry(budget.clone()).or_default().due = None;
+    }
+
+    /// Notes the state of a budget; `None`: it does not exist any more.
+    pub fn read(&mut self, budget: &BudgetRef, fact: Option<BudgetFact>, now: Duration) {
+        let free = fact.as_ref().map_or(u32::MAX, |fact| fact.allowed);
+        self.budgets.insert(budget.clone(), Budget { fact, free, due: Some(now + READ_EVERY) });
+        let refused = self.attempts.values_mut().filter(|attempt| attempt.budget.as_ref() == Some(budget));
+        refused.for_each(|attempt| attempt.budget_read = true);
+    }
+
+    /// Notes that a budget could not be read.
+    pub fn not_read(&mut self, budget: &BudgetRef, now: Duration) {
+        self.budgets.entry(budget.clone()).or_default().due = Some(now + READ_EVERY);
+    }
+}

@@ -1,0 +1,403 @@
+//! Laws of a drain, judged in a simulated Node: whatever pods, budgets, controllers and errors there are.
+
+use super::*;
+use crate::model::pod::Controller;
+use proptest::prelude::*;
+
+const TICK: Duration = Duration::from_millis(250);
+/// 15 minutes.
+const LAST_TICK: u32 = 3600;
+/// The priorities of users, of the cluster's own pods, and beyond.
+const PRIORITIES: [i32; 6] = [-7, 0, 1_000_000_000, 2_000_000_000, 2_000_001_000, i32::MAX];
+
+fn pod(uid: &str) -> PodFact {
+    PodFact {
+        namespace: "shop".to_owned(),
+        name: uid.to_owned(),
+        uid: uid.to_owned(),
+        priority: 0,
+        controller: Some(Controller { kind: "ReplicaSet".to_owned(), uid: "web".to_owned() }),
+        mirror: false,
+        ended: false,
+        terminating: false,
+        finalizers: Vec::new(),
+        ready: true,
+        tolerates_cordon: false,
+    }
+}
+
+fn uids(pods: &[&PodFact]) -> Vec<String> {
+    pods.iter().map(|pod| pod.uid.clone()).collect()
+}
+
+fn by_budget(name: &str) -> Eviction {
+    Eviction::Refused(Refused::Budget { name: name.to_owned(), says: "needs 1 healthy pods".to_owned() })
+}
+
+fn budget(allowed: u32, desired: u32, expected: u32) -> BudgetFact {
+    BudgetFact { allowed, healthy: desired, desired, expected, computed: true, always_allows_unready: false }
+}
+
+fn shop(name: &str) -> BudgetRef {
+    BudgetRef { namespace: "shop".to_owned(), name: name.to_owned() }
+}
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
+    let daemon = Controller { kind: "DaemonSet".to_owned(), uid: "agent".to_owned() };
+    let pods = [
+        PodFact { mirror: true, controller: None, ..pod("static") },
+        PodFact { controller: Some(daemon), terminating: true, ..pod("daemon") },
+        PodFact { ended: true, ..pod("ended") },
+        PodFact { ended: true, controller: None, ..pod("ended-bare") },
+        PodFact { controller: None, ..pod("bare") },
+        PodFact { controller: None, terminating: true, ..pod("bare-terminating") },
+        pod("web"),
+    ];
+    let drain = Drain::default();
+    let next = drain.next(&pods, s(0));
+    assert_eq!(uids(&next.lost), ["bare"]);
+    assert_eq!(uids(&next.ask), ["web"]);
+    let left: Vec<_> = next.left.iter().map(|left| (left.pod.uid.as_str(), left.state)).collect();
+    assert_eq!(left, [("bare-terminating", State::Terminating), ("web", State::Asked)]);
+}
+
+#[test]
+fn what_the_cluster_needs_leaves_last() {
+    let of = |uid: &str, priority| PodFact { priority, ..pod(uid) };
+    let mut pods = vec![of("dns", 2_000_000_000), of("web", 0), of("own", 1_000_000_000), of("cni", 2_000_001_000)];
+    let drain = Drain::default();
+    let mut order = Vec::new();
+    while !pods.is_empty() {
+        let asked = uids(&drain.next(&pods, s(0)).ask);
+        pods.retain(|pod| !asked.contains(&pod.uid));
+        order.push(asked);
+    }
+    assert_eq!(order, [vec!["web", "own"], vec!["dns"], vec!["cni"]]);
+}
+
+#[test]
+fn a_budget_that_lets_one_go_at_a_time_is_asked_again_when_a_pod_has_left() {
+    let pods = [pod("a"), pod("b"), pod("c")];
+    let mut drain = Drain::default();
+    drain.seen(&pods);
+    assert_eq!(drain.next(&pods, s(0)).ask.len(), 3);
+    for pod in &pods {
+        drain.asked(pod);
+    }
+    assert!(drain.next(&pods, s(0)).ask.is_empty(), "the requests are under way");
+    drain.answered(&pods[0], Eviction::Accepted, s(0));
+    drain.answered(&pods[1], by_budget("db"), s(0));
+    drain.answered(&pods[2], by_budget("db"), s(0));
+    let next = drain.next(&pods, s(0));
+    assert_eq!((next.ask.len(), next.read), (0, vec![shop("db")]), "one read for all its pods");
+    drain.reading(&shop("db"));
+    assert!(drain.next(&pods, s(0)).read.is_empty());
+    drain.read(&shop("db"), Some(budget(0, 2, 3)), s(0));
+    let next = drain.next(&pods, s(0));
+    assert!(next.read.is_empty() && next.ask.is_empty() && next.left.iter().all(|left| !left.state.never()));
+    assert_eq!(next.again, Some(READ_EVERY));
+
+    let rest = &pods[1..];
+    drain.seen(rest);
+    assert_eq!(drain.next(rest, s(0)).read, [shop("db")], "one has left");
+    drain.read(&shop("db"), Some(budget(1, 2, 3)), s(0));
+    assert_eq!(uids(&drain.next(rest, s(0)).ask), ["b"], "the budget allows one");
+    drain.asked(&pods[1]);
+    assert!(drain.next(rest, s(0)).ask.is_empty());
+    drain.answered(&pods[1], Eviction::Accepted, s(0));
+    assert!(drain.next(rest, s(0)).ask.is_empty(), "that one is used");
+    drain.read(&shop("db"), None, s(1));
+    assert_eq!(uids(&drain.next(rest, s(1)).ask), ["c"], "the budget was deleted");
+}
+
+#[test]
+fn a_budget_that_needs_all_its_pods_never_lets_one_go_and_hides_no_other_pod() {
+    let pods = [pod("a"), pod("b"), PodFact { priority: 2_000_000_000, ..pod("dns") }];
+    let mut drain = Drain::default();
+    drain.seen(&pods);
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], by_budget("cache"), s(0));
+    drain.read(&shop("cache"), Some(budget(0, 3, 3)), s(0));
+    let next = drain.next(&pods, s(0));
+    assert!(next.left[0].state.never());
+    assert_eq!(uids(&next.ask), ["b"]);
+    assert_eq!(next.left[2].state, State::Later);
+}
+
+#[test]
+fn a_pod_that_is_not_ready_leaves_when_enough_others_are_healthy() {
+    let pods = [PodFact { ready: false, ..pod("a") }, pod("b")];
+    let mut drain = Drain::default();
+    for pod in &pods {
+        drain.asked(pod);
+        drain.answered(pod, by_budget("db"), s(0));
+    }
+    drain.read(&shop("db"), Some(BudgetFact { healthy: 1, ..budget(0, 2, 3) }), s(0));
+    assert!(drain.next(&pods, s(0)).ask.is_empty());
+    drain.read(&shop("db"), Some(budget(0, 2, 3)), s(1));
+    assert_eq!(uids(&drain.next(&pods, s(1)).ask), ["a"]);
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], by_budget("db"), s(1));
+    assert!(drain.next(&pods, s(1)).ask.is_empty(), "once for each read");
+}
+
+#[test]
+fn flow_control_pauses_everything_and_an_error_only_its_pod() {
+    let pods = [pod("a"), pod("b")];
+    let mut drain = Drain::default();
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], Eviction::Throttled(s(2)), s(1));
+    let next = drain.next(&pods, s(1));
+    assert_eq!((next.ask.len(), next.again), (0, Some(s(3))));
+    assert_eq!(drain.next(&pods, s(3)).ask.len(), 2);
+    let mut now = s(3);
+    for pause in [1, 2, 4, 8, 16, 16] {
+        drain.asked(&pods[0]);
+        drain.answered(&pods[0], Eviction::Failed("webhook".to_owned()), now);
+        let next = drain.next(&pods, now);
+        assert_eq!((uids(&next.ask), next.left[0].state), (vec!["b".to_owned()], State::Failed("webhook")));
+        now += s(pause);
+        assert_eq!(drain.next(&pods, now).ask.len(), 2, "after {pause} s");
+    }
+}
+
+#[test]
+fn a_pod_that_tolerates_the_cordon_is_evicted_once_and_stays_when_it_is_back() {
+    let first = [PodFact { tolerates_cordon: true, ..pod("a") }];
+    let mut drain = Drain::default();
+    drain.seen(&first);
+    assert_eq!(drain.next(&first, s(0)).ask.len(), 1);
+    let back = [PodFact { terminating: true, ..first[0].clone() }, PodFact { uid: "b".to_owned(), ..first[0].clone() }];
+    drain.seen(&back);
+    let next = drain.next(&back, s(1));
+    assert_eq!((uids(&next.kept), next.left.len()), (vec!["b".to_owned()], 1));
+    assert!(drain.next(&back[1..], s(2)).left.is_empty(), "the Node is drained");
+}
+
+#[test]
+fn a_controller_that_binds_its_pods_itself_does_not_keep_a_drain_running() {
+    let mut drain = Drain::default();
+    drain.seen(&[]);
+    for round in 0..RETURNS {
+        let late = pod(&format!("late-{round}"));
+        drain.seen([&late]);
+        assert_eq!(drain.next([&late], s(1)).ask.len(), 1, "the scheduler may have bound it before the cordon");
+        drain.asked(&late);
+        drain.answered(&late, Eviction::Accepted, s(1));
+        assert_eq!(drain.next([&late], s(1)).left.len(), 1, "it is waited for");
+    }
+    let late = pod("late");
+    drain.seen([&late]);
+    assert_eq!(uids(&drain.next([&late], s(2)).kept), ["late"]);
+}
+
+/// A pod of the simulated Node.
+#[derive(Debug, Clone)]
+struct Sim {
+    fact: PodFact,
+    budget: Option<usize>,
+    /// Its controller binds it to the Node without the scheduler.
+    bound: bool,
+    /// Ticks that it takes to end.
+    grace: u32,
+    ends: Option<u32>,
+}
+
+/// A budget: what it allows at most, and after how many ticks it allows one more. 0 at most: it never does.
+#[derive(Debug, Clone)]
+struct SimBudget {
+    most: u32,
+    every: u32,
+    allowed: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    pods: Vec<Sim>,
+    budgets: Vec<SimBudget>,
+    /// Evictions and reads that fail before all succeed.
+    errors: Vec<u8>,
+    born: u32,
+    requests: u32,
+}
+
+impl Node {
+    fn evict(&mut self, uid: &str, tick: u32) -> Eviction {
+        self.requests += 1;
+        match self.errors.pop() {
+            Some(0..60) => return Eviction::Failed("a webhook".to_owned()),
+            Some(60..80) => return Eviction::Throttled(s(1)),
+            Some(80..100) => return Eviction::Refused(Refused::SeveralBudgets),
+            Some(100..120) => return Eviction::Gone,
+            _ => {}
+        }
+        let Some(pod) = self.pods.iter_mut().find(|pod| pod.fact.uid == uid) else { return Eviction::Gone };
+        if let Some(number) = pod.budget {
+            let budget = &mut self.budgets[number];
+            if budget.allowed == 0 {
+                return by_budget(&number.to_string());
+            }
+            budget.allowed -= 1;
+        }
+        pod.fact.terminating = true;
+        pod.ends = Some(tick + pod.grace);
+        Eviction::Accepted
+    }
+
+    /// `None`: it could not be read.
+    fn read(&mut self, name: &BudgetRef) -> Option<BudgetFact> {
+        self.requests += 1;
+        if matches!(self.errors.pop(), Some(0..80)) {
+            return None;
+        }
+        let SimBudget { most, allowed, .. } = self.budgets[name.name.parse::<usize>().expect("a number")];
+        Some(budget(allowed, 3 - most.min(2), 3))
+    }
+
+    /// Whether pods changed.
+    fn tick(&mut self, tick: u32) -> bool {
+        let (gone, stay): (Vec<Sim>, _) =
+            self.pods.drain(..).partition(|pod| pod.ends.is_some_and(|ends| ends <= tick));
+        self.pods = stay;
+        let changed = !gone.is_empty();
+        for mut pod in gone {
+            if pod.fact.tolerates_cordon || pod.bound {
+                self.born += 1;
+                pod.fact.uid = format!("again-{}", self.born);
+                (pod.fact.terminating, pod.ends) = (false, None);
+                self.pods.push(pod);
+            }
+        }
+        for budget in &mut self.budgets {
+            if tick.is_multiple_of(budget.every) {
+                budget.allowed = budget.most.min(budget.allowed + 1);
+            }
+        }
+        changed
+    }
+
+    /// Pods that leave some time: those that no budget holds for ever, and that wait for no such pod.
+    fn can_leave(&self) -> impl Iterator<Item = &Sim> {
+        let held = |pod: &&Sim| pod.budget.is_some_and(|number| self.budgets[number].most == 0);
+        let leaves = |pod: &&Sim| PodKind::of(&pod.fact) == PodKind::Controlled;
+        let level = self.pods.iter().filter(leaves).filter(held).map(|pod| Level::of(&pod.fact)).min();
+        let free = move |pod: &&Sim| !held(pod) && level.is_none_or(|level| Level::of(&pod.fact) <= level);
+        self.pods.iter().filter(leaves).filter(free)
+    }
+}
+
+fn sim_pod() -> impl Strategy<Value = Sim> {
+    let kind = prop_oneof![6 => Just("ReplicaSet"), 1 => Just("DaemonSet"), 1 => Just("static"), 1 => Just("ended")];
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
+    let budget = prop::option::of(0..3_usize);
+    let priority = prop::sample::select(PRIORITIES.to_vec());
+    (kind, flags, budget, priority, 0..4_u8, 1..40_u32).prop_map(
+        |(kind, (tolerates_cordon, bound, unready), budget, priority, controller, grace)| {
+            let controller = Controller { kind: kind.to_owned(), uid: controller.to_string() };
+            let fact = PodFact {
+                priority,
+                controller: Some(controller),
+                mirror: kind == "static",
+                ended: kind == "ended",
+                ready: !unready,
+                tolerates_cordon,
+                ..pod("")
+            };
+            Sim { fact, budget, bound, grace, ends: None }
+        },
+    )
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let budget = (0..4_u32, 1..30_u32).prop_map(|(most, every)| SimBudget { most, every, allowed: most });
+    let pods = prop::collection::vec(sim_pod(), 0..24);
+    (pods, prop::collection::vec(budget, 3), prop::collection::vec(any::<u8>(), 0..40)).prop_map(
+        |(mut pods, budgets, errors)| {
+            for (number, pod) in pods.iter_mut().enumerate() {
+                pod.fact.uid = format!("pod-{number}");
+            }
+            Node { pods, budgets, errors, born: 0, requests: 0 }
+        },
+    )
+}
+
+/// The laws of one answer of the planner.
+fn judge(next: &Next<'_>, drain: &Drain, pods: &[PodFact], now: Duration) -> Result<(), TestCaseError> {
+    prop_assert_eq!(next, &drain.next(pods, now), "the same view gives the same answer");
+    let level = next.left.iter().map(|left| Level::of(left.pod)).min();
+    let asked: BTreeSet<&str> = next.ask.iter().map(|pod| pod.uid.as_str()).collect();
+    prop_assert_eq!(asked.len(), next.ask.len(), "no pod is asked twice at once");
+    for pod in &next.ask {
+        prop_assert_eq!(Some(Level::of(pod)), level, "a smaller level has pods left: {:?}", pod);
+        prop_assert_eq!(PodKind::of(pod), PodKind::Controlled, "{:?}", pod);
+        prop_assert!(!pod.terminating && !next.kept.contains(pod), "{:?}", pod);
+        prop_assert!(
+            drain.attempts.get(&pod.uid).is_none_or(|attempt| !attempt.under_way),
+            "its request is under way: {:?}",
+            pod
+        );
+    }
+    for left in next.left.iter().filter(|left| Some(Level::of(left.pod)) == level) {
+        let hidden = drain.paused_until > now || left.pod.terminating || drain.attempts.contains_key(&left.pod.uid);
+        prop_assert!(hidden || asked.contains(left.pod.uid.as_str()), "nothing holds it back: {:?}", left.pod);
+    }
+    prop_assert!(next.again.is_none_or(|again| again > now));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn every_pod_that_can_leave_leaves_in_order_whatever_happens(mut node in node()) {
+        let mut drain = Drain::default();
+        let begun = node.pods.len();
+        let (mut drained, mut again) = (false, Some(Duration::ZERO));
+        for tick in 0..LAST_TICK {
+            let now = TICK * tick;
+            // Between a change and the time that the planner names there is nothing to do.
+            if !node.tick(tick) && again.is_none_or(|again| again > now) {
+                continue;
+            }
+            for turn in 0.. {
+                let pods: Vec<PodFact> = node.pods.iter().map(|pod| pod.fact.clone()).collect();
+                drain.seen(&pods);
+                let next = drain.next(&pods, now);
+                judge(&next, &drain, &pods, now)?;
+                (drained, again) = (next.left.is_empty(), next.again);
+                let (read, ask) = (next.read.clone(), next.ask.iter().map(|pod| (*pod).clone()).collect::<Vec<_>>());
+                if drained || (read.is_empty() && ask.is_empty()) {
+                    break;
+                }
+                prop_assert!(turn < 100, "it asks again and again at the same time: {:?}", ask);
+                for budget in read {
+                    drain.reading(&budget);
+                    match node.read(&budget) {
+                        Some(fact) => drain.read(&budget, Some(fact), now),
+                        None => drain.not_read(&budget, now),
+                    }
+                }
+                for pod in ask {
+                    drain.asked(&pod);
+                    let answer = node.evict(&pod.uid, tick);
+                    drain.answered(&pod, answer, now);
+                }
+            }
+            if drained {
+                break;
+            }
+        }
+        let left: Vec<_> = node.can_leave().filter(|pod| !pod.fact.tolerates_cordon && !pod.bound).collect();
+        prop_assert!(left.is_empty(), "after a quarter of an hour: {:?}", left);
+        let held = node.pods.iter().any(|pod| pod.budget.is_some_and(|number| node.budgets[number].most == 0));
+        prop_assert!(drained || held, "the drain does not end: {:?}", node.pods);
+        let comes_back = node.pods.iter().any(|pod| pod.fact.tolerates_cordon || pod.bound);
+        prop_assert!(comes_back || held || node.born == 0);
+        prop_assert!(usize::try_from(node.born).unwrap_or(usize::MAX) <= begun * 5, "{} came back", node.born);
+    }
+}
