@@ -3,13 +3,13 @@
 //! In: decoded from `hactl host` by `host/`, put together by `observe/`. Out: read by `plan/` and `report/`.
 //! Missing facts stay visible: a host that did not answer is [`Unreachable`], never an empty reply.
 
+pub use super::api_fact::{ApiFact, LeaseFact, PodFact};
 use super::certificate::CertificatesFact;
 use super::firewall::FirewallFact;
 use super::guard_report::GuardFact;
 use super::hosting::HostingFact;
 use super::may_deny::MayDeny;
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
-use super::node::NodeFact;
 use super::positions::Position;
 use super::snapshot::BundlesFact;
 use super::target::{CertId, FileSet};
@@ -541,64 +541,5 @@ pub const NOSPACE: &str = "NOSPACE";
 /// etcd's alarm for members whose data differs: no member accepts writes.
 pub const CORRUPT: &str = "CORRUPT";
 
-/// The API as one host sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-pub struct ApiFact {
-    /// `None`: the local API server is ready. Otherwise the reason why not.
-    pub own_trouble: Option<String>,
-    /// `None`: the endpoint, queried from this host, is ready. Otherwise the reason why not.
-    pub endpoint_trouble: Option<String>,
-    /// The version that the local API server reports, with the `v`; empty if it reports none.
-    pub version: String,
-    /// Leader election leases of the control plane.
-    pub leases: Vec<LeaseFact>,
-    /// Nodes.
-    pub nodes: Vec<NodeFact>,
-    /// Pods of kube-system and of what hactl installs.
-    pub pods: Vec<PodFact>,
-    /// Live objects that were asked for; absent ones are missing here.
-    pub objects: BTreeMap<String, serde_json::Value>,
-    /// What may deny pods of the control plane, if that was asked for.
-    pub may_deny: Vec<MayDeny>,
-}
-
 /// The text that a host adds to the reason of a failed query if its FORWARD policy is DROP.
 pub const DROPS: &str = "the policy of this host's FORWARD chain is DROP";
-
-/// A leader election lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LeaseFact {
-    /// `kube-scheduler` or `kube-controller-manager`.
-    pub name: String,
-    /// Its holder.
-    pub holder: String,
-    /// Age of the last renewal by the host's clock, milliseconds.
-    #[serde(deserialize_with = "super::timestamp::bounded")]
-    pub age_ms: i64,
-    /// How long a renewal lasts, seconds.
-    #[serde(deserialize_with = "super::timestamp::bounded")]
-    pub duration_s: i64,
-}
-
-/// A pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PodFact {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Node it is bound to; empty when none.
-    pub node: String,
-    /// Phase.
-    pub phase: String,
-    /// Whether it is Ready (or has succeeded).
-    pub ready: bool,
-    /// Why it is not, such as `CrashLoopBackOff`.
-    pub reason: String,
-    /// How long past its deletion grace period it still exists, seconds; 0 when it is not being deleted.
-    #[serde(deserialize_with = "super::timestamp::bounded")]
-    pub overdue_s: i64,
-}

@@ -25,8 +25,6 @@ pub const MODE: &str = "/etc/kubernetes/hosting/mode.json";
 pub const PROGRAM_FOLDER: &str = "/var/lib/hactl/hosting";
 /// The add-on of the `DaemonSets`.
 pub const ADDON: &str = "hosting";
-/// The label of the pods, by the name of their program. It is also the selector.
-pub const HOSTS: &str = "hactl.dev/hosts";
 /// The label of Nodes that the pods run on. No kubelet may set a label with this prefix.
 pub const NODE_LABEL: &str = "node-restriction.kubernetes.io/control-plane-hosting";
 /// Its value.

@@ -1,4 +1,4 @@
-//! The annotations that hactl sets on objects of the API: all of them, in one domain.
+//! The annotations that hactl sets on objects of the API, and the label of its own Pods: all of them, in one domain.
 //!
 //! In: an object as the API shows it. Out: the value of an annotation.
 
@@ -17,6 +17,9 @@ pub const READS: &str = "hactl.dev/reads";
 
 /// On a Pod of the control plane: the revision of its template.
 pub const REVISION: &str = "hactl.dev/revision";
+
+/// The label of the Pods of a self-hosted control plane, by the name of their program: the selector of their DaemonSets.
+pub const HOSTS: &str = "hactl.dev/hosts";
 
 /// The value of an annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {

@@ -3,7 +3,7 @@
 //! In: webhook configurations, the Namespace `kube-system`, and its quotas and limits, as JSON. Out: those that may deny.
 //! What cannot be understood may deny.
 
-use super::hosting::HOSTS;
+use super::labels::HOSTS;
 use super::selector::selects;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -4,6 +4,7 @@
 //! be printed, compared, stored and tested.
 
 pub mod action;
+pub mod api_fact;
 pub mod attached;
 pub mod authentic;
 pub mod blob;

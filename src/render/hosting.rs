@@ -13,10 +13,10 @@ use super::{RenderError, addons, yaml};
 use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::Desired;
 use crate::model::hosting::{
-    ADDON, ADDRESS_VARIABLE, AWAIT_TURN, Component, HOSTS, Hosting, NODE_LABEL, NODE_LABEL_VALUE, POD_VARIABLE,
+    ADDON, ADDRESS_VARIABLE, AWAIT_TURN, Component, Hosting, NODE_LABEL, NODE_LABEL_VALUE, POD_VARIABLE,
     PROGRAM_FOLDER, REVISION_VARIABLE,
 };
-use crate::model::labels::REVISION;
+use crate::model::labels::{HOSTS, REVISION};
 use crate::model::names::Digest;
 use crate::model::target::Addon;
 use crate::protocol::FilePut;

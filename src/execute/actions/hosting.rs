@@ -6,8 +6,8 @@
 use crate::execute::act::{Doing, failed, within_ms};
 use crate::execute::walk::StepError;
 use crate::kube::{Client, KubeError, ObjectRef};
-use crate::model::hosting::{HOSTS, NODE_LABEL, NODE_LABEL_VALUE};
-use crate::model::labels::{REVISION, annotation};
+use crate::model::hosting::{NODE_LABEL, NODE_LABEL_VALUE};
+use crate::model::labels::{HOSTS, REVISION, annotation};
 use crate::model::names::HostName;
 use crate::protocol::{HostingAsk, Op};
 use serde_json::{Value, json};
