@@ -164,15 +164,15 @@ impl<'a> Engine<'a> {
             drain.seen(view.pods.values());
             let next = drain.next(view.pods.values(), begun.elapsed());
             none_is_lost(self.host, &next)?;
-            if next.left.is_empty() {
-                if view.listed {
-                    return Ok(next.kept.iter().map(|pod| pod.called()).collect());
-                }
-                list_at = Instant::now();
-            } else if Instant::now() >= self.until {
+            if next.left.is_empty() && view.listed {
+                return Ok(next.kept.iter().map(|pod| pod.called()).collect());
+            }
+            if Instant::now() >= self.until {
                 return Err(self.timed_out(&next.left));
             }
-            if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAY_EVERY) {
+            if next.left.is_empty() {
+                list_at = Instant::now();
+            } else if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAY_EVERY) {
                 let text = words::waiting(&next.left);
                 if said.as_ref().is_none_or(|(_, before)| *before != text) {
                     waiting(text.clone());
@@ -230,6 +230,10 @@ impl<'a> Engine<'a> {
     }
 
     fn timed_out(&self, left: &[Left<'_>]) -> DrainError {
+        if left.is_empty() {
+            let what = format!("list the pods of {}", self.host);
+            return KubeError::TimedOut { what, seen: "all have left, by their watch".to_owned() }.into();
+        }
         let (pods, why) = words::in_the_way(left);
         DrainError::TimedOut {
             pods: format!("{pods} did not leave {}", self.host),

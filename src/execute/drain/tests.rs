@@ -28,6 +28,7 @@ struct State {
     denials: usize,
     /// A person cordons the Node just before the next change of it.
     is_cordoned_by_a_person: bool,
+    serves_lists: bool,
     serves_watches: bool,
     watches: Vec<UnboundedSender<Vec<u8>>>,
     requests: Vec<String>,
@@ -57,6 +58,7 @@ impl Api {
             budget: None,
             denials: 0,
             is_cordoned_by_a_person: false,
+            serves_lists: true,
             serves_watches: true,
             watches: Vec::new(),
             requests: Vec::new(),
@@ -142,6 +144,7 @@ impl Api {
         }
         let mut state = self.state();
         match (request.method.as_str(), path) {
+            ("GET", PODS) if !state.serves_lists => failure(503, "it is starting", Value::Null),
             ("GET", PODS) => {
                 let items: Vec<_> = state.pods.values().cloned().collect();
                 (200, json!({"metadata": {"resourceVersion": "9"}, "items": items}))
@@ -316,6 +319,20 @@ async fn without_watches_and_after_one_that_ends_the_pods_are_listed() {
     assert_eq!(drained, Ok(vec![]));
     assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
     assert_eq!(api.count("WATCH"), 3, "one that was cut, one after it, and one of the last list");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_only_the_watch_says_is_empty_is_not_drained() {
+    let api = Api::new([pod("web", "web")]);
+    let fail = async {
+        sleep(Duration::from_millis(500)).await;
+        api.state().serves_lists = false;
+    };
+    let begun = Instant::now();
+    let (drained, ()) = tokio::join!(api.drain(10), fail);
+    let error = drained.expect_err("it was not listed");
+    assert_eq!(error, "list the pods of w1: timed out; last observed: all have left, by their watch");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
