@@ -5,10 +5,7 @@
 //! pods; how each component runs there.
 
 use super::control_plane::{API_SERVER, ELECTED, ELECTED_PORTS, MANIFESTS, PROGRAMS};
-use super::labels::REVISION;
-use super::target::Target;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -226,13 +223,6 @@ pub fn aside(path: &str) -> Option<String> {
 pub fn files() -> Vec<String> {
     let manifests = PROGRAMS.iter().map(|program| format!("{FOLDER}{program}.yaml"));
     manifests.chain([MODE.to_owned()]).collect()
-}
-
-/// The revision of the `DaemonSets` that the target has; `None`: it has none.
-pub fn revision(target: &Target) -> Option<&str> {
-    let addon = target.addons.iter().find(|addon| addon.name == ADDON)?;
-    let annotations = addon.objects.first()?.pointer("/spec/template/metadata/annotations")?;
-    annotations.get(REVISION).and_then(Value::as_str)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! In: made by `render/`, `pki/` and `component/` from the desired state. Out: compared with facts by `plan/`.
 
 use super::firewall::Opening;
+use super::hosting::ADDON;
+use super::labels::REVISION;
 use super::names::{Digest, HostName, UnitName};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +21,15 @@ pub struct Target {
     pub hosts: BTreeMap<HostName, HostTarget>,
     /// Kubernetes objects, in the order they are applied.
     pub addons: Vec<Addon>,
+}
+
+impl Target {
+    /// The revision of the `DaemonSets` of a self-hosted control plane; `None`: it has none.
+    pub fn revision(&self) -> Option<&str> {
+        let addon = self.addons.iter().find(|addon| addon.name == ADDON)?;
+        let annotations = addon.objects.first()?.pointer("/spec/template/metadata/annotations")?;
+        annotations.get(REVISION).and_then(serde_json::Value::as_str)
+    }
 }
 
 /// The target of one host.

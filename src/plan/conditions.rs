@@ -5,7 +5,7 @@ use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
 use crate::model::desired::{Cidr, Desired, Host, Role};
 use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
-use crate::model::hosting::{HostingFact, revision};
+use crate::model::hosting::HostingFact;
 use crate::model::leaf::needs_renewal;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
@@ -333,7 +333,7 @@ impl<'a> Observed<'a> {
             }
             Condition::Hosted(h) => {
                 let fact = self.facts.host(h).and_then(|facts| facts.hosting.as_ref());
-                revision(self.target).zip(fact).is_some_and(|(revision, fact)| fact.is_hosted_by(revision))
+                self.target.revision().zip(fact).is_some_and(|(revision, fact)| fact.is_hosted_by(revision))
             }
             Condition::Api => self.apis().any(|a| a.own_trouble.is_none()),
             Condition::Endpoint => self.apis().any(|a| a.endpoint_trouble.is_none()),

@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::steps::Steps;
 use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::{Cni, Host, Role, Security};
-use crate::model::hosting::{ADDON, Hosting, UNIT, revision};
+use crate::model::hosting::{ADDON, Hosting, UNIT};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, Precondition};
 use crate::model::refusal::Refusal;
@@ -101,7 +101,7 @@ fn denied(d: &Draft) -> String {
 pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     let mut steps = Steps::default();
-    let Some(revision) = revision(d.target).filter(|_| host.is(Role::ControlPlane)) else { return steps };
+    let Some(revision) = d.target.revision().filter(|_| host.is(Role::ControlPlane)) else { return steps };
     let hosted = Condition::Hosted(name.clone());
     let held = d.plans(&Condition::Held(name.clone()));
     if d.holds(&hosted) && !held {

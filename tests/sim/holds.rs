@@ -3,7 +3,7 @@
 
 use super::world::World;
 use hactl::model::desired::Role;
-use hactl::model::hosting::{Mode, revision};
+use hactl::model::hosting::Mode;
 use hactl::model::names::HostName;
 use hactl::model::plan::Condition;
 use hactl::model::target::{FileSet, Place, SetTarget};
@@ -69,7 +69,7 @@ impl World {
             Condition::Serving(h) => self.api_serves(h),
             Condition::Held(h) => at(h).taken.is_none() && matches!(at(h).hosting, None | Some(Mode::Held)),
             Condition::Hosted(h) => {
-                let wanted = revision(&self.target);
+                let wanted = self.target.revision();
                 let may = matches!(&at(h).hosting, Some(Mode::Workloads(may)) if Some(may.as_str()) == wanted);
                 may && at(h).taken.as_deref() == wanted && at(h).processes.len() == super::make::MANIFESTS.len()
             }

@@ -8,7 +8,7 @@ use super::make;
 use super::member::Stop;
 use super::world::{SimHost, World};
 use hactl::model::control_plane::PROGRAMS;
-use hactl::model::hosting::{ADDON, ComponentFact, HostingFact, Mode, Server, Workload, revision};
+use hactl::model::hosting::{ADDON, ComponentFact, HostingFact, Mode, Server, Workload};
 use hactl::model::names::HostName;
 use hactl::model::target::object_key;
 
@@ -38,7 +38,7 @@ fn restart(world: &mut World, host: &HostName) {
 /// Pods of a revision take over.
 pub fn hand_over(world: &mut World, host: &HostName, of: &str) -> Result<(), Stop> {
     need(world.labelled.contains(host), || format!("the Node {host} has no label"))?;
-    need(world.applied(ADDON) && revision(&world.target) == Some(of), || format!("there are no pods of {of}"))?;
+    need(world.applied(ADDON) && world.target.revision() == Some(of), || format!("there are no pods of {of}"))?;
     need(world.any_api() && world.host(host).runs("kubelet.service"), || format!("{host} gets no pods"))?;
     need(world.host(host).runs(make::KEEPS), || format!("nothing keeps a control plane on {host}"))?;
     restart(world, host);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::desired::{Host, Role};
 use crate::model::facts::HostFacts;
-use crate::model::hosting::{MODE, UNIT, revision};
+use crate::model::hosting::{MODE, UNIT};
 use crate::model::target::{FileSet, Target};
 use crate::render::tests::{desired, facts, rendered};
 
@@ -72,7 +72,7 @@ fn the_revision_is_in_the_environment_and_changes_with_flags_and_not_with_hosts(
     let of = |desired: &Desired, os: &str| {
         let addon = completed(desired, &manifests(desired, os)).unwrap();
         let target = Target { addons: vec![addon.clone()], ..Target::default() };
-        let revision = revision(&target).unwrap().to_owned();
+        let revision = target.revision().unwrap().to_owned();
         let count = json!(addon.objects).to_string().matches(&revision).count();
         assert_eq!(count, 9, "an annotation and two environments of three pods");
         revision
@@ -87,7 +87,7 @@ fn the_revision_is_in_the_environment_and_changes_with_flags_and_not_with_hosts(
     let mut other = desired.clone();
     other.extra.args.insert("kube-scheduler".to_owned(), [("v".to_owned(), "4".to_owned())].into());
     assert_ne!(of(&other, "debian 12"), first);
-    assert_eq!(revision(&Target { addons: vec![named(&desired).unwrap().unwrap()], ..Target::default() }), None);
+    assert_eq!(Target { addons: vec![named(&desired).unwrap().unwrap()], ..Target::default() }.revision(), None);
 }
 
 #[test]
