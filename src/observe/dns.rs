@@ -5,6 +5,7 @@
 //! drops forwarded packets. Without one, it lists possible causes.
 
 use super::check as named;
+use crate::model::action::counted;
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::Desired;
 use crate::model::facts::{ApiFact, DROPS, DnsFact, Facts, PodFact};
@@ -39,7 +40,7 @@ pub(super) fn check(desired: &Desired, facts: &Facts, api: &ApiFact, pod_cidr_mi
         return failures;
     }
     let outcome = if asked > 0 { Outcome::Pass } else { Outcome::Fail };
-    vec![one(None, outcome, format!("queried from pods on {asked} hosts"), None)]
+    vec![one(None, outcome, format!("queried from pods on {}", counted(asked, "host")), None)]
 }
 
 /// The observed cause and its fix, or possible causes.
@@ -100,9 +101,9 @@ mod tests {
             let list = check(&desired, &facts, &ApiFact::default(), false);
             list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
         };
-        let on = |hosts: usize| format!("queried from pods on {hosts} hosts");
-        assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on(1))]);
-        assert_eq!(says(None), [(false, Outcome::Fail, on(0))]);
+        let on = |hosts: &str| format!("queried from pods on {hosts}");
+        assert_eq!(says(Some(DnsFact::Answered)), [(false, Outcome::Pass, on("1 host"))]);
+        assert_eq!(says(None), [(false, Outcome::Fail, on("0 hosts"))]);
         assert_eq!(says(Some(DnsFact::Failed("no".into()))), [(true, Outcome::Fail, "no".to_owned())]);
     }
 

@@ -97,17 +97,17 @@ fn sets(hactl: &Hactl, field: &str) -> String {
     hactl.kubectl(&["-n", "kube-system", "get", "daemonsets", "-l", "hactl.dev/hosts", "-o", &path]).out
 }
 
-/// Whether all hosts run all components in pods.
-fn is_hosted(hactl: &Hactl) -> bool {
+/// Whether so many hosts run all components in pods.
+fn is_hosted(hactl: &Hactl, hosts: usize) -> bool {
     let status = in_one_line(&hactl.run(&["status"]));
-    status.matches("DaemonSet, revision").count() == CONTROL.len()
+    status.matches("DaemonSet, revision").count() == hosts
         && !status.contains("static pods")
-        && sets(hactl, "status.numberReady") == "3 3 3"
+        && sets(hactl, "status.numberReady") == [hosts; 3].map(|count| count.to_string()).join(" ")
 }
 
 /// Waits until it is so, and `up` has nothing to do.
 fn hosted_again(hactl: &Hactl, since: Instant) {
-    wait_for("all hosts run their control plane in pods", HOSTED, || is_hosted(hactl));
+    wait_for("all hosts run their control plane in pods", HOSTED, || is_hosted(hactl, CONTROL.len()));
     println!("        in pods on all hosts after {:.1?}", since.elapsed());
     hactl.up().ok().says("nothing to do");
 }
@@ -324,7 +324,7 @@ fn alone(w: &World) {
     hactl.up().ok().says("nothing to do");
     let is_back = |what: &str, begun: Instant| {
         endpoint_again(w, begun);
-        wait_for("the host runs its control plane in pods", HOSTED, || sets(&hactl, "status.numberReady") == "1 1 1");
+        wait_for("the host runs its control plane in pods", HOSTED, || is_hosted(&hactl, 1));
         println!("        {what}: in pods after {:.1?}", begun.elapsed());
         hactl.up().ok().says("nothing to do");
     };
