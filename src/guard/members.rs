@@ -62,17 +62,17 @@ pub(super) fn ask(tasks: &mut JoinSet<()>, shared: &Arc<Shared>, root: &Root, po
                 continue;
             }
             let wanted = is_wanted(&root, &policy, own);
-            let by_own_word = wanted && shared.with(|state| state.votes_by_own_word());
-            let asks = policy.votes_may_move() || wanted && !by_own_word;
+            let doubtful = wanted && !shared.with(|state| state.votes_by_own_word());
+            let asks = policy.votes_may_move() || doubtful;
             let said = if asks { serving(&root, &policy, &own.name, ANSWER).await } else { vec![] };
             if policy.votes_may_move() {
                 let voters = voters(&said, &policy);
                 shared.with(|state| state.vote(voters));
             }
-            let found = if wanted && !by_own_word { vote(own, &said).await } else { Some(vec![]) };
-            let Some(found) = found else { continue };
-            let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
-            shared.found(&[FaultKind::EtcdNotVoting], &found);
+            let found = if doubtful { vote(own, &said).await } else { Some(vec![]) };
+            if let Some(found) = found {
+                shared.probed(&[FaultKind::EtcdNotVoting], found);
+            }
         }
     });
 }

@@ -94,8 +94,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
             loop {
                 turn.tick().await;
                 let Some(found) = probe.look(&root, &policy, &shared.own).await else { continue };
-                let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
-                shared.found(probe.kinds(), &found);
+                shared.probed(probe.kinds(), found);
             }
         });
     }

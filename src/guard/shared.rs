@@ -5,6 +5,7 @@
 use super::events::{Occurrence, Reason};
 use super::ledger::{Change, Now};
 use super::state::State;
+use crate::agent::probe::Found;
 use crate::model::duration::human_duration;
 use crate::model::fault::FaultKind;
 use crate::model::healing::GuardedHost;
@@ -102,6 +103,12 @@ impl Shared {
         let now = self.now();
         let changes = self.with(|state| state.probed(kinds, found, now));
         self.report_changes(changes);
+    }
+
+    /// The same, of what a probe found.
+    pub(super) fn probed(&self, kinds: &[FaultKind], found: Vec<Found>) {
+        let found: Vec<_> = found.into_iter().map(|found| (found.kind, found.evidence)).collect();
+        self.found(kinds, &found);
     }
 
     pub(super) fn report_changes(&self, changes: Vec<Change>) {

@@ -69,7 +69,9 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
             }
         }));
     }
-    let mut answers: Vec<(usize, Answer)> = iter(waiting).buffer_unordered(AT_ONCE).collect().await;
+    let denying = async { if ask.may_deny { denying(web).await } else { vec![] } };
+    let answers = iter(waiting).buffer_unordered(AT_ONCE).collect::<Vec<(usize, Answer)>>();
+    let (mut answers, may_deny) = tokio::join!(answers, denying);
     answers.sort_by_key(|(i, _)| *i);
     let mut trouble = None;
     let now = now_ms();
@@ -94,7 +96,6 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
         }
         live.insert((*key).clone(), object);
     }
-    let may_deny = if ask.may_deny { denying(web).await } else { vec![] };
     ApiFact { own_trouble: trouble, version, leases, pods, nodes, objects: live, may_deny, ..ApiFact::default() }
 }
 

@@ -9,6 +9,7 @@ mod tests;
 mod words;
 
 use crate::kube::{Client, KubeError, PodChange, PodChanges};
+use crate::model::action::counted;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
@@ -85,7 +86,7 @@ fn none_is_lost(host: &HostName, next: &Next<'_>) -> Result<(), DrainError> {
     if next.lost.is_empty() {
         return Ok(());
     }
-    let pods = format!("{} on {host}", words::count(next.lost.len()));
+    let pods = format!("{} on {host}", counted(next.lost.len(), "pod"));
     Err(DrainError::Lost { pods, names: words::listed(next.lost.iter().map(|pod| pod.called()).collect()) })
 }
 

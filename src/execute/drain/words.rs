@@ -3,17 +3,13 @@
 //!
 //! In: the pods that have to leave. Out: text.
 
+use crate::model::action::counted;
 use crate::model::eviction::{BudgetFact, BudgetRef, Refused};
 use crate::model::pod::PodFact;
 use crate::plan::drain::{Left, State};
 
 /// The most pods that are named.
 const MOST_NAMED: usize = 5;
-
-/// So many pods.
-pub(super) fn count(pods: usize) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
-}
 
 /// The first names, and how many more there are.
 pub(super) fn listed(names: Vec<String>) -> String {
@@ -36,7 +32,7 @@ pub(super) fn in_the_way(left: &[Left<'_>]) -> (String, String) {
         State::Terminating => 1,
         State::Asked | State::Later => 2,
     });
-    let pods = count(now.len());
+    let pods = counted(now.len(), "pod");
     let names = listed(now.into_iter().map(named).collect());
     match later.len() {
         0 => (pods, names),
