@@ -29,7 +29,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check unit coverage fuzz bench soak crowd clean
+.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -94,13 +94,17 @@ storage: $(STORAGE) ## build the object storage for tests of copies of snapshots
 
 registry: $(REGISTRY) ## build the registry for download tests
 
-check: packages $(DENY) ## check formatting, lints, shell scripts, licences, advisories
+check: packages ## check formatting, lints, shell scripts, and the dependencies if they have changed
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
 	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh docs/power/* .ci/run
+	@sha256sum --check --status .ci/audited || $(MAKE) --no-print-directory audit
+
+audit: packages $(DENY) ## check licences, sources and advisories of the dependencies
 	$(DENY) check bans licenses sources
 	@tests/advisories.sh $(DENY)
+	@sha256sum Cargo.lock deny.toml >.ci/audited
 
 unit: build ## run the tests that need no lab
 	cargo test --release --locked -q
@@ -114,11 +118,11 @@ test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-li
 test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: bundle older registry storage promtool prometheus ## run everything, with all lab scenarios
+test-all: audit bundle older registry storage promtool prometheus ## run everything, with all lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" \
 	  PROMETHEUS="$(PROMETHEUS)" tests/run.sh all
 
-test-first: bundle older registry storage promtool ## run the first half of that: everything except half of the lab scenarios
+test-first: audit bundle older registry storage promtool ## run the first half of that: everything except half of the lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh first
 
 test-second: bundle older storage prometheus ## run the second half: the other lab scenarios

@@ -9,7 +9,7 @@ cd "$here"
 logs=$here/target/test-logs
 mkdir -p "$logs"
 
-# The cut plays a third of the simulated cases.
+# The cut plays a part of the simulated cases.
 [ "$which" = cut ] || export HACTL_ALL_CASES=yes
 
 passed=0

@@ -215,6 +215,13 @@ impl<'a> Observed<'a> {
         found.active == "active" && found.enabled && since >= newest
     }
 
+    /// Whether a component of the control plane started after the last change of the files that it reads once.
+    pub fn read_config(&self, host: &HostName, program: &str) -> bool {
+        let Some((facts, target)) = self.pair(host) else { return false };
+        let changed = target.sets.get(&FileSet::ControlPlaneConfig).map_or(0, |set| newest(facts, set));
+        facts.processes.get(program).is_some_and(|started| *started >= changed)
+    }
+
     /// Whether the files of a unit changed after its start, or it would not start at the next boot.
     pub fn outdated(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };

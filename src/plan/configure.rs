@@ -310,7 +310,11 @@ pub(super) fn control_plane(d: &Draft, host: &Host) -> Steps {
     if !host.is(Role::ControlPlane) {
         return Steps::default();
     }
-    let pods = static_pods(d, name, if d.rollout.api_first { Pods::Rest } else { Pods::All });
+    let pods = match d.rollout.api_first {
+        _ if d.rollout.pods.contains(name) => Steps::default(),
+        true => static_pods(d, name, Pods::Rest),
+        false => static_pods(d, name, Pods::All),
+    };
     let requires = vec![Condition::Certified(name.clone()), Condition::Applied("rbac".to_owned())];
     Steps::from_iter([pods, apply(d, name, FileSet::Approver, vec![], requires)])
 }

@@ -1,6 +1,7 @@
 //! Hosts whose control plane runs in pods of `DaemonSets`: when static pods run there again, and when pods take over.
 //!
-//! In: the draft and a host. Out: its steps. Static pods carry every change: files on trial, their rollback and the
+//! In: the draft and a host. Out: its steps. Where nothing but manifests changes, pods with the new ones replace pods,
+//! and the static pods in reserve follow. Static pods carry every other change: files on trial, their rollback and the
 //! order of an upgrade are those of any other cluster, and pods take over at the end.
 
 use super::conditions::Observed;
@@ -25,7 +26,7 @@ pub(super) fn hold_first(d: &Draft, host: &Host) -> Steps {
 pub(super) fn hold(d: &Draft, host: &Host) -> Steps {
     let name = &host.name;
     let held = Condition::Held(name.clone());
-    if !host.is(Role::ControlPlane) || d.holds(&held) || d.plans(&held) {
+    if !host.is(Role::ControlPlane) || d.holds(&held) || d.plans(&held) || d.rollout.pods.contains(name) {
         return Steps::default();
     }
     let why = if d.desired.hosting == Hosting::Static {
@@ -123,10 +124,14 @@ pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
     requires.extend([
         Condition::Endpoint,
         Condition::Applied(ADDON.to_owned()),
-        Condition::Configured(name.clone(), FileSet::ControlPlane),
         Condition::Serving(name.clone()),
         Condition::Running(name.clone(), kubelet_unit()),
     ]);
+    requires.push(if d.rollout.pods.contains(name) {
+        Condition::Configured(name.clone(), FileSet::ControlPlaneConfig)
+    } else {
+        Condition::Configured(name.clone(), FileSet::ControlPlane)
+    });
     requires.extend(d.running(name, FileSet::Hosting));
     if d.desired.network.cni != Cni::None {
         requires.push(Condition::NodeReady(name.clone()));
@@ -145,6 +150,14 @@ pub(super) fn hand_over(d: &Draft, host: &Host) -> Steps {
         steps.warnings.push(PULLED.to_owned());
     }
     steps
+}
+
+/// The manifests in reserve on a host whose pods were replaced: they are those that have served until then.
+pub(super) fn reserve(d: &Draft, host: &Host) -> Steps {
+    if !d.rollout.pods.contains(&host.name) {
+        return Steps::default();
+    }
+    write(d, &host.name, FileSet::ControlPlane, vec![Condition::Hosted(host.name.clone())])
 }
 
 /// What hardening means for pods of the control plane.

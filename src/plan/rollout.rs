@@ -4,14 +4,15 @@
 //! `configure` take the order of changes.
 
 use super::conditions::Observed;
-use crate::model::control_plane::{API_SERVER, ELECTED};
+use crate::model::control_plane::{API_SERVER, ELECTED, PROGRAMS};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::names::HostName;
 use crate::model::plan::Condition;
+use crate::model::target::FileSet;
 use crate::model::units::kubelet_unit;
 use crate::model::version::Version;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The components with another version than the wanted one.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,8 @@ pub(super) struct Rollout {
     pub begun: bool,
     /// Hosts whose kubelet waits until all control planes are upgraded, with its version if it is known.
     pub kubelets: BTreeMap<HostName, Option<Version>>,
+    /// Self-hosted hosts on which pods with the new manifests replace pods, and nothing else changes that these read.
+    pub pods: BTreeSet<HostName>,
 }
 
 /// The version that the API server of a host reports, if it is ready.
@@ -75,8 +78,38 @@ impl Rollout {
                 rollout.kubelets.insert(name.clone(), runs);
             }
         }
+        let planes = look.changing().into_iter().filter(|host| host.is(Role::ControlPlane)).map(|host| host.name);
+        rollout.pods = planes.filter(|name| !rollout.changes_versions(name) && pods_replace(look, name)).collect();
         rollout
     }
+
+    /// Whether a component that runs on this host gets another version.
+    fn changes_versions(&self, name: &HostName) -> bool {
+        self.api_first || self.kubelets.contains_key(name)
+    }
+}
+
+/// What the pods of a host read, or what starts them.
+const READ: [FileSet; 4] = [FileSet::Trust, FileSet::Runtime, FileSet::Kubelet, FileSet::ControlPlaneConfig];
+
+/// Whether pods with new manifests can replace the pods of a self-hosted host, with the previous manifests in reserve
+/// until they serve: another API server serves meanwhile, nothing may deny them, and no file that they read is on trial.
+fn pods_replace(look: Observed<'_>, name: &HostName) -> bool {
+    let Some((facts, revision)) = look.facts.host(name).zip(look.target.revision()) else { return false };
+    let Some(hosting) = facts.hosting.as_ref().filter(|hosting| hosting.is_by_workloads()) else { return false };
+    let calm = facts.on_trial.is_empty() && look.due(name).is_empty() && look.facts.may_deny().is_empty();
+    let same = READ.iter().all(|set| look.differing(name, *set).is_empty());
+    let differs = !look.differing(name, FileSet::ControlPlane).is_empty();
+    // Pods of this revision stay, so they must have read what is there.
+    let fresh = |program: &&str| !hosting.is_served_by(program, revision) || look.read_config(name, program);
+    let others = look.reachable_with(Role::ControlPlane).into_iter().filter(|host| host.name != *name);
+    calm && same
+        && differs
+        && !look.limited()
+        && PROGRAMS.iter().all(fresh)
+        && look.serves_now(name)
+        && others.into_iter().any(|host| look.serves_now(&host.name))
+        && [Condition::Api, Condition::Endpoint].iter().all(|condition| look.holds(condition))
 }
 
 /// Why manifests change, if they get another version.

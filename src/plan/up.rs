@@ -62,7 +62,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     for subject in [cluster::objects, cluster::prune, cluster::unknown_nodes, cluster::nodes, upgrade::open] {
         plan.join(subject(&plan));
     }
-    plan.join_each(&hosts, &[hosted::hand_over]);
+    plan.join_each(&hosts, &[hosted::hand_over, hosted::reserve]);
     if plan.limited() {
         let left = [remove_roles::left(&plan), remove_hosts::left(&plan)];
         plan.warnings.extend(left.into_iter().flatten());

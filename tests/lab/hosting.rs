@@ -2,11 +2,14 @@
 //! and taken back.
 
 use super::failures::power_cycle;
+use super::founding::SIGKILL;
 use super::recover::lose_majority;
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{Hactl, wait_for};
+use super::support::{GIVEN_BACK, Hactl, once_free, wait_for};
 use super::trials::nobody_failed;
+use super::upgrades::{NEWEST, NEXT, named};
 use super::{Scenario, World, in_one_line};
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -70,6 +73,14 @@ pub const SCENARIOS: &[Scenario] = &[
 /// On one host.
 pub const ALONE: &[Scenario] =
     &[Scenario { name: "one self-hosted host alone survives a loss of power and of its pods", cut: false, run: alone }];
+
+/// From an older version on bare hosts.
+pub const UPGRADED: &[Scenario] = &[Scenario {
+    name: "a self-hosted Kubernetes 1.35 becomes 1.36 in a run that is killed and one that resumes it, and no connection \
+           fails",
+    cut: false,
+    run: upgraded,
+}];
 
 const CONTROL: [&str; 3] = ["cp1", "cp2", "cp3"];
 const BOOT: Duration = Duration::from_secs(60);
@@ -336,6 +347,28 @@ fn alone(w: &World) {
     hactl.kubectl(&["-n", "kube-system", "delete", "pods", "-l", "hactl.dev/hosts", "--wait=false"]).ok();
     std::thread::sleep(Duration::from_secs(5));
     is_back("pods", begun);
+}
+
+fn upgraded(w: &World) {
+    asked(w, |text| named(&text, NEXT, "")).up().ok();
+    let hactl = own(w);
+    assert!(is_hosted(&hactl, CONTROL.len()), "{}", hactl.run(&["status"]).all());
+    let reading = w.api().reads(EVERY);
+    let mut child = hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
+    wait_for("a second host gets its new API server", Duration::from_secs(400), || {
+        let manifest = "sudo sh -c 'cat /etc/kubernetes/manifests/kube-apiserver.yaml /etc/kubernetes/hosting/kube-apiserver.yaml'";
+        CONTROL.iter().filter(|host| w.on(host, manifest).contains(NEWEST)).count() >= 2
+    });
+    child.kill().expect("it can be killed");
+    let ended = child.wait().expect("it ends");
+    assert_eq!(ended.signal(), Some(SIGKILL), "the run had ended before it was killed: {ended}");
+    let begun = Instant::now();
+    once_free(GIVEN_BACK, || hactl.up()).ok();
+    println!("        up took {:.1?} after the kill", begun.elapsed());
+    nobody_failed(&reading.end(), 0);
+    hosted_again(&hactl, begun);
+    assert_eq!(sets(&hactl, "spec.template.spec.containers[0].image").matches(NEWEST).count(), SETS.len());
+    w.healthy(HEAL);
 }
 
 fn taken_back(w: &World) {

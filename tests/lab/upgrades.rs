@@ -12,8 +12,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 const OLD: &str = "1.34.4";
-const NEXT: &str = "1.35.4";
-const NEWEST: &str = "1.36.3";
+pub const NEXT: &str = "1.35.4";
+pub const NEWEST: &str = "1.36.3";
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -40,7 +40,7 @@ const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/syst
                      ls /var/lib/hactl/kept'";
 
 /// An inventory with another version of Kubernetes, and with this added to `extra`.
-fn named(text: &str, version: &str, extra: &str) -> String {
+pub fn named(text: &str, version: &str, extra: &str) -> String {
     let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
     if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
 }

@@ -81,7 +81,7 @@ fn happens(world: &mut World, old: &[HostName], act: &Back) -> Result<(), Broken
 }
 
 proptest! {
-    #![proptest_config(config(1000, 4000))]
+    #![proptest_config(config(300, 4000))]
 
     #[test]
     fn old_members_that_come_back_together_never_answer_beside_the_recovered_cluster(

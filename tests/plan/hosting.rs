@@ -2,6 +2,7 @@
 
 use crate::kills::{killed_after_any_effect, killed_after_any_effect_and};
 use crate::leaving::{follows, position};
+use crate::sim::make::Release;
 use crate::sim::{Chaos, Ended, Script, World, make};
 use crate::{Shape, converged};
 use hactl::model::action::Impact;
@@ -67,22 +68,54 @@ fn hosts_are_handed_over_one_after_the_other() {
     assert!(planned(&mut lone).warnings.iter().any(|text| text.contains("interrupted")));
 }
 
+/// Where the reserve of a host is written.
+fn writes(n: u8) -> impl Fn(&Action) -> bool {
+    move |action| matches!(action, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(n))
+}
+
+fn holds(n: u8) -> impl Fn(&Action) -> bool {
+    move |action| matches!(action, Action::Hold { host } if *host == cp(n))
+}
+
 #[test]
-fn changed_manifests_are_tried_as_static_pods_before_pods_get_them() {
+fn pods_with_new_manifests_replace_pods_once_and_the_reserve_follows_when_they_serve() {
     let mut world = self_hosted(Shape::Stacked(3));
-    world.release(|r| r.manifests += 1);
+    world.release(|r| r.flags += 1);
     let plan = planned(&mut world);
+    let applied = position(&plan, |a| matches!(a, Action::Apply { addon, .. } if addon == "hosting"));
+    let handed = [1, 2, 3].map(|n| position(&plan, hands_over(n)));
+    assert!(follows(&plan, handed[0], applied));
+    assert!(follows(&plan, handed[1], handed[0]) && follows(&plan, handed[2], handed[1]));
     for n in [1, 2, 3] {
-        let held = position(&plan, |a| matches!(a, Action::Hold { host } if *host == cp(n)));
-        let writes =
-            |a: &Action| matches!(a, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(n));
-        let written = position(&plan, writes);
-        let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if *host == cp(n)));
-        let handed = position(&plan, hands_over(n));
-        assert!(follows(&plan, written, held) && follows(&plan, serves, written) && follows(&plan, handed, serves));
+        assert!(follows(&plan, position(&plan, writes(n)), handed[usize::from(n) - 1]));
     }
+    let restarts = plan.steps.iter().filter(|step| step.action.profile().impact >= Impact::Restart).count();
+    assert_eq!(restarts, 3, "{:?}", plan.steps.iter().map(|step| step.action.to_string()).collect::<Vec<_>>());
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
     assert!(world.is_self_hosted());
+}
+
+/// Changes that static pods carry: on so many hosts, what changes.
+const CARRIED: [(u8, &str, fn(&mut Release)); 2] =
+    [(1, "the only API server", |r| r.flags += 1), (3, "files that are read once", |r| r.manifests += 1)];
+
+#[test]
+fn static_pods_carry_a_change_of_the_only_api_server_and_of_files_that_are_read_once() {
+    for (hosts, name, change) in CARRIED {
+        let mut world = self_hosted(Shape::Stacked(hosts));
+        world.release(change);
+        let plan = planned(&mut world);
+        for n in 1..=hosts {
+            let held = position(&plan, holds(n));
+            let written = position(&plan, writes(n));
+            let serves = position(&plan, |a| matches!(a, Action::AwaitServing { host, .. } if *host == cp(n)));
+            let handed = position(&plan, hands_over(n));
+            assert!(follows(&plan, written, held) && follows(&plan, serves, written), "{name}");
+            assert!(follows(&plan, handed, serves), "{name}");
+        }
+        assert_eq!(world.converge(3, 4), Ok(Ended::Converged), "{name}");
+        assert!(world.is_self_hosted(), "{name}");
+    }
 }
 
 #[test]
@@ -122,6 +155,9 @@ fn a_hand_over_a_change_and_the_way_back_killed_after_any_effect_are_finished_by
     let mut changed = world.clone();
     changed.release(|r| r.manifests += 1);
     killed_after_any_effect_and(&changed, 15, World::is_self_hosted);
+    let mut changed = world.clone();
+    changed.release(|r| r.flags += 1);
+    killed_after_any_effect_and(&changed, 5, World::is_self_hosted);
     world.release(|r| r.hosting += 1);
     killed_after_any_effect_and(&world, 10, World::is_static);
 }

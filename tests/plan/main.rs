@@ -374,7 +374,7 @@ fn roles_that_change_again_after_an_interrupted_run_leave_no_steps_that_wait_for
 }
 
 proptest! {
-    #![proptest_config(sim::config(2000, 4000))]
+    #![proptest_config(sim::config(600, 4000))]
 
     #[test]
     fn a_cluster_during_bootstrap_survives_any_failure_between_the_effects(

@@ -18,6 +18,8 @@ use std::net::IpAddr;
 pub struct Release {
     pub etcd: u8,
     pub manifests: u8,
+    /// Manifests alone, without what their components read.
+    pub flags: u8,
     pub runtime: u8,
     pub balancer: u8,
     pub approver: u8,
@@ -304,7 +306,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         balancer.reads = vec![CertId::ApiserverEtcdClient];
         sets.push((FileSet::EtcdBalancer, balancer));
         sets.push((FileSet::ControlPlaneConfig, set(None, false, &[CONTROL_CONFIG], &plain(release.manifests))));
-        let content = format!("{version} {}", plain(release.manifests));
+        let content = format!("{version} {}{}", plain(release.manifests), flags(release));
         sets.push((FileSet::ControlPlane, set(None, false, &MANIFESTS, &content)));
         sets.push((
             FileSet::Approver,
@@ -420,7 +422,8 @@ pub const KEEPER: &str = "/etc/systemd/system/hactl-hosting.service";
 /// The objects whose pods run a self-hosted control plane: one stands for all of them. Pods change with flags and with
 /// the version.
 fn hosting(desired: &Desired, release: Release) -> Option<Addon> {
-    let revision = format!("{}-{}", desired.versions.kubernetes.replace('.', "-"), release.manifests);
+    let version = desired.versions.kubernetes.replace('.', "-");
+    let revision = format!("{version}-{}{}", release.manifests, flags(release));
     let template = serde_json::json!({"metadata": {"annotations": {"hactl.dev/revision": revision}}});
     let object = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hosting", "namespace": "kube-system"},
@@ -428,6 +431,11 @@ fn hosting(desired: &Desired, release: Release) -> Option<Addon> {
     });
     let name = hactl::model::hosting::ADDON.to_owned();
     (release.hosting % 2 == 1).then(|| Addon { name, objects: vec![object], needed_for_ready: false })
+}
+
+/// The flags of a release, as a part of manifests.
+fn flags(release: Release) -> String {
+    if release.flags == 0 { String::new() } else { format!("-f{}", release.flags) }
 }
 
 /// The directory of the registry settings.

@@ -397,7 +397,9 @@ impl World {
         for path in MANIFESTS {
             let program = program_of(path);
             let Some(file) = host.files.get(path) else { continue };
-            let since = host.processes.get(program).copied().unwrap_or(0);
+            let started = host.processes.get(program).copied();
+            // A manifest in reserve starts nothing while a pod runs.
+            let since = started.map_or(0, |since| if host.taken.is_some() { i64::MAX } else { since });
             if since < file.changed_ms && image(path) && host.leaves.contains_key(&CertId::Apiserver) {
                 due.push(program.to_owned());
             }
@@ -419,7 +421,7 @@ impl World {
         let host = self.host(name);
         let path = MANIFESTS[0];
         let current = match (host.files.get(path), host.processes.get(program_of(path))) {
-            (Some(file), Some(since)) => *since >= file.changed_ms,
+            (Some(file), Some(since)) => host.taken.is_some() || *since >= file.changed_ms,
             _ => false,
         };
         host.on && current && host.runs(make::BALANCES) && self.living().is_some()

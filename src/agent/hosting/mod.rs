@@ -12,11 +12,12 @@ pub use look::{answers, components};
 pub use turn::await_turn;
 
 use crate::agent::host::Host;
+use crate::agent::machine::ends::{Ends, exit_report};
 use crate::agent::machine::files::{optional, private_folder, sync_parent, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::op_error::{Explain as _, Outcome, failed, fault};
 use crate::model::hosting::{Component, ComponentFact, FOLDER, HostingFact, MODE, Mode, PROGRAM_FOLDER};
-use crate::protocol::{HostingAsk, OpErrorKind};
+use crate::protocol::{HostingAsk, OpError, OpErrorKind};
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ use tokio::time::{Instant, sleep};
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a pod may take to answer once the static pod has made way.
 const TAKES: Duration = Duration::from_secs(60);
+/// So often may a new pod of the API server exit. A pod that takes over finds its files and a port that nobody has.
+const MOST_EXITS: u32 = 3;
 /// The program that runs.
 const PROGRAM: &str = "/proc/self/exe";
 
@@ -157,6 +160,7 @@ async fn hand_over(host: &Host, components: [Component; 3], revision: &str, with
     let until = Instant::now() + within;
     let mode = Mode::Workloads(revision.to_owned());
     host.root.blocking(move |root| write_mode(root, &mode)).await?;
+    let mut ends = Ends::default();
     for component in components {
         let mut made_way: Option<Instant> = None;
         loop {
@@ -168,6 +172,15 @@ async fn hand_over(host: &Host, components: [Component; 3], revision: &str, with
                 host.root.blocking(move |root| withdraw(root, component)).await?;
                 made_way = Some(Instant::now());
                 continue;
+            }
+            // Its clients may exit while it does not serve.
+            if component.is_api_server() && !fact.placed {
+                let ended = ends.of(&host.root, component.program);
+                if ended >= MOST_EXITS {
+                    let what = format!("the pod of the DaemonSet {component} has exited {ended} times");
+                    let tail = exit_report(&host.root, component.program);
+                    return Err(OpError { tail, ..failed(what) });
+                }
             }
             let found = HostingFact { mode: None, components: [(component.program.to_owned(), fact)].into() };
             let on = format!("a pod of the DaemonSet {component} to take over ({})", seen(&found, component));
