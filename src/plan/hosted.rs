@@ -157,7 +157,12 @@ pub(super) fn reserve(d: &Draft, host: &Host) -> Steps {
     if !d.rollout.pods.contains(&host.name) {
         return Steps::default();
     }
-    write(d, &host.name, FileSet::ControlPlane, vec![Condition::Hosted(host.name.clone())])
+    let mut steps = write(d, &host.name, FileSet::ControlPlane, vec![Condition::Hosted(host.name.clone())]);
+    // Should a static pod run here again by then, it restarts before the next host begins.
+    for noted in &mut steps.steps {
+        noted.turn = Some((vec![], noted.provides()));
+    }
+    steps
 }
 
 /// What hardening means for pods of the control plane.

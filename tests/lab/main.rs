@@ -233,6 +233,9 @@ fn main() {
             trials::SCENARIOS,
             bad_input::SCENARIOS,
             shutdown::SCENARIOS,
+            rotations::FRONT_PROXY,
+            repairs::SCENARIOS,
+            hosting::THERE_AND_BACK,
             cluster::LAST,
         ]
         .concat(),
@@ -268,7 +271,6 @@ fn main() {
         (3, 1),
         &[
             settings::SCENARIOS,
-            repairs::SCENARIOS,
             rejoin::SCENARIOS,
             voting::SCENARIOS,
             quota::SCENARIOS,

@@ -118,7 +118,7 @@ impl World {
     /// Whether a restart would interrupt a unit that serves.
     pub fn serves_by(&self, host: &HostName, set: FileSet) -> bool {
         match set {
-            FileSet::ControlPlane => self.api_serves(host),
+            FileSet::ControlPlane => self.host(host).taken.is_none() && self.api_serves(host),
             FileSet::Os
             | FileSet::Trust
             | FileSet::Etcd

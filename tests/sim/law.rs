@@ -304,12 +304,20 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
         }
     }
     let serving = |i: &usize| match &plan.steps[*i].action {
-        Action::Configure { host, set: FileSet::ControlPlane, .. } => world.api_serves(host),
+        Action::Configure { host, set: FileSet::ControlPlane, .. } | Action::HandOver { host, .. } => {
+            world.api_serves(host)
+        }
         _ => false,
     };
     let written: Vec<usize> = (0..plan.steps.len()).filter(serving).collect();
     let healed = |i: usize| {
         let host = plan.steps[i].action.host()?;
+        let holds = |step: &Step| matches!(&step.action, Action::Hold { host: of } if of == host);
+        let reserve = world.host(host).taken.is_some() && !plan.steps.iter().any(holds);
+        // It waits itself until pods serve; and a manifest in reserve restarts none of them.
+        if reserve || matches!(plan.steps[i].action, Action::HandOver { .. }) {
+            return Some(i);
+        }
         let waits = |at: &usize| plan.after[*at].contains(&i);
         let conditions = [Condition::ApiServer(host.clone()), Condition::Serving(host.clone())];
         (0..plan.steps.len()).filter(waits).find(|at| conditions.contains(&plan.steps[*at].provides))
