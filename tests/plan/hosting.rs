@@ -2,6 +2,7 @@
 
 use crate::kills::{killed_after_any_effect, killed_after_any_effect_and};
 use crate::leaving::{follows, position};
+use crate::recovering::{lose_disks, recovery_killed_after_any_effect};
 use crate::sim::make::Release;
 use crate::sim::{Chaos, Ended, Script, World, make};
 use crate::{Shape, converged};
@@ -170,6 +171,13 @@ fn an_upgrade_of_a_self_hosted_control_plane_killed_after_any_effect_is_finished
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));
     world.kubernetes("1.36.3");
     killed_after_any_effect(&world, 40);
+}
+
+#[test]
+fn a_recovery_killed_after_any_effect_is_finished_and_pods_take_over_again() {
+    let mut world = self_hosted(Shape::Stacked(3));
+    lose_disks(&mut world, 2);
+    recovery_killed_after_any_effect(&world, 0, World::is_self_hosted);
 }
 
 #[test]

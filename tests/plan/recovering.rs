@@ -24,42 +24,53 @@ pub fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Scrip
 /// A cluster of so many members that has lost the disks of this many of them.
 pub fn without_majority(voters: u8, lost: usize) -> World {
     let mut world = converged(Shape::Stacked(voters));
+    lose_disks(&mut world, lost);
+    world
+}
+
+/// So many members lose their disks.
+pub fn lose_disks(world: &mut World, lost: usize) {
     for host in world.with(Role::Etcd).into_iter().take(lost) {
         let found = world.host_mut(&host);
         found.without_data();
         found.units.get_mut(&sim::make::unit("etcd.service")).expect("it has run").running = false;
     }
     world.settle();
-    world
+}
+
+/// Kills a recovery after each of its effects: the next one and `up` must make the cluster whole, and then this must hold.
+pub fn recovery_killed_after_any_effect(start: &World, order: u64, well: impl Fn(&World) -> bool) {
+    for crash in 0.. {
+        let place = format!("order {order}, crash after {crash}");
+        let (mut world, mut agreed) = (start.clone(), None);
+        let script = Script { order, crash_after: Some(crash), ..Script::default() };
+        let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
+        let calm = Script { order, ..Script::default() };
+        if first == Ended::Crashed && world.living().is_none() {
+            // If enough members are restored and only have to be started, `up` starts them without a loss.
+            let facts = world.observe();
+            let starts = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
+            if !starts {
+                let second = recovers(&mut world, &mut agreed, &calm);
+                assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
+            }
+        }
+        assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
+        let living = world.living().expect("ends_well says so");
+        assert!(world.clusters[&living].restored, "{place}: the old cluster answers again");
+        assert!(well(&world), "{place}");
+        if first != Ended::Crashed {
+            assert!(crash > 10, "it has more effects than {crash}");
+            break;
+        }
+    }
 }
 
 #[test]
 fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_the_cluster_whole() {
     for (voters, lost) in [(3, 2), (5, 3), (5, 4)] {
         for order in 0..3 {
-            for crash in 0.. {
-                let place = format!("{lost} of {voters} lost, order {order}, crash after {crash}");
-                let mut world = without_majority(voters, lost);
-                let mut agreed = None;
-                let script = Script { order, crash_after: Some(crash), ..Script::default() };
-                let first = recovers(&mut world, &mut agreed, &script).unwrap_or_else(|e| panic!("{place}: {e}"));
-                let calm = Script { order, ..Script::default() };
-                if first == Ended::Crashed && world.living().is_none() {
-                    // If enough members are restored and only have to be started, `up` starts them without a loss.
-                    let facts = world.observe();
-                    let starts = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).is_ok();
-                    if !starts {
-                        let second = recovers(&mut world, &mut agreed, &calm);
-                        assert!(matches!(second, Ok(Ended::Done(_))), "{place}: {second:?}");
-                    }
-                }
-                assert_eq!(ends_well(&mut world, order), Ok(()), "{place}");
-                let living = world.living().expect("ends_well says so");
-                assert!(world.clusters[&living].restored, "{place}: the old cluster answers again");
-                if first != Ended::Crashed {
-                    break;
-                }
-            }
+            recovery_killed_after_any_effect(&without_majority(voters, lost), order, |_| true);
         }
     }
 }
