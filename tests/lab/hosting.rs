@@ -217,11 +217,22 @@ fn all_off(w: &World) {
     w.healthy(HEAL);
 }
 
+/// Deletes all pods of the control plane, and waits until none of them serves any more.
+fn delete_pods(hactl: &Hactl) {
+    let pods = ["-n", "kube-system", "get", "pods", "-l", "hactl.dev/hosts", "-o", "jsonpath={.items[*].metadata.uid}"];
+    let uids = || hactl.kubectl(&pods).out;
+    let before = uids();
+    hactl.kubectl(&["-n", "kube-system", "delete", "pods", "-l", "hactl.dev/hosts", "--wait=false"]).ok();
+    wait_for("other pods exist", HEAL, || {
+        let now = uids();
+        !now.is_empty() && now.split_whitespace().all(|uid| !before.contains(uid))
+    });
+}
+
 fn no_pods(w: &World) {
     let hactl = own(w);
     let begun = Instant::now();
-    hactl.kubectl(&["-n", "kube-system", "delete", "pods", "-l", "hactl.dev/hosts", "--wait=false"]).ok();
-    std::thread::sleep(Duration::from_secs(5));
+    delete_pods(&hactl);
     endpoint_again(w, begun);
     hosted_again(&hactl, begun);
 }
@@ -360,8 +371,7 @@ fn alone(w: &World) {
     w.lab.start("cp1", BOOT).expect("the host boots");
     is_back("power", begun);
     let begun = Instant::now();
-    hactl.kubectl(&["-n", "kube-system", "delete", "pods", "-l", "hactl.dev/hosts", "--wait=false"]).ok();
-    std::thread::sleep(Duration::from_secs(5));
+    delete_pods(&hactl);
     is_back("pods", begun);
 }
 

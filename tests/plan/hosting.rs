@@ -96,8 +96,11 @@ fn pods_with_new_manifests_replace_pods_once_and_the_reserve_follows_when_they_s
     assert!(world.is_self_hosted());
 }
 
+/// A change of the inventory.
+type Change = fn(&mut Release);
+
 /// Changes that static pods carry: on so many hosts, what changes.
-const CARRIED: [(u8, &str, fn(&mut Release)); 2] =
+const CARRIED: [(u8, &str, Change); 2] =
     [(1, "the only API server", |r| r.flags += 1), (3, "files that are read once", |r| r.manifests += 1)];
 
 #[test]
