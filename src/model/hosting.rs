@@ -151,11 +151,6 @@ impl HostingFact {
         self.revision().is_some()
             && self.all(|component| component.workload().is_some_and(|pod| component.is_hosted_by(&pod.revision)))
     }
-    /// Whether a pod of this revision serves a component, wherever its manifest is.
-    pub fn is_served_by(&self, program: &str, revision: &str) -> bool {
-        let workload = self.components.get(program).and_then(ComponentFact::workload);
-        workload.is_some_and(|workload| workload.revision == revision)
-    }
     fn all(&self, is: impl Fn(&ComponentFact) -> bool) -> bool {
         PROGRAMS.iter().all(|program| self.components.get(*program).is_some_and(&is))
     }

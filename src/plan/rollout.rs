@@ -101,7 +101,8 @@ fn pods_replace(look: Observed<'_>, name: &HostName) -> bool {
     let same = READ.iter().all(|set| look.differing(name, *set).is_empty());
     let differs = !look.differing(name, FileSet::ControlPlane).is_empty();
     // Pods of this revision stay, so they must have read what is there.
-    let fresh = |program: &&str| !hosting.is_served_by(program, revision) || look.read_config(name, program);
+    let stays = |program: &str| hosting.components.get(program).is_some_and(|found| found.is_hosted_by(revision));
+    let fresh = |program: &&str| !stays(program) || look.read_config(name, program);
     let others = look.reachable_with(Role::ControlPlane).into_iter().filter(|host| host.name != *name);
     calm && same
         && differs

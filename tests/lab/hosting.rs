@@ -2,30 +2,29 @@
 //! and taken back.
 
 use super::failures::power_cycle;
-use super::founding::SIGKILL;
 use super::recover::lose_majority;
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{GIVEN_BACK, Hactl, once_free, wait_for};
 use super::trials::nobody_failed;
-use super::upgrades::{NEWEST, NEXT, named};
+use super::upgrades::{NEWEST, NEXT, killed_in_its_midst, named};
 use super::{Scenario, World, in_one_line};
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
+const HANDED_OVER: Scenario = Scenario {
+    name: "the control plane is handed over to pods of its cluster, and no connection fails",
+    cut: true,
+    run: handed_over,
+};
+const ALL_OFF: Scenario =
+    Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: true, run: all_off };
+const TAKEN_BACK: Scenario = Scenario {
+    name: "the control plane runs in static pods again, and no connection failed",
+    cut: true,
+    run: taken_back,
+};
+
 /// What every change of self-hosting must pass, on any cluster of three.
-pub const THERE_AND_BACK: &[Scenario] = &[
-    Scenario {
-        name: "the control plane is handed over to pods of its cluster, and no connection fails",
-        cut: true,
-        run: handed_over,
-    },
-    Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: true, run: all_off },
-    Scenario {
-        name: "the control plane runs in static pods again, and no connection failed",
-        cut: true,
-        run: taken_back,
-    },
-];
+pub const THERE_AND_BACK: &[Scenario] = &[HANDED_OVER, ALL_OFF, TAKEN_BACK];
 
 /// The same with everything between.
 pub const SCENARIOS: &[Scenario] = &[
@@ -34,18 +33,14 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: changed_static,
     },
-    Scenario {
-        name: "the control plane is handed over to pods of its cluster, and no connection fails",
-        cut: false,
-        run: handed_over,
-    },
+    Scenario { cut: false, ..HANDED_OVER },
     Scenario {
         name: "a flag of self-hosted API servers changes host by host, and no connection fails",
         cut: false,
         run: changed,
     },
     Scenario { name: "a self-hosted control plane survives the loss of each host in turn", cut: false, run: each_off },
-    Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: false, run: all_off },
+    Scenario { cut: false, ..ALL_OFF },
     Scenario { name: "a self-hosted control plane is back after its pods were deleted", cut: false, run: no_pods },
     Scenario {
         name: "a self-hosted control plane is back after its DaemonSets were deleted",
@@ -79,11 +74,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: denied,
     },
     Scenario { name: "a self-hosted control plane is taken down and comes back", cut: false, run: down },
-    Scenario {
-        name: "the control plane runs in static pods again, and no connection failed",
-        cut: false,
-        run: taken_back,
-    },
+    Scenario { cut: false, ..TAKEN_BACK },
 ];
 
 /// On one host.
@@ -380,14 +371,7 @@ fn upgraded(w: &World) {
     let hactl = own(w);
     assert!(is_hosted(&hactl, CONTROL.len()), "{}", hactl.run(&["status"]).all());
     let reading = w.api().reads(EVERY);
-    let mut child = hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
-    wait_for("a second host gets its new API server", Duration::from_secs(400), || {
-        let manifest = "sudo sh -c 'cat /etc/kubernetes/manifests/kube-apiserver.yaml /etc/kubernetes/hosting/kube-apiserver.yaml'";
-        CONTROL.iter().filter(|host| w.on(host, manifest).contains(NEWEST)).count() >= 2
-    });
-    child.kill().expect("it can be killed");
-    let ended = child.wait().expect("it ends");
-    assert_eq!(ended.signal(), Some(SIGKILL), "the run had ended before it was killed: {ended}");
+    killed_in_its_midst(w, &hactl);
     let begun = Instant::now();
     once_free(GIVEN_BACK, || hactl.up()).ok();
     println!("        up took {:.1?} after the kill", begun.elapsed());

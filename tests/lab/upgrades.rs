@@ -228,18 +228,23 @@ fn next(w: &World) {
     assert!(refused.contains("an older minor version"), "{refused}");
 }
 
-fn killed(w: &World) {
-    let hactl = of(w, NEWEST, "");
-    let writer = Writer::start(&w.api(), "w-killed");
-    let reading = w.api().reads(Duration::from_millis(20));
+/// Runs `up` to the newest version, and kills it when a second host has its new API server, also if that is in reserve.
+pub fn killed_in_its_midst(w: &World, hactl: &Hactl) {
     let mut child = hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
     wait_for("a second host gets its new API server", Duration::from_secs(400), || {
-        let has = |host: &&str| w.on(host, "sudo cat /etc/kubernetes/manifests/kube-apiserver.yaml").contains(NEWEST);
-        members(w).iter().filter(|host| has(host)).count() >= 2
+        let manifest = "sudo sh -c 'cat /etc/kubernetes/*/kube-apiserver.yaml'";
+        members(w).iter().filter(|host| w.on(host, manifest).contains(NEWEST)).count() >= 2
     });
     child.kill().expect("it can be killed");
     let ended = child.wait().expect("it ends");
     assert_eq!(ended.signal(), Some(SIGKILL), "the run had ended before it was killed: {ended}");
+}
+
+fn killed(w: &World) {
+    let hactl = of(w, NEWEST, "");
+    let writer = Writer::start(&w.api(), "w-killed");
+    let reading = w.api().reads(Duration::from_millis(20));
+    killed_in_its_midst(w, &hactl);
     once_free(GIVEN_BACK, || hactl.up()).ok();
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
