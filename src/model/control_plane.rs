@@ -19,6 +19,25 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests/";
 /// The manifest of the API server.
 pub const API_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 
+/// The Deployments whose pods stand for the control plane of their hosts, by what runs there: members of etcd and API
+/// servers, or one of the two. A drain that evicts such a pod asks their budget.
+pub const QUORUM_PODS: [QuorumPods; 3] = [
+    QuorumPods { name: "control-plane-quorum", etcd: true, api_server: true },
+    QuorumPods { name: "api-server-quorum", etcd: false, api_server: true },
+    QuorumPods { name: "etcd-quorum", etcd: true, api_server: false },
+];
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub struct QuorumPods {
+    /// Its name, with which the names of its pods begin.
+    pub name: &'static str,
+    /// Whether its hosts have a member of etcd.
+    pub etcd: bool,
+    /// Whether they have an API server.
+    pub api_server: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,9 @@ pub const REVISION: &str = "hactl.dev/revision";
 /// The label of the Pods of a self-hosted control plane, by the name of their program: the selector of their DaemonSets.
 pub const HOSTS: &str = "hactl.dev/hosts";
 
+/// The label of the Pods that stand for the control plane of their host: the budget of drains selects them.
+pub const QUORUM: &str = "hactl.dev/quorum";
+
 /// The value of an annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get("annotations")?.get(key)

@@ -2,8 +2,11 @@
 //!
 //! In: a pod of the API. Out: a [`PodFact`], and whether the pod tolerates the taint of a cordoned Node.
 
+use super::labels::QUORUM;
 use serde_json::Value;
 
+/// The namespace of the control plane. In another one, a label means nothing.
+const NAMESPACE: &str = "kube-system";
 /// The taint of a cordoned Node. Its effect is NoSchedule.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 
@@ -32,6 +35,8 @@ pub struct PodFact {
     pub controller: Option<Controller>,
     /// Whether it shows a static pod of the kubelet.
     pub mirror: bool,
+    /// Whether it stands for the control plane of its host.
+    pub quorum: bool,
     /// Whether it has terminated: its phase is Succeeded or Failed.
     pub ended: bool,
     /// Whether it is being deleted.
@@ -62,6 +67,8 @@ impl PodFact {
                 .unwrap_or(0),
             controller: controller
                 .map(|owner| Controller { kind: of_controller(owner, "kind"), uid: of_controller(owner, "uid") }),
+            quorum: text("/metadata/namespace").as_deref() == Some(NAMESPACE)
+                && pod.pointer("/metadata/labels").is_some_and(|labels| labels.get(QUORUM).is_some()),
             mirror: pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some(),
             ended: matches!(text("/status/phase").as_deref(), Some("Succeeded" | "Failed")),
             terminating: pod.pointer("/metadata/deletionTimestamp").is_some(),
@@ -124,6 +131,17 @@ mod tests {
         assert!(ended.ended && ended.terminating && !ended.ready && ended.controller.is_none());
         assert!(fact(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).mirror);
         assert_eq!(PodFact::of(&json!({"metadata": {"name": "x"}})), None);
+    }
+
+    #[test]
+    fn a_pod_stands_for_the_control_plane_only_in_its_namespace() {
+        let pod = |namespace: &str, label: &str| {
+            let labels = json!({label: "control-plane-quorum"});
+            let metadata = json!({"name": "x", "uid": "u", "namespace": namespace, "labels": labels});
+            PodFact::of(&json!({"metadata": metadata})).expect("it has a name and a uid").quorum
+        };
+        assert!(pod("kube-system", QUORUM));
+        assert!(!pod("shop", QUORUM) && !pod("kube-system", "app"));
     }
 
     #[test]

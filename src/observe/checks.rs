@@ -2,7 +2,7 @@
 
 use super::{HashCheck, check};
 use crate::model::check::{Check, Outcome, UP};
-use crate::model::control_plane::{CONTROLLER_MANAGER, SCHEDULER};
+use crate::model::control_plane::{CONTROLLER_MANAGER, QUORUM_PODS, QuorumPods, SCHEDULER};
 use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
 use crate::model::guards::Guards;
@@ -314,11 +314,20 @@ fn rolling(facts: &Facts) -> Vec<String> {
     api.objects.values().filter_map(one).collect()
 }
 
+/// Whether a pod stands for the control plane of a host that is drained: it comes back when the Node is uncordoned.
+fn waits_for_uncordon(api: &ApiFact, pod: &PodFact) -> bool {
+    let stands = |pods: &QuorumPods| pod.name.strip_prefix(pods.name).is_some_and(|rest| rest.starts_with('-'));
+    let cordoned = api.nodes.iter().any(|node| node.unschedulable);
+    !pod.ready && pod.node.is_empty() && cordoned && QUORUM_PODS.iter().any(stands)
+}
+
 fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) {
     let system = || api.pods.iter().filter(|p| p.overdue_s == 0);
     let rolling = rolling(facts);
     let why = |p: &PodFact| if p.reason.is_empty() { p.phase.clone() } else { p.reason.clone() };
-    let unready = system().filter(|p| !p.ready).map(|p| format!("{} ({})", p.name, why(p)));
+    let waiting = system().filter(|p| waits_for_uncordon(api, p)).count();
+    let unready =
+        system().filter(|p| !p.ready && !waits_for_uncordon(api, p)).map(|p| format!("{} ({})", p.name, why(p)));
     let unready: Vec<String> = unready.chain(rolling.iter().cloned()).collect();
     let total = system().count();
     let outcome = match (desired.network.is_whole(), unready.as_slice()) {
@@ -326,7 +335,12 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         (false, [_, ..]) => Outcome::Skip,
         _ => Outcome::Fail,
     };
-    let detail = if unready.is_empty() { format!("all {total}") } else { unready.join(", ") };
+    let detail = match (unready.is_empty(), waiting) {
+        (false, _) => unready.join(", "),
+        (true, 0) => format!("all {total}"),
+        (true, 1) => format!("all {}; 1 waits until its Node is uncordoned", total - 1),
+        (true, _) => format!("all {}; {waiting} wait until their Nodes are uncordoned", total - waiting),
+    };
     // Without pods there is no pod status; the events name the cause of a rejection.
     let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows rejected pods (quota, \
                    webhook)";

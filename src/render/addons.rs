@@ -1,4 +1,5 @@
-//! The Kubernetes objects that hactl keeps applied: RBAC, the canary, Node labels, network, Services, DNS.
+//! The Kubernetes objects that hactl keeps applied: RBAC, the canary, Node labels, network, Services, DNS, the budget of
+//! the control plane.
 //!
 //! In: the desired state and the bundle's images. Out: [`Addon`]s in the order they are applied. The objects have the
 //! form in which the API server returns them, so that the comparison needs few exceptions (`kube::drift`).
@@ -6,7 +7,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::views::{Nothing, addons as view, flags, kubelet};
+use super::views::{Nothing, addons as view, flags, kubelet, quorum::Quorum};
 use super::{RenderError, hosting, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
 use crate::model::names::Digest;
@@ -41,12 +42,13 @@ static KUBE_PROXY_CONFIG: Manifest = manifest!("templates/addons/kube-proxy.yaml
 static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
 /// Beside the `DaemonSets` of a self-hosted control plane.
 pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
+static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
 /// All of them, for the test that compares them with the directories.
 #[cfg(test)]
 pub(super) static MANIFESTS: &[&Manifest] =
-    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &HOSTING, &COREFILE];
+    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &HOSTING, &QUORUM, &COREFILE];
 
 impl Manifest {
     /// Its objects, if nothing in it is to be filled in.
@@ -104,6 +106,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
         replicas: nodes.clamp(1, 2),
     };
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
+    addons.push(QUORUM.addon("quorum", false, &Quorum::of(desired, image("pause")?))?);
     addons.extend(hosting::named(desired)?);
     addons.push(node_labels(desired)?);
     Ok(addons)
@@ -121,7 +124,7 @@ pub fn owned(desired: &Desired) -> Result<Vec<(String, String)>, RenderError> {
         sent_size: 0,
         place: Place::Image { reference: name.to_owned() },
     };
-    let parts: Vec<Part> = ["flannel", "kube-proxy", "coredns"].map(part).into();
+    let parts: Vec<Part> = ["flannel", "kube-proxy", "coredns", "pause"].map(part).into();
     let addons = addons(desired, &parts)?;
     let all = addons.iter().flat_map(|addon| addon.objects.iter().map(|object| (object, addon.name.clone())));
     Ok(all.map(|(object, addon)| (identity(&object_key(object)), addon)).collect())

@@ -182,13 +182,19 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
     for host in desired.with(Role::ControlPlane) {
         let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
         let state = api.map_or_else(|| (Paint::Dim, "unknown".to_owned()), |api| trouble(api.own_trouble.as_ref()));
-        let mut row = vec![(Paint::Bold, host.name.to_string()), state];
-        row.extend(delivered(desired, facts, host).map(plain));
-        rows.push(row);
+        rows.push((vec![(Paint::Bold, host.name.to_string()), state], delivered(desired, facts, host)));
     }
+    // The state may be a long sentence: it is last, where it is cut.
+    let columns = if rows.iter().any(|(_, delivered)| delivered.is_some()) {
+        for (row, delivered) in &mut rows {
+            row.insert(1, plain(delivered.take().unwrap_or_else(|| "static pods".to_owned())));
+        }
+        &["HOST", "DELIVERED AS", "STATE"][..]
+    } else {
+        &["HOST", "STATE"]
+    };
+    let rows: Vec<Vec<Cell>> = rows.into_iter().map(|(row, _)| row).collect();
     let mut text = heading("API SERVERS", style);
-    let columns =
-        if rows.iter().any(|row| row.len() > 2) { &["HOST", "STATE", "DELIVERED AS"][..] } else { &["HOST", "STATE"] };
     text.push_str(&table(columns, &rows, style));
     let apis: Vec<(&HostName, &ApiFact)> =
         facts.hosts.iter().filter_map(|(n, f)| Some((n, f.as_ref().ok()?.api.as_ref()?))).collect();

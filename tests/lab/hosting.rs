@@ -4,11 +4,11 @@
 use super::failures::power_cycle;
 use super::recover::lose_majority;
 use super::shapes::{STACKED, inventory, vip};
-use super::support::{GIVEN_BACK, Hactl, once_free, wait_for};
-use super::trials::nobody_failed;
+use super::support::{GIVEN_BACK, Hactl, ReadLoop, Reads, once_free, wait_for};
+use super::trials::nobody_failed_since;
 use super::upgrades::{NEWEST, NEXT, killed_in_its_midst, named};
 use super::{Scenario, World, in_one_line};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const HANDED_OVER: Scenario = Scenario {
     name: "the control plane is handed over to pods of its cluster, and no connection fails",
@@ -96,7 +96,25 @@ const HEAL: Duration = Duration::from_secs(300);
 const HOSTED: Duration = Duration::from_secs(600);
 /// Between two new connections of a client.
 const EVERY: Duration = Duration::from_millis(20);
+/// The same for one that only measures how long nobody serves.
+const SOME: Duration = Duration::from_millis(250);
 const SETS: [&str; 3] = ["daemonset/kube-apiserver", "daemonset/kube-controller-manager", "daemonset/kube-scheduler"];
+
+/// Clients that open a connection every 20 ms.
+struct Clients {
+    reading: ReadLoop,
+    since: SystemTime,
+}
+
+impl Clients {
+    fn start(w: &World) -> Self {
+        Self { reading: w.api().reads(EVERY), since: SystemTime::now() }
+    }
+    /// Checks that none of them failed.
+    fn end(self, w: &World) {
+        nobody_failed_since(w, &CONTROL, self.since, &self.reading.end(), 0);
+    }
+}
 
 /// hactl with an inventory that asks for a self-hosted control plane, and these lines.
 fn asked(w: &World, edit: impl Fn(String) -> String) -> Hactl {
@@ -115,11 +133,16 @@ fn sets(hactl: &Hactl, field: &str) -> String {
     hactl.kubectl(&["-n", "kube-system", "get", "daemonsets", "-l", "hactl.dev/hosts", "-o", &path]).out
 }
 
-/// Whether so many hosts run all components in pods.
+/// Whether so many hosts run all components in pods, and their API servers and Nodes are ready.
 fn is_hosted(hactl: &Hactl, hosts: usize) -> bool {
     let status = in_one_line(&hactl.run(&["status"]));
-    status.matches("DaemonSet, revision").count() == hosts
-        && !status.contains("static pods")
+    let all = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
+    let passes = [
+        format!("control plane in DaemonSets {all}, revision"),
+        format!("API servers ready {hosts} of"),
+        format!("nodes Ready {hosts} of"),
+    ];
+    passes.iter().all(|check| status.contains(&format!("✓ {check}")))
         && sets(hactl, "status.numberReady") == [hosts; 3].map(|count| count.to_string()).join(" ")
 }
 
@@ -148,10 +171,10 @@ fn handed_over(w: &World) {
     w.hactl.run(&["snapshot", "take", "--to", &of_before(w)]).ok();
     let hactl = own(w);
     hactl.run(&["plan"]).ok().says("hand the control plane over to pods of its DaemonSets");
-    let (reading, begun) = (w.api().reads(EVERY), Instant::now());
+    let (clients, begun) = (Clients::start(w), Instant::now());
     hactl.up().ok();
     println!("        up took {:.1?}", begun.elapsed());
-    nobody_failed(&reading.end(), 0);
+    clients.end(w);
     hosted_again(&hactl, begun);
     let aside = w.on("cp1", "sudo ls /etc/kubernetes/manifests /etc/kubernetes/hosting");
     assert!(aside.contains("mode.json") && aside.matches("kube-").count() == 3, "{aside}");
@@ -166,10 +189,10 @@ fn rolled_out(w: &World, hactl: &Hactl, what: &str) {
     assert_ne!(changed, plain);
     std::fs::write(&path, changed).expect("writable");
     for (hactl, way) in [(&Hactl::new(path), "there"), (hactl, "back")] {
-        let (reading, begun) = (w.api().reads(EVERY), Instant::now());
+        let (clients, begun) = (Clients::start(w), Instant::now());
         hactl.up().ok();
         println!("        {what}: a flag of all API servers, {way}, took {:.1?}", begun.elapsed());
-        nobody_failed(&reading.end(), 0);
+        clients.end(w);
     }
 }
 
@@ -220,12 +243,19 @@ fn delete_pods(hactl: &Hactl) {
     });
 }
 
+/// Says when the last of these reads failed. Pods that were deleted serve for some seconds.
+fn served_again(reads: &Reads) {
+    let failed = reads.iter().filter(|read| read.2.is_some());
+    let last = failed.map(|(at, took, _)| *at + *took).max().expect("without pods, nobody served for a while");
+    println!("        the endpoint serves after {last:.1?}");
+}
+
 fn no_pods(w: &World) {
     let hactl = own(w);
-    let begun = Instant::now();
+    let (reading, begun) = (w.api().reads(SOME), Instant::now());
     delete_pods(&hactl);
-    endpoint_again(w, begun);
     hosted_again(&hactl, begun);
+    served_again(&reading.end());
 }
 
 fn no_sets(w: &World) {
@@ -245,9 +275,9 @@ fn no_sets(w: &World) {
 
 fn bad_flag(w: &World) {
     let bad = asked(w, |text| text.replace("extra: {", "extra: {kube-apiserver: {args: {no-such-flag: yes}}, "));
-    let reading = w.api().reads(EVERY);
+    let clients = Clients::start(w);
     bad.up().exits(1).says("no-such-flag");
-    nobody_failed(&reading.end(), 0);
+    clients.end(w);
     let hactl = own(w);
     hactl.up().ok();
     hosted_again(&hactl, Instant::now());
@@ -352,7 +382,6 @@ fn alone(w: &World) {
     assert!(said.contains("the API is interrupted while its pods take over"), "{said}");
     hactl.up().ok().says("nothing to do");
     let is_back = |what: &str, begun: Instant| {
-        endpoint_again(w, begun);
         wait_for("the host runs its control plane in pods", HOSTED, || is_hosted(&hactl, 1));
         println!("        {what}: in pods after {:.1?}", begun.elapsed());
         hactl.up().ok().says("nothing to do");
@@ -360,22 +389,24 @@ fn alone(w: &World) {
     w.lab.kill("cp1").expect("the power can be cut");
     let begun = Instant::now();
     w.lab.start("cp1", BOOT).expect("the host boots");
+    endpoint_again(w, begun);
     is_back("power", begun);
-    let begun = Instant::now();
+    let (reading, begun) = (w.api().reads(SOME), Instant::now());
     delete_pods(&hactl);
     is_back("pods", begun);
+    served_again(&reading.end());
 }
 
 fn upgraded(w: &World) {
     asked(w, |text| named(&text, NEXT, "")).up().ok();
     let hactl = own(w);
     assert!(is_hosted(&hactl, CONTROL.len()), "{}", hactl.run(&["status"]).all());
-    let reading = w.api().reads(EVERY);
+    let clients = Clients::start(w);
     killed_in_its_midst(w, &hactl);
     let begun = Instant::now();
     once_free(GIVEN_BACK, || hactl.up()).ok();
     println!("        up took {:.1?} after the kill", begun.elapsed());
-    nobody_failed(&reading.end(), 0);
+    clients.end(w);
     hosted_again(&hactl, begun);
     assert_eq!(sets(&hactl, "spec.template.spec.containers[0].image").matches(NEWEST).count(), SETS.len());
     w.healthy(HEAL);
@@ -385,10 +416,10 @@ fn taken_back(w: &World) {
     let hactl = own(w);
     hosted_again(&hactl, Instant::now());
     w.hactl.run(&["plan"]).ok().says("run the control plane in static pods");
-    let (reading, begun) = (w.api().reads(EVERY), Instant::now());
+    let (clients, begun) = (Clients::start(w), Instant::now());
     w.hactl.up().ok();
     println!("        up took {:.1?}", begun.elapsed());
-    nobody_failed(&reading.end(), 0);
+    clients.end(w);
     w.hactl.up().ok().says("nothing to do");
     assert_eq!(sets(&w.hactl, "metadata.name"), "");
     for host in CONTROL {

@@ -1,10 +1,10 @@
 //! Hosts that leave, hosts whose address changes, and disks that move to another host, while a client reads every 20
 //! ms.
 
-use super::failures::{distinct, leads, moves_since};
+use super::failures::leads;
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{ReadLoop, Reads, Writer, wait_for};
-use super::trials::{failed_but_for_moves, unnoticed};
+use super::trials::{nobody_failed_since, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,10 +37,6 @@ pub const SCENARIOS: &[Scenario] = &[
 /// The lab's hosts.
 const ALL: [&str; 5] = ["cp1", "cp2", "cp3", "cp4", "cp5"];
 const HEAL: Duration = Duration::from_secs(180);
-/// A holder that sends no advertisement for this long loses the VIP: three intervals of `advert_int`.
-const ADVERTS_MISSED: Duration = Duration::from_millis(600);
-/// How long the VIP holder may get no processor before another host has taken the VIP.
-const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
 const ETCDCTL: &str = "sudo etcdctl --endpoints https://127.0.0.1:2379 --cacert /etc/etcd/pki/ca.crt --cert /etc/etcd/pki/server.crt \
                        --key /etc/etcd/pki/server.key";
 
@@ -93,19 +89,10 @@ impl Watched {
         for host in self.bare {
             w.lab.set_cpu_share(host, 100).expect("the host runs");
         }
-        let moves = moves_since(w, &ALL, self.since);
+        let since = self.since;
         let (reads, pause) = self.end();
-        let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
-        println!("        {} connections, the longest took {longest:.2?}", reads.len());
-        for line in &moves {
-            println!("        the VIP moved: {line}");
-        }
-        let moved = distinct(&moves);
-        // A stall may take the VIP from its holder, and the next one from its successor.
-        let most = if reads.stalled < ADVERTS_MISSED { 1 } else { 2 };
-        assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}: {moves:#?}", reads.stalled);
-        let failed = failed_but_for_moves(&reads, moved, KEPT_FROM_IT);
-        assert!(failed.is_empty(), "{failed:?}");
+        // Installations of bare hosts may stall the holder of the VIP at any time.
+        let longest = nobody_failed_since(w, &ALL, since, &reads, 1);
         assert!(longest.max(pause) < Duration::from_secs(5), "a client waited for {:?}", longest.max(pause));
     }
     fn nobody_noticed(self) {

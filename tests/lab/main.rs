@@ -23,6 +23,7 @@ mod bundles;
 mod certs;
 mod cluster;
 mod crowded;
+mod drains;
 mod examples;
 mod expired;
 mod failures;
@@ -233,6 +234,7 @@ fn main() {
             trials::SCENARIOS,
             bad_input::SCENARIOS,
             shutdown::SCENARIOS,
+            drains::SCENARIOS,
             rotations::FRONT_PROXY,
             repairs::SCENARIOS,
             hosting::THERE_AND_BACK,

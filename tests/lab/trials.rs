@@ -2,12 +2,13 @@
 //! client notices.
 
 use super::bare_hosts::variant;
+use super::failures::{distinct, moves_since};
 use super::recover::members;
 use super::support::{GIVEN_BACK, Hactl, Probe, Reads, Writer, once_free, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -83,6 +84,10 @@ fn is_rolled_back(w: &World, hactl: &Hactl, reason: &str) {
 
 /// Connections that one move of the VIP cuts off end within this time of one another.
 const AT_ONCE: Duration = Duration::from_millis(150);
+/// A holder that sends no advertisement for this long loses the VIP: three intervals of `advert_int`.
+const ADVERTS_MISSED: Duration = Duration::from_millis(600);
+/// How long the VIP holder may get no processor before another host has taken the VIP.
+const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
 /// A request that was in flight for longer had failed before the move.
 const IN_FLIGHT: Duration = Duration::from_millis(400);
 
@@ -115,6 +120,37 @@ pub fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
     }
     assert!(failed.is_empty(), "{failed:?}");
     (longest, slow)
+}
+
+/// Checks that no read failed, except those that moves of the VIP between these hosts cut off, and that it moved at most
+/// so often since then: once more if a host got no processor for so long that it lost the VIP. Returns how long the
+/// longest read took.
+pub fn nobody_failed_since(w: &World, hosts: &[&str], since: SystemTime, reads: &Reads, most: usize) -> Duration {
+    let moves = moves_since(w, hosts, since);
+    let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
+    println!("        {} connections, the longest took {longest:.2?}", reads.len());
+    for line in &moves {
+        println!("        the VIP moved: {line}");
+    }
+    let most = most + usize::from(reads.stalled >= ADVERTS_MISSED);
+    let moved = distinct(&moves);
+    let failed = failed_but_for_moves(reads, moved, KEPT_FROM_IT);
+    if !failed.is_empty() {
+        for host in hosts {
+            println!("        {host}: {}", w.on(host, &cut_off(since)).trim());
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}: {moves:#?}", reads.stalled);
+    longest
+}
+
+/// Prints what the load balancer of a host logged of servers, and of connections that ended in another way than by both
+/// sides.
+fn cut_off(since: SystemTime) -> String {
+    let since = since.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let lines = "grep -E ' is (UP|DOWN|stopping)| [sScCPRIL][CDRQTPL] [0-9]+/' | tail -n 30";
+    format!("sudo journalctl -t haproxy --since @{since} -o short-precise -q | {lines}")
 }
 
 /// The reads that failed, except those that moves of the VIP cut off. A connection is bound to the host that had the

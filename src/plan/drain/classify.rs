@@ -11,6 +11,9 @@ pub enum PodKind {
     Static,
     /// Of a DaemonSet, whose controller ignores the cordon and creates it on the same Node again.
     DaemonSet,
+    /// It stands for the control plane of its host, so that other tools empty one such host at a time. hactl itself
+    /// compares members of etcd and API servers before it takes one away.
+    Quorum,
     /// It has terminated.
     Ended,
     /// No controller creates it elsewhere: an eviction would delete it for good.
@@ -25,6 +28,7 @@ impl PodKind {
         match &pod.controller {
             _ if pod.mirror => Self::Static,
             _ if pod.ended => Self::Ended,
+            _ if pod.quorum => Self::Quorum,
             Some(controller) if controller.kind == "DaemonSet" => Self::DaemonSet,
             Some(_) => Self::Controlled,
             None => Self::Bare,

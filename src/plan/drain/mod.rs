@@ -203,7 +203,7 @@ impl Drain {
         let tried = self.attempts.contains_key(&pod.uid);
         let returned = pod.controller.as_ref().and_then(|controller| self.returned.get(&controller.uid));
         match PodKind::of(pod) {
-            PodKind::Static | PodKind::DaemonSet | PodKind::Ended => Decision::Stays,
+            PodKind::Static | PodKind::DaemonSet | PodKind::Quorum | PodKind::Ended => Decision::Stays,
             // One that is being deleted already is not lost because of the drain.
             PodKind::Bare if !pod.terminating => Decision::Lost,
             PodKind::Bare => Decision::Leaves,

@@ -18,6 +18,7 @@ fn pod(uid: &str) -> PodFact {
         priority: 0,
         controller: Some(Controller { kind: "ReplicaSet".to_owned(), uid: "web".to_owned() }),
         mirror: false,
+        quorum: false,
         ended: false,
         terminating: false,
         finalizers: Vec::new(),
@@ -51,6 +52,7 @@ fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
     let daemon = Controller { kind: "DaemonSet".to_owned(), uid: "agent".to_owned() };
     let pods = [
         PodFact { mirror: true, controller: None, ..pod("static") },
+        PodFact { quorum: true, ..pod("stands") },
         PodFact { controller: Some(daemon), terminating: true, ..pod("daemon") },
         PodFact { ended: true, ..pod("ended") },
         PodFact { ended: true, controller: None, ..pod("ended-bare") },
@@ -292,7 +294,7 @@ impl Node {
 }
 
 fn sim_pod() -> impl Strategy<Value = Sim> {
-    let kind = prop_oneof![6 => Just("ReplicaSet"), 1 => Just("DaemonSet"), 1 => Just("static"), 1 => Just("ended")];
+    let kind = prop_oneof![6 => Just("ReplicaSet"), 1 => Just("DaemonSet"), 1 => Just("static"), 1 => Just("ended"), 1 => Just("quorum")];
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
     let budget = prop::option::of(0..3_usize);
     let priority = prop::sample::select(PRIORITIES.to_vec());
@@ -303,6 +305,7 @@ fn sim_pod() -> impl Strategy<Value = Sim> {
                 priority,
                 controller: Some(controller),
                 mirror: kind == "static",
+                quorum: kind == "quorum",
                 ended: kind == "ended",
                 ready: !unready,
                 tolerates_cordon,

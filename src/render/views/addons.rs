@@ -57,22 +57,30 @@ pub(crate) struct Node {
 }
 
 /// A taint as the API writes it.
-#[derive(Debug, Serialize)]
-struct Taint {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Taint {
     key: String,
     value: String,
     effect: String,
 }
 
+impl Taint {
+    /// From `key=value:Effect` or `key:Effect`.
+    pub fn of(text: &str) -> Self {
+        let (pair, effect) = text.rsplit_once(':').unwrap_or((text, ""));
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Self { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+    }
+    /// The same for every value.
+    pub fn of_any_value(self) -> Self {
+        Self { value: String::new(), ..self }
+    }
+}
+
 impl Node {
     /// `taints` as `key=value:Effect` or `key:Effect`.
     pub fn new(host: &Host, labels: BTreeMap<String, String>, taints: &[String], has_flannel: bool) -> Self {
-        let taint = |text: &String| {
-            let (pair, effect) = text.rsplit_once(':').unwrap_or((text, ""));
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
-        };
-        let taints: Vec<Taint> = taints.iter().map(taint).collect();
+        let taints: Vec<Taint> = taints.iter().map(|text| Taint::of(text)).collect();
         let mut keys: Vec<String> = taints.iter().map(|t| format!("{}:{}", t.key, t.effect)).collect();
         keys.sort();
         let owns = serde_json::json!({"labels": labels.keys().collect::<Vec<_>>(), "taints": keys}).to_string();
