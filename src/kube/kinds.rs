@@ -21,6 +21,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 

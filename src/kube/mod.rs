@@ -8,6 +8,7 @@ pub mod approver;
 mod client;
 pub mod csr;
 mod drain;
+mod drain_rules;
 pub mod drift;
 mod error;
 mod eviction;

@@ -24,6 +24,11 @@ pub const HOSTS: &str = "hactl.dev/hosts";
 /// The label of the Pods that stand for the control plane of their host: the budget of drains selects them.
 pub const QUORUM: &str = "hactl.dev/quorum";
 
+/// The label of a Pod with which its owner says how it leaves a drained Node: `skip` or `wait-completed`.
+pub const DRAIN: &str = "lifecycle.hactl.dev/drain";
+/// The same label of Cluster API (`MachineDrainRule`).
+pub const CAPI_DRAIN: &str = "cluster.x-k8s.io/drain";
+
 /// The value of an annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get("annotations")?.get(key)

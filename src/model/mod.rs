@@ -20,6 +20,7 @@ pub mod desired;
 pub mod difference;
 pub mod digester;
 pub mod dns;
+pub mod drain_rule;
 pub mod drill;
 pub mod duration;
 pub mod event;

@@ -3,6 +3,7 @@
 //! In: a pod of the API. Out: a [`PodFact`], and whether the pod tolerates the taint of a cordoned Node.
 
 use super::labels::QUORUM;
+use super::selector::{Labels, labels_of};
 use serde_json::Value;
 
 /// The namespace of the control plane. In another one, a label means nothing.
@@ -29,6 +30,8 @@ pub struct PodFact {
     pub name: String,
     /// Its uid; a later pod of the same name has another one.
     pub uid: String,
+    /// Its labels.
+    pub labels: Labels,
     /// Its priority, as the API resolved it.
     pub priority: i32,
     /// What creates it again.
@@ -56,6 +59,7 @@ impl PodFact {
         let list = |at: &str| pod.pointer(at).and_then(Value::as_array).into_iter().flatten();
         let controller = list("/metadata/ownerReferences").find(|owner| owner["controller"] == true);
         let of_controller = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let labels = labels_of(pod);
         Some(Self {
             namespace: text("/metadata/namespace").unwrap_or_default(),
             name: text("/metadata/name")?,
@@ -67,13 +71,13 @@ impl PodFact {
                 .unwrap_or(0),
             controller: controller
                 .map(|owner| Controller { kind: of_controller(owner, "kind"), uid: of_controller(owner, "uid") }),
-            quorum: text("/metadata/namespace").as_deref() == Some(NAMESPACE)
-                && pod.pointer("/metadata/labels").is_some_and(|labels| labels.get(QUORUM).is_some()),
+            quorum: text("/metadata/namespace").as_deref() == Some(NAMESPACE) && labels.contains_key(QUORUM),
             mirror: pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some(),
             ended: matches!(text("/status/phase").as_deref(), Some("Succeeded" | "Failed")),
             terminating: pod.pointer("/metadata/deletionTimestamp").is_some(),
             finalizers: list("/metadata/finalizers").filter_map(Value::as_str).map(str::to_owned).collect(),
             ready: list("/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True"),
+            labels,
             tolerates_cordon: list("/spec/tolerations").any(tolerates_cordon),
         })
     }

@@ -314,20 +314,27 @@ fn rolling(facts: &Facts) -> Vec<String> {
     api.objects.values().filter_map(one).collect()
 }
 
-/// Whether a pod stands for the control plane of a host that is drained: it comes back when the Node is uncordoned.
-fn waits_for_uncordon(api: &ApiFact, pod: &PodFact) -> bool {
-    let stands = |pods: &QuorumPods| pod.name.strip_prefix(pods.name).is_some_and(|rest| rest.starts_with('-'));
-    let cordoned = api.nodes.iter().any(|node| node.unschedulable);
-    !pod.ready && pod.node.is_empty() && cordoned && QUORUM_PODS.iter().any(stands)
+/// Pods that stand for the control plane of hosts that are drained, at most one for each of them: they come back when
+/// the Nodes are uncordoned.
+fn waiting_for_uncordon<'a>(desired: &Desired, api: &'a ApiFact) -> Vec<&'a PodFact> {
+    let stands =
+        |pods: &QuorumPods, pod: &PodFact| pod.name.strip_prefix(pods.name).is_some_and(|r| r.starts_with('-'));
+    let standing = || api.pods.iter().filter(|pod| QUORUM_PODS.iter().any(|pods| stands(pods, pod)));
+    let watched = |name: &str| {
+        let host = desired.hosts.iter().find(|host| host.name.as_str() == name);
+        host.is_some_and(|host| host.is(Role::Etcd) || host.is(Role::ControlPlane))
+    };
+    let drained = api.nodes.iter().filter(|node| node.unschedulable && watched(&node.name));
+    let drained = drained.filter(|node| standing().all(|pod| pod.node != node.name)).count();
+    standing().filter(|pod| !pod.ready && pod.node.is_empty()).take(drained).collect()
 }
 
 fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) {
     let system = || api.pods.iter().filter(|p| p.overdue_s == 0);
     let rolling = rolling(facts);
     let why = |p: &PodFact| if p.reason.is_empty() { p.phase.clone() } else { p.reason.clone() };
-    let waiting = system().filter(|p| waits_for_uncordon(api, p)).count();
-    let unready =
-        system().filter(|p| !p.ready && !waits_for_uncordon(api, p)).map(|p| format!("{} ({})", p.name, why(p)));
+    let waiting = waiting_for_uncordon(desired, api);
+    let unready = system().filter(|p| !p.ready && !waiting.contains(p)).map(|p| format!("{} ({})", p.name, why(p)));
     let unready: Vec<String> = unready.chain(rolling.iter().cloned()).collect();
     let total = system().count();
     let outcome = match (desired.network.is_whole(), unready.as_slice()) {
@@ -335,11 +342,11 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
         (false, [_, ..]) => Outcome::Skip,
         _ => Outcome::Fail,
     };
-    let detail = match (unready.is_empty(), waiting) {
+    let detail = match (unready.is_empty(), waiting.len()) {
         (false, _) => unready.join(", "),
         (true, 0) => format!("all {total}"),
         (true, 1) => format!("all {}; 1 waits until its Node is uncordoned", total - 1),
-        (true, _) => format!("all {}; {waiting} wait until their Nodes are uncordoned", total - waiting),
+        (true, some) => format!("all {}; {some} wait until their Nodes are uncordoned", total - some),
     };
     // Without pods there is no pod status; the events name the cause of a rejection.
     let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows rejected pods (quota, \
@@ -359,6 +366,7 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
 mod tests {
     use super::*;
     use crate::model::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
+    use crate::model::node::NodeFact;
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -411,6 +419,37 @@ mod tests {
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
             assert_eq!(stated(&facts(cluster, revision)), "is not a member", "{cluster} at {revision}");
         }
+    }
+
+    #[test]
+    fn a_pod_of_a_drained_control_plane_host_waits_and_one_without_a_reason_is_not_ready() {
+        let mut desired = crate::model::desired::sample(3);
+        desired.hosts[2].roles = vec![Role::Worker];
+        let name = |at: usize| desired.hosts[at].name.to_string();
+        let pod = |name: &str, node: String| PodFact {
+            namespace: "kube-system".to_owned(),
+            name: name.to_owned(),
+            ready: !node.is_empty(),
+            node,
+            phase: String::new(),
+            reason: "Unschedulable".to_owned(),
+            overdue_s: 0,
+        };
+        let waiting = |cordoned: usize, pods: Vec<PodFact>| {
+            let node = |at: usize| {
+                let spec = json!({"unschedulable": at == cordoned});
+                NodeFact::of(&json!({"metadata": {"name": name(at)}, "spec": spec})).unwrap()
+            };
+            let api = ApiFact { nodes: (0..3).map(node).collect(), pods, ..ApiFact::default() };
+            waiting_for_uncordon(&desired, &api).len()
+        };
+        let stands = || pod("control-plane-quorum-a", name(1));
+        let pending = || pod("control-plane-quorum-b", String::new());
+        assert_eq!(waiting(0, vec![stands(), pending()]), 1);
+        assert_eq!(waiting(0, vec![stands(), pending(), pending()]), 1, "one of them is not of the drained host");
+        assert_eq!(waiting(1, vec![stands(), pending()]), 0, "the pod of the cordoned host is there");
+        assert_eq!(waiting(2, vec![stands(), pending()]), 0, "a worker is cordoned");
+        assert_eq!(waiting(0, vec![stands(), pod("coredns-b", String::new())]), 0);
     }
 
     #[test]

@@ -7,7 +7,9 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::views::{Nothing, addons as view, flags, kubelet, quorum::Quorum};
+use super::views::drain_rules::DrainRules;
+use super::views::quorum::Quorum;
+use super::views::{Nothing, addons as view, flags, kubelet};
 use super::{RenderError, hosting, input, table, text, yaml};
 use crate::model::desired::{Desired, Role};
 use crate::model::names::Digest;
@@ -43,12 +45,24 @@ static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
 /// Beside the `DaemonSets` of a self-hosted control plane.
 pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
 static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
+static DRAIN_RULES: Manifest = manifest!("manifests/lifecycle/drain-rules.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
 /// All of them, for the test that compares them with the directories.
 #[cfg(test)]
-pub(super) static MANIFESTS: &[&Manifest] =
-    &[&RBAC, &CANARY, &NODE, &FLANNEL, &KUBE_PROXY, &KUBE_PROXY_CONFIG, &CORE_DNS, &HOSTING, &QUORUM, &COREFILE];
+pub(super) static MANIFESTS: &[&Manifest] = &[
+    &RBAC,
+    &CANARY,
+    &NODE,
+    &FLANNEL,
+    &KUBE_PROXY,
+    &KUBE_PROXY_CONFIG,
+    &CORE_DNS,
+    &HOSTING,
+    &QUORUM,
+    &DRAIN_RULES,
+    &COREFILE,
+];
 
 impl Manifest {
     /// Its objects, if nothing in it is to be filled in.
@@ -106,6 +120,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
         replicas: nodes.clamp(1, 2),
     };
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
+    addons.push(DRAIN_RULES.addon("drain-rules", false, &DrainRules::new())?);
     addons.push(QUORUM.addon("quorum", false, &Quorum::of(desired, image("pause")?))?);
     addons.extend(hosting::named(desired)?);
     addons.push(node_labels(desired)?);

@@ -182,18 +182,20 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
     for host in desired.with(Role::ControlPlane) {
         let api = facts.host(&host.name).and_then(|f| f.api.as_ref());
         let state = api.map_or_else(|| (Paint::Dim, "unknown".to_owned()), |api| trouble(api.own_trouble.as_ref()));
-        rows.push((vec![(Paint::Bold, host.name.to_string()), state], delivered(desired, facts, host)));
+        let otherwise = if facts.host(&host.name).is_some() { "static pods" } else { "unknown" };
+        let row = vec![(Paint::Bold, host.name.to_string()), state];
+        rows.push((row, delivered(desired, facts, host), otherwise));
     }
     // The state may be a long sentence: it is last, where it is cut.
-    let columns = if rows.iter().any(|(_, delivered)| delivered.is_some()) {
-        for (row, delivered) in &mut rows {
-            row.insert(1, plain(delivered.take().unwrap_or_else(|| "static pods".to_owned())));
+    let columns = if rows.iter().any(|(_, delivered, _)| delivered.is_some()) {
+        for (row, delivered, otherwise) in &mut rows {
+            row.insert(1, plain(delivered.take().unwrap_or_else(|| (*otherwise).to_owned())));
         }
         &["HOST", "DELIVERED AS", "STATE"][..]
     } else {
         &["HOST", "STATE"]
     };
-    let rows: Vec<Vec<Cell>> = rows.into_iter().map(|(row, _)| row).collect();
+    let rows: Vec<Vec<Cell>> = rows.into_iter().map(|(row, ..)| row).collect();
     let mut text = heading("API SERVERS", style);
     text.push_str(&table(columns, &rows, style));
     let apis: Vec<(&HostName, &ApiFact)> =
@@ -228,8 +230,7 @@ fn control_plane(desired: &Desired, facts: &Facts, style: &Style) -> String {
 
 /// How the control plane of a host is delivered, in words; `None`: as static pods, as on every other host.
 pub(super) fn delivered(desired: &Desired, facts: &Facts, host: &Host) -> Option<String> {
-    let fact = facts.host(&host.name)?.hosting.as_ref();
-    let Some(fact) = fact else {
+    let Some(fact) = &facts.host(&host.name)?.hosting else {
         return (desired.hosting == Hosting::SelfHosted).then(|| "static pods".to_owned());
     };
     let Some(revision) = fact.revision() else { return Some("static pods, held".to_owned()) };

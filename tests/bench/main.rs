@@ -1,8 +1,8 @@
 //! `make bench`: hactl beside kubeadm on fresh hosts of this machine, with the same binaries and images, in one run.
 //!
 //! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries
-//! alone, `-- changes` for what clients notice of changes, `-- upgrade` for an upgrade of Kubernetes, `-- snapshots MB`
-//! for what snapshots cost writers. Prints the tables that the documentation shows. Ratios count; seconds depend on
+//! alone, `-- changes` for what clients notice of changes, `-- upgrade` for an upgrade of Kubernetes, `-- drains` for
+//! drains of a worker, `-- snapshots MB` for what snapshots cost writers. Prints the tables that the documentation shows. Ratios count; seconds depend on
 //! this machine. Fails if a goal of the hundred hosts is missed.
 
 #![allow(
@@ -17,6 +17,7 @@
 mod support;
 
 mod changes;
+mod drains;
 mod recovery;
 mod scale;
 mod upgrade;
@@ -196,12 +197,17 @@ fn main() -> std::process::ExitCode {
             upgrade::main(&dist());
             return std::process::ExitCode::SUCCESS;
         }
+        ["drains"] => {
+            drains::main();
+            return std::process::ExitCode::SUCCESS;
+        }
         ["scale"] => {}
         _ => {
             pairs(arguments.iter().find_map(|a| a.parse().ok()).unwrap_or(3));
             recovery::main(&RECOVERED);
             changes::main(&[]);
             upgrade::main(&dist());
+            drains::main();
         }
     }
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }

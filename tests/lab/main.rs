@@ -265,7 +265,7 @@ fn main() {
     tally.suite(
         "t-worker",
         (1, 1),
-        &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, worker::LAST].concat(),
+        &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, drains::RULES, worker::LAST].concat(),
     );
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite(

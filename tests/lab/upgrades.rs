@@ -216,7 +216,7 @@ fn next(w: &World) {
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
     let said = in_one_line(&ran);
-    assert!(said.contains("came back to w1 although that is cordoned"), "{}", ran.all());
+    assert!(said.contains("comes back to w1 although that is cordoned"), "{}", ran.all());
     let moved = running(&api, MOVABLE);
     assert_ne!(moved.uid, placed.uid, "the pod was evicted");
     assert_ne!(moved.host, "w1", "another host took over while the worker was cordoned");

@@ -13,8 +13,8 @@ impl Doing<'_> {
     pub(super) async fn drain(&self, host: &HostName) -> Result<(), StepError> {
         let waiting = |on| self.waiting(on);
         let kept = drain(self.client().await?, host, self.timeout, &waiting).await;
-        for pod in kept.map_err(|error| failed(error.to_string()))? {
-            self.sink.note(format!("{pod} came back to {host} although that is cordoned; it stays there"));
+        for said in kept.map_err(|error| failed(error.to_string()))? {
+            self.sink.note(said);
         }
         Ok(())
     }

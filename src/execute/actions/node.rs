@@ -10,12 +10,14 @@ use crate::model::control_plane::{API_MANIFEST, MANIFESTS};
 use crate::model::desired::Cni;
 use crate::model::event::Event;
 use crate::model::facts::UnitFact;
+use crate::model::labels::QUORUM;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::NodeEnd;
+use crate::model::pod::PodFact;
 use crate::model::target::FileSet;
 use crate::protocol::Op;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -114,8 +116,11 @@ impl Doing<'_> {
         for pod in client.list("/api/v1/pods", &on, until).await? {
             let text = |at: &str| pod.pointer(at).and_then(Value::as_str);
             let (Some(namespace), Some(of)) = (text("/metadata/namespace"), text("/metadata/name")) else { continue };
-            let pod = ObjectRef::new("v1", "Pod", Some(namespace), of);
-            client.delete_if(&pod, text("/metadata/uid"), Some(0), until).await?;
+            let reference = ObjectRef::new("v1", "Pod", Some(namespace), of);
+            if PodFact::of(&pod).is_some_and(|pod| pod.quorum) {
+                stands_no_more(client, &reference, until).await?;
+            }
+            client.delete_if(&reference, text("/metadata/uid"), Some(0), until).await?;
         }
         forget_api_server(client, name, until).await
     }
@@ -129,6 +134,14 @@ impl Doing<'_> {
         manifests.sort_by_key(|path| path.as_str() == API_MANIFEST);
         self.call(host, Op::EndPods { manifests }).await?;
         forget_api_server(self.client().await?, host, until).await
+    }
+}
+
+/// Takes a pod from those that stand for the control plane of their host: nobody may delete these.
+async fn stands_no_more(client: &Client, pod: &ObjectRef, until: Instant) -> Result<(), StepError> {
+    match client.merge(pod, &json!({"metadata": {"labels": {QUORUM: null}}}), until).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        changed => Ok(changed.map(drop)?),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
 //!
-//! In: a Node's name, an API client, and how long it may take. Out: the pods that came back and stay, or the pods that
-//! did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at once, one
+//! In: a Node's name, an API client, and how long it may take. Out: what is to be said of the pods that stay, or the pods
+//! that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at once, one
 //! watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
 
 #[cfg(test)]
@@ -65,8 +65,8 @@ pub(super) enum DrainError {
     },
 }
 
-/// Drains a Node, and says meanwhile what it waits for; returns the pods that came back. A Node that does not exist is
-/// empty. A Node that could not be drained stays cordoned, and the next drain continues.
+/// Drains a Node by the rules of the cluster, and says meanwhile what it waits for; returns what is to be said of the pods
+/// that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the next drain continues.
 pub(super) async fn drain(
     client: &Client,
     host: &HostName,
@@ -74,12 +74,13 @@ pub(super) async fn drain(
     waiting: &(dyn Fn(String) + Sync),
 ) -> Result<Vec<String>, DrainError> {
     let until = Instant::now() + within.saturating_sub(LAST_WORD);
+    let (rules, mut notes) = client.drain_rules(host, until).await?;
     let (pods, _) = client.pods(host, until).await?;
-    none_is_lost(host, &Drain::default().next(&pods, Duration::ZERO))?;
-    if !client.cordon(host, until).await? {
-        return Ok(Vec::new());
+    none_is_lost(host, &Drain::by(rules.clone()).next(&pods, Duration::ZERO))?;
+    if client.cordon(host, until).await? {
+        notes.extend(Engine { client, host, within, until }.run(Drain::by(rules), waiting).await?);
     }
-    Engine { client, host, within, until }.run(waiting).await
+    Ok(notes)
 }
 
 fn none_is_lost(host: &HostName, next: &Next<'_>) -> Result<(), DrainError> {
@@ -154,9 +155,8 @@ impl<'a> Engine<'a> {
         .boxed()
     }
 
-    async fn run(self, waiting: &(dyn Fn(String) + Sync)) -> Result<Vec<String>, DrainError> {
+    async fn run(self, mut drain: Drain, waiting: &(dyn Fn(String) + Sync)) -> Result<Vec<String>, DrainError> {
         let begun = Instant::now();
-        let mut drain = Drain::default();
         let mut view = self.list().await?;
         let (mut listing, mut list_at) = (false, begun + view.pause());
         let mut said: Option<(Instant, String)> = None;
@@ -166,7 +166,7 @@ impl<'a> Engine<'a> {
             let next = drain.next(view.pods.values(), begun.elapsed());
             none_is_lost(self.host, &next)?;
             if next.left.is_empty() && view.listed {
-                return Ok(next.kept.iter().map(|pod| pod.called()).collect());
+                return Ok(words::kept(self.host, &next.kept));
             }
             if Instant::now() >= self.until {
                 return Err(self.timed_out(&next.left));

@@ -13,6 +13,8 @@ use tokio::time::sleep;
 const TAKES: Duration = Duration::from_millis(10);
 const NODE: &str = "/api/v1/nodes/w1";
 const PODS: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3Dw1";
+const CLUSTER_RULES: &str = "/apis/lifecycle.hactl.dev/v1alpha1/clusterdrainrules";
+const RULES: &str = "/apis/lifecycle.hactl.dev/v1alpha1/drainrules";
 const BUDGET: &str = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/db";
 
 #[derive(Clone)]
@@ -31,6 +33,8 @@ struct State {
     serves_lists: bool,
     serves_watches: bool,
     watches: Vec<UnboundedSender<Vec<u8>>>,
+    /// The drain rules; `None`: the API does not serve the kind.
+    rules: Option<Vec<Value>>,
     requests: Vec<String>,
     evicting: usize,
     most_evicting: usize,
@@ -61,6 +65,7 @@ impl Api {
             serves_lists: true,
             serves_watches: true,
             watches: Vec::new(),
+            rules: None,
             requests: Vec::new(),
             evicting: 0,
             most_evicting: 0,
@@ -149,6 +154,11 @@ impl Api {
                 let items: Vec<_> = state.pods.values().cloned().collect();
                 (200, json!({"metadata": {"resourceVersion": "9"}, "items": items}))
             }
+            ("GET", CLUSTER_RULES | RULES) if state.rules.is_none() => {
+                failure(404, "the server could not find it", Value::Null)
+            }
+            ("GET", CLUSTER_RULES) => (200, json!({"items": state.rules})),
+            ("GET", RULES) => (200, json!({"items": []})),
             ("GET", NODE) => (200, state.node.clone()),
             ("PATCH", _) if path.starts_with(NODE) => {
                 if std::mem::take(&mut state.is_cordoned_by_a_person) {
@@ -268,8 +278,7 @@ async fn a_budget_that_never_allows_an_eviction_is_named_and_holds_back_no_other
     assert_eq!(
         error,
         "1 pod did not leave w1 within 60 s: shop/db-0 (PodDisruptionBudget shop/db never allows an eviction: 2 of its 2 \
-         must be healthy) (1 pod of a higher priority waits for that); the Node stays cordoned; raise the number of \
-         replicas, or let the budget allow an eviction, then run the same command again, or give up with `kubectl uncordon \
+         must be healthy) (1 pod leaves after that); the Node stays cordoned; raise the number of replicas, or let the budget allow an eviction, then run the same command again, or give up with `kubectl uncordon \
          w1`"
     );
     assert!(api.is_cordoned());
@@ -285,8 +294,44 @@ async fn a_pod_that_tolerates_everything_is_evicted_once_and_reported_when_it_is
     let mut tolerant = pod("agent", "agent");
     tolerant["spec"] = json!({"tolerations": [{"operator": "Exists"}]});
     let api = Api::new([tolerant, pod("web", "web")]);
-    assert_eq!(api.drain(60).await, Ok(vec!["shop/agent".to_owned()]));
+    assert_eq!(
+        api.drain(60).await,
+        Ok(vec!["shop/agent comes back to w1 although that is cordoned, and stays there".to_owned()])
+    );
     assert_eq!(api.count("agent/eviction"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_decide_which_pods_stay_for_which_the_drain_waits_and_which_leave_last() {
+    let labelled = |name: &str| {
+        let mut pod = pod(name, name);
+        pod["metadata"]["labels"] = json!({"app": name});
+        pod
+    };
+    let rule = |app: &str, spec: Value| {
+        let mut spec = spec;
+        spec["podSelector"] = json!({"matchLabels": {"app": app}});
+        json!({"metadata": {"name": app}, "spec": spec})
+    };
+    let api = Api::new(["agent", "job", "storage", "web"].map(labelled));
+    api.state().rules = Some(vec![
+        rule("agent", json!({"behavior": "Skip"})),
+        rule("job", json!({"behavior": "WaitCompleted"})),
+        rule("storage", json!({"behavior": "Drain", "order": 100})),
+        rule("web", json!({"behavior": "Later"})),
+    ]);
+    let error = api.drain(20).await.expect_err("the job has not completed");
+    assert!(
+        error.contains("shop/job (until it has completed, by ClusterDrainRule job) (1 pod leaves after"),
+        "{error}"
+    );
+    assert_eq!((api.count("web/eviction"), api.count("storage/eviction")), (1, 0));
+
+    api.state().pods.get_mut("job").expect("it is there")["status"]["phase"] = json!("Succeeded");
+    let said = api.drain(20).await.expect("it has completed");
+    let unread = "ClusterDrainRule web: its behavior cannot be read; it selects no pods";
+    assert_eq!(said, [unread, "shop/agent stays on w1, by ClusterDrainRule agent"]);
+    assert_eq!((api.count("agent/eviction"), api.count("job/eviction"), api.count("storage/eviction")), (0, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]

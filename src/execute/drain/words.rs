@@ -5,8 +5,10 @@
 
 use crate::model::action::counted;
 use crate::model::eviction::{BudgetFact, BudgetRef, Refused};
+use crate::model::names::HostName;
 use crate::model::pod::PodFact;
-use crate::plan::drain::{Left, State};
+use crate::plan::drain::{Keep, Kept, Left, State};
+use std::collections::BTreeMap;
 
 /// The most pods that are named.
 const MOST_NAMED: usize = 5;
@@ -29,16 +31,33 @@ pub(super) fn in_the_way(left: &[Left<'_>]) -> (String, String) {
     let (later, mut now): (Vec<_>, Vec<_>) = left.iter().partition(|left| left.state == State::Later);
     now.sort_by_key(|left: &&Left<'_>| match left.state {
         State::Refused { .. } | State::Failed(_) => 0,
-        State::Terminating => 1,
+        State::Completing(_) | State::Terminating => 1,
         State::Asked | State::Later => 2,
     });
     let pods = counted(now.len(), "pod");
     let names = listed(now.into_iter().map(named).collect());
     match later.len() {
         0 => (pods, names),
-        1 => (pods, format!("{names} (1 pod of a higher priority waits for that)")),
-        more => (pods, format!("{names} ({more} pods of a higher priority wait for that)")),
+        1 => (pods, format!("{names} (1 pod leaves after that)")),
+        more => (pods, format!("{names} ({more} pods leave after that)")),
     }
+}
+
+/// What is said of the pods that stay on a Node, one sentence for each reason.
+pub(super) fn kept(host: &HostName, kept: &[Kept<'_>]) -> Vec<String> {
+    let mut by_reason: BTreeMap<Keep<'_>, Vec<String>> = BTreeMap::new();
+    for Kept { pod, why } in kept {
+        by_reason.entry(*why).or_default().push(pod.called());
+    }
+    let said = by_reason.into_iter().map(|(why, pods)| {
+        let (stay, came) = if pods.len() == 1 { ("stays", "comes") } else { ("stay", "come") };
+        let pods = listed(pods);
+        match why {
+            Keep::CameBack => format!("{pods} {came} back to {host} although that is cordoned, and {stay} there"),
+            Keep::Ruled(by) => format!("{pods} {stay} on {host}, by {by}"),
+        }
+    });
+    said.collect()
 }
 
 /// What to do before the next drain.
@@ -61,6 +80,7 @@ fn named(Left { pod, state }: &Left<'_>) -> String {
     let called = pod.called();
     match state {
         State::Asked | State::Later => called,
+        State::Completing(by) => format!("{called} (until it has completed, by {by})"),
         State::Terminating if pod.finalizers.is_empty() => format!("{called} (terminating)"),
         State::Terminating => format!("{called} (terminating; its finalizers: {})", listed(pod.finalizers.clone())),
         State::Failed(why) => format!("{called} ({why})"),
@@ -129,6 +149,21 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_stay_are_named_by_reason() {
+        let (a, b, c) = (pod("a", true), pod("b", true), pod("c", true));
+        let rule = Keep::Ruled("ClusterDrainRule monitoring");
+        let all = [(&a, rule), (&b, Keep::CameBack), (&c, rule)].map(|(pod, why)| Kept { pod, why });
+        let said = kept(&"w1".parse().unwrap(), &all);
+        assert_eq!(
+            said,
+            [
+                "shop/b comes back to w1 although that is cordoned, and stays there",
+                "shop/a, shop/c stay on w1, by ClusterDrainRule monitoring",
+            ]
+        );
+    }
+
+    #[test]
     fn refused_pods_are_named_first_and_later_ones_are_counted() {
         let pods: Vec<_> = (0..9).map(|n| pod(&format!("p{n}"), true)).collect();
         let state = |n| match n {
@@ -141,7 +176,10 @@ mod tests {
         let (pods, names) = in_the_way(&left);
         assert_eq!(pods, "8 pods");
         assert!(names.starts_with("shop/p7 (more than one PodDisruptionBudget selects it"), "{names}");
-        assert!(names.contains("shop/p6 (terminating), shop/p0, shop/p1, shop/p2 and 3 more (1 pod of"), "{names}");
+        assert!(
+            names.contains("shop/p6 (terminating), shop/p0, shop/p1, shop/p2 and 3 more (1 pod leaves after"),
+            "{names}"
+        );
         assert!(advice(&left).starts_with("delete all but one of the budgets"));
     }
 }

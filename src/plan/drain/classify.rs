@@ -1,6 +1,6 @@
 //! What a pod is to a drain, and when it leaves compared with others.
 //!
-//! In: a pod. Out: its [`PodKind`] and its [`Level`].
+//! In: a pod, and the order of its rule. Out: its [`PodKind`] and its [`Level`].
 
 use crate::model::pod::PodFact;
 
@@ -40,14 +40,18 @@ impl PodKind {
 /// `system-node-critical`.
 const HIGHEST: [i32; 3] = [1_000_000_000, 2_000_000_000, 2_000_001_000];
 
-/// The position of a pod in the order of a drain: all pods of a smaller level have left before one of a larger level is
-/// asked to leave. So what the cluster itself needs, such as its DNS, serves the others until they have left.
+/// The position of a pod in a drain: all pods of a smaller level have left before one of a larger level is asked to
+/// leave. The order of its rule comes first. Within one order, what the cluster itself needs, such as its DNS, serves the
+/// others until they have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Level(usize);
+pub struct Level {
+    order: i32,
+    priority: usize,
+}
 
 impl Level {
-    /// The level of a pod.
-    pub fn of(pod: &PodFact) -> Self {
-        Self(HIGHEST.partition_point(|highest| *highest < pod.priority))
+    /// The level of a pod with an order.
+    pub fn of(pod: &PodFact, order: i32) -> Self {
+        Self { order, priority: HIGHEST.partition_point(|highest| *highest < pod.priority) }
     }
 }

@@ -13,6 +13,7 @@ mod tests;
 
 pub use classify::{Level, PodKind};
 
+use crate::model::drain_rule::{Behavior, DrainRules};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
 use crate::model::pod::PodFact;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ const RETURNS: u32 = 3;
 /// What a drain knows of one Node.
 #[derive(Debug, Default)]
 pub struct Drain {
+    /// How pods leave.
+    rules: DrainRules,
     /// The pods at the first look after the cordon, by uid.
     first: Option<BTreeSet<String>>,
     /// The latest attempt to evict each pod, by uid.
@@ -80,12 +83,30 @@ pub struct Next<'a> {
     pub read: Vec<BudgetRef>,
     /// Pods that have to leave and have not; the Node is drained when there are none, and none that would be lost.
     pub left: Vec<Left<'a>>,
-    /// Pods that came back, and that the drain does not wait for.
-    pub kept: Vec<&'a PodFact>,
+    /// Pods that stay, and that the drain does not wait for.
+    pub kept: Vec<Kept<'a>>,
     /// Pods that no controller creates elsewhere.
     pub lost: Vec<&'a PodFact>,
     /// When there may be something to do, if nothing changes until then.
     pub again: Option<Duration>,
+}
+
+/// A pod that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept<'a> {
+    /// The pod.
+    pub pod: &'a PodFact,
+    /// Why.
+    pub why: Keep<'a>,
+}
+
+/// Why a pod stays that its controller could create elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keep<'a> {
+    /// It came back to the cordoned Node.
+    CameBack,
+    /// This rule says so, or its label.
+    Ruled(&'a str),
 }
 
 /// A pod that has to leave.
@@ -104,6 +125,8 @@ pub enum State<'a> {
     Later,
     /// The answer to its eviction, or its end.
     Asked,
+    /// Its own end: this rule, or its label, keeps it from being evicted.
+    Completing(&'a str),
     /// The end of its containers, and of its finalizers.
     Terminating,
     /// What refuses its eviction.
@@ -128,15 +151,21 @@ impl State<'_> {
     }
 }
 
-enum Decision {
+enum Decision<'a> {
     Stays,
-    Leaves,
-    /// It came back.
-    Kept,
+    Leaves(Level),
+    /// It leaves when it has completed.
+    Completes(Level, &'a str),
+    Kept(Keep<'a>),
     Lost,
 }
 
 impl Drain {
+    /// With these rules.
+    pub fn by(rules: DrainRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
     /// Notes which pods are on the Node. When one has left, its budget may allow another eviction.
     pub fn seen<'a>(&mut self, pods: impl IntoIterator<Item = &'a PodFact>) {
         let present: BTreeSet<String> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
@@ -155,27 +184,30 @@ impl Drain {
         for pod in pods {
             match self.decide(pod) {
                 Decision::Stays => {}
-                Decision::Leaves => leaving.push((Level::of(pod), pod)),
-                Decision::Kept => next.kept.push(pod),
+                Decision::Leaves(level) => leaving.push((level, pod, None)),
+                Decision::Completes(level, by) => leaving.push((level, pod, Some(by))),
+                Decision::Kept(why) => next.kept.push(Kept { pod, why }),
                 Decision::Lost => next.lost.push(pod),
             }
         }
-        let level = leaving.iter().map(|(level, _)| *level).min();
+        let level = leaving.iter().map(|(level, ..)| *level).min();
         let mut free: BTreeMap<&BudgetRef, u32> = self.budgets.iter().map(|(name, b)| (name, b.free)).collect();
         let mut times = vec![self.paused_until];
-        for (its, pod) in leaving {
+        for (its, pod, completes) in leaving {
             let attempt = self.attempts.get(&pod.uid);
             let budget = attempt.and_then(|attempt| attempt.budget.as_ref());
             let known = budget.and_then(|budget| self.budgets.get(budget));
-            let state = match attempt.and_then(|attempt| attempt.answer.as_ref()) {
+            let answer = attempt.and_then(|attempt| attempt.answer.as_ref());
+            let state = match (answer, completes) {
                 _ if pod.terminating => State::Terminating,
+                (_, Some(by)) => State::Completing(by),
                 _ if Some(its) != level => State::Later,
-                Some(Eviction::Refused(by)) => State::Refused { by, budget: known.and_then(|b| b.fact.as_ref()) },
-                Some(Eviction::Failed(why)) => State::Failed(why),
+                (Some(Eviction::Refused(by)), _) => State::Refused { by, budget: known.and_then(|b| b.fact.as_ref()) },
+                (Some(Eviction::Failed(why)), _) => State::Failed(why),
                 _ => State::Asked,
             };
             next.left.push(Left { pod, state });
-            if matches!(state, State::Terminating | State::Later) {
+            if matches!(state, State::Terminating | State::Completing(_) | State::Later) {
                 continue;
             }
             if let Some(budget) = budget {
@@ -198,18 +230,27 @@ impl Drain {
         next
     }
 
-    fn decide(&self, pod: &PodFact) -> Decision {
+    fn decide(&self, pod: &PodFact) -> Decision<'_> {
+        let kind = PodKind::of(pod);
+        if !matches!(kind, PodKind::Bare | PodKind::Controlled) {
+            return Decision::Stays;
+        }
+        let order = match self.rules.applied_to(pod) {
+            (Behavior::Skip, by) => return Decision::Kept(Keep::Ruled(by.unwrap_or_default())),
+            (Behavior::WaitCompleted, by) => return Decision::Completes(Level::of(pod, 0), by.unwrap_or_default()),
+            (Behavior::Drain(order), _) => order,
+        };
+        // One that is being deleted already is not lost because of the drain.
+        if kind == PodKind::Bare && !pod.terminating {
+            return Decision::Lost;
+        }
         let came = self.first.as_ref().is_some_and(|first| !first.contains(&pod.uid));
         let tried = self.attempts.contains_key(&pod.uid);
         let returned = pod.controller.as_ref().and_then(|controller| self.returned.get(&controller.uid));
-        match PodKind::of(pod) {
-            PodKind::Static | PodKind::DaemonSet | PodKind::Quorum | PodKind::Ended => Decision::Stays,
-            // One that is being deleted already is not lost because of the drain.
-            PodKind::Bare if !pod.terminating => Decision::Lost,
-            PodKind::Bare => Decision::Leaves,
-            PodKind::Controlled if came && !tried && pod.tolerates_cordon => Decision::Kept,
-            PodKind::Controlled if came && !tried && returned.is_some_and(|times| *times >= RETURNS) => Decision::Kept,
-            PodKind::Controlled => Decision::Leaves,
+        let comes_back = pod.tolerates_cordon || returned.is_some_and(|times| *times >= RETURNS);
+        match kind {
+            PodKind::Controlled if came && !tried && comes_back => Decision::Kept(Keep::CameBack),
+            _ => Decision::Leaves(Level::of(pod, order)),
         }
     }
 

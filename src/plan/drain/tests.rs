@@ -1,6 +1,8 @@
 //! Laws of a drain, judged in a simulated Node: whatever pods, budgets, controllers and errors there are.
 
 use super::*;
+use crate::model::drain_rule::DrainRule;
+use crate::model::labels::DRAIN;
 use crate::model::pod::Controller;
 use proptest::prelude::*;
 
@@ -15,6 +17,7 @@ fn pod(uid: &str) -> PodFact {
         namespace: "shop".to_owned(),
         name: uid.to_owned(),
         uid: uid.to_owned(),
+        labels: BTreeMap::new(),
         priority: 0,
         controller: Some(Controller { kind: "ReplicaSet".to_owned(), uid: "web".to_owned() }),
         mirror: false,
@@ -29,6 +32,11 @@ fn pod(uid: &str) -> PodFact {
 
 fn uids(pods: &[&PodFact]) -> Vec<String> {
     pods.iter().map(|pod| pod.uid.clone()).collect()
+}
+
+fn came_back(next: &Next<'_>) -> Vec<String> {
+    let back = next.kept.iter().filter(|kept| kept.why == Keep::CameBack);
+    back.map(|kept| kept.pod.uid.clone()).collect()
 }
 
 fn by_budget(name: &str) -> Eviction {
@@ -177,7 +185,7 @@ fn a_pod_that_tolerates_the_cordon_is_evicted_once_and_stays_when_it_is_back() {
     let back = [PodFact { terminating: true, ..first[0].clone() }, PodFact { uid: "b".to_owned(), ..first[0].clone() }];
     drain.seen(&back);
     let next = drain.next(&back, s(1));
-    assert_eq!((uids(&next.kept), next.left.len()), (vec!["b".to_owned()], 1));
+    assert_eq!((came_back(&next), next.left.len()), (vec!["b".to_owned()], 1));
     assert!(drain.next(&back[1..], s(2)).left.is_empty(), "the Node is drained");
 }
 
@@ -195,7 +203,24 @@ fn a_controller_that_binds_its_pods_itself_does_not_keep_a_drain_running() {
     }
     let late = pod("late");
     drain.seen([&late]);
-    assert_eq!(uids(&drain.next([&late], s(2)).kept), ["late"]);
+    assert_eq!(came_back(&drain.next([&late], s(2))), ["late"]);
+}
+
+/// The label by which the rules of the simulated cluster select pods, and the orders that they have.
+const ORDER: (&str, [i32; 2]) = ("order", [-3, 100]);
+
+fn rules() -> DrainRules {
+    let rule = |order: &i32| {
+        let pods = serde_json::json!({"matchLabels": {ORDER.0: order.to_string()}});
+        let spec = serde_json::json!({"behavior": "Drain", "order": order, "podSelector": pods});
+        let metadata = serde_json::json!({"name": format!("order{order}")});
+        DrainRule::of(&serde_json::json!({"metadata": metadata, "spec": spec})).expect("it can be read")
+    };
+    DrainRules::of(ORDER.1.iter().map(rule), &BTreeMap::new())
+}
+
+fn level(pod: &PodFact) -> Level {
+    Level::of(pod, pod.labels.get(ORDER.0).and_then(|order| order.parse().ok()).unwrap_or(0))
 }
 
 /// A pod of the simulated Node.
@@ -208,6 +233,8 @@ struct Sim {
     /// Ticks that it takes to end.
     grace: u32,
     ends: Option<u32>,
+    /// When it completes by itself.
+    completes: Option<u32>,
 }
 
 /// A budget: what it allows at most, and after how many ticks it allows one more. 0 at most: it never does.
@@ -266,7 +293,10 @@ impl Node {
         let (gone, stay): (Vec<Sim>, _) =
             self.pods.drain(..).partition(|pod| pod.ends.is_some_and(|ends| ends <= tick));
         self.pods = stay;
-        let changed = !gone.is_empty();
+        let mut changed = !gone.is_empty();
+        for pod in self.pods.iter_mut().filter(|pod| pod.completes == Some(tick)) {
+            (pod.fact.ended, changed) = (true, true);
+        }
         for mut pod in gone {
             if pod.fact.tolerates_cordon || pod.bound {
                 self.born += 1;
@@ -286,9 +316,9 @@ impl Node {
     /// Pods that leave some time: those that no budget holds for ever, and that wait for no such pod.
     fn can_leave(&self) -> impl Iterator<Item = &Sim> {
         let held = |pod: &&Sim| pod.budget.is_some_and(|number| self.budgets[number].most == 0);
-        let leaves = |pod: &&Sim| PodKind::of(&pod.fact) == PodKind::Controlled;
-        let level = self.pods.iter().filter(leaves).filter(held).map(|pod| Level::of(&pod.fact)).min();
-        let free = move |pod: &&Sim| !held(pod) && level.is_none_or(|level| Level::of(&pod.fact) <= level);
+        let leaves = |pod: &&Sim| PodKind::of(&pod.fact) == PodKind::Controlled && !pod.fact.labels.contains_key(DRAIN);
+        let least = self.pods.iter().filter(leaves).filter(held).map(|pod| level(&pod.fact)).min();
+        let free = move |pod: &&Sim| !held(pod) && least.is_none_or(|least| level(&pod.fact) <= least);
         self.pods.iter().filter(leaves).filter(free)
     }
 }
@@ -298,11 +328,19 @@ fn sim_pod() -> impl Strategy<Value = Sim> {
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2));
     let budget = prop::option::of(0..3_usize);
     let priority = prop::sample::select(PRIORITIES.to_vec());
-    (kind, flags, budget, priority, 0..4_u8, 1..40_u32).prop_map(
-        |(kind, (tolerates_cordon, bound, unready), budget, priority, controller, grace)| {
+    let labels = prop_oneof![
+        8 => Just(None),
+        1 => prop::sample::select(ORDER.1.map(|order| (ORDER.0, order.to_string())).to_vec()).prop_map(Some),
+        1 => prop::sample::select(["skip", "wait-completed"].map(|word| (DRAIN, word.to_owned())).to_vec()).prop_map(Some),
+    ];
+    (kind, flags, budget, priority, 0..4_u8, (1..40_u32, labels)).prop_map(
+        |(kind, (tolerates_cordon, bound, unready), budget, priority, controller, (grace, label))| {
+            let completes = label.as_ref().is_some_and(|(_, value)| value == "wait-completed").then_some(grace * 10);
+            let labels = label.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
             let controller = Controller { kind: kind.to_owned(), uid: controller.to_string() };
             let fact = PodFact {
                 priority,
+                labels,
                 controller: Some(controller),
                 mirror: kind == "static",
                 quorum: kind == "quorum",
@@ -311,7 +349,7 @@ fn sim_pod() -> impl Strategy<Value = Sim> {
                 tolerates_cordon,
                 ..pod("")
             };
-            Sim { fact, budget, bound, grace, ends: None }
+            Sim { fact, budget, bound, grace, ends: None, completes }
         },
     )
 }
@@ -332,21 +370,23 @@ fn node() -> impl Strategy<Value = Node> {
 /// The laws of one answer of the planner.
 fn judge(next: &Next<'_>, drain: &Drain, pods: &[PodFact], now: Duration) -> Result<(), TestCaseError> {
     prop_assert_eq!(next, &drain.next(pods, now), "the same view gives the same answer");
-    let level = next.left.iter().map(|left| Level::of(left.pod)).min();
+    let least = next.left.iter().map(|left| level(left.pod)).min();
     let asked: BTreeSet<&str> = next.ask.iter().map(|pod| pod.uid.as_str()).collect();
     prop_assert_eq!(asked.len(), next.ask.len(), "no pod is asked twice at once");
     for pod in &next.ask {
-        prop_assert_eq!(Some(Level::of(pod)), level, "a smaller level has pods left: {:?}", pod);
+        prop_assert_eq!(Some(level(pod)), least, "a smaller level has pods left: {:?}", pod);
         prop_assert_eq!(PodKind::of(pod), PodKind::Controlled, "{:?}", pod);
-        prop_assert!(!pod.terminating && !next.kept.contains(pod), "{:?}", pod);
+        prop_assert!(!pod.labels.contains_key(DRAIN), "its owner wants to keep it: {:?}", pod);
+        prop_assert!(!pod.terminating && !next.kept.iter().any(|kept| kept.pod == *pod), "{:?}", pod);
         prop_assert!(
             drain.attempts.get(&pod.uid).is_none_or(|attempt| !attempt.under_way),
             "its request is under way: {:?}",
             pod
         );
     }
-    for left in next.left.iter().filter(|left| Some(Level::of(left.pod)) == level) {
-        let hidden = drain.paused_until > now || left.pod.terminating || drain.attempts.contains_key(&left.pod.uid);
+    for left in next.left.iter().filter(|left| Some(level(left.pod)) == least) {
+        let waits = left.pod.terminating || matches!(left.state, State::Completing(_));
+        let hidden = drain.paused_until > now || waits || drain.attempts.contains_key(&left.pod.uid);
         prop_assert!(hidden || asked.contains(left.pod.uid.as_str()), "nothing holds it back: {:?}", left.pod);
     }
     prop_assert!(next.again.is_none_or(|again| again > now));
@@ -358,7 +398,7 @@ proptest! {
 
     #[test]
     fn every_pod_that_can_leave_leaves_in_order_whatever_happens(mut node in node()) {
-        let mut drain = Drain::default();
+        let mut drain = Drain::by(rules());
         let begun = node.pods.len();
         let (mut drained, mut again) = (false, Some(Duration::ZERO));
         for tick in 0..LAST_TICK {

@@ -3,6 +3,7 @@
 pub(super) mod addons;
 pub(super) mod balancer;
 pub(super) mod control_plane;
+pub(super) mod drain_rules;
 pub(super) mod drills;
 pub(super) mod etcd;
 pub(super) mod guard;
