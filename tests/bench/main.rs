@@ -2,8 +2,8 @@
 //!
 //! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries
 //! alone, `-- changes` for what clients notice of changes, `-- upgrade` for an upgrade of Kubernetes, `-- drains` for
-//! drains of a worker, `-- snapshots MB` for what snapshots cost writers. Prints the tables that the documentation shows. Ratios count; seconds depend on
-//! this machine. Fails if a goal of the hundred hosts is missed.
+//! drains of a worker, `-- snapshots MB` for what snapshots cost writers. Prints the tables that the documentation
+//! shows. Ratios count; seconds depend on this machine. Fails if a goal of the hundred hosts is missed.
 
 #![allow(
     clippy::print_stdout,

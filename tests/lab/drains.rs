@@ -1,4 +1,5 @@
-//! Drains by other tools on hosts of the control plane: one host at a time, and none while another one is not ready.
+//! Drains: by other tools on hosts of the control plane, one host at a time and none while another one is not ready;
+//! and by hactl on a worker, by the rules of the cluster.
 
 use super::support::{Hactl, Ran, wait_for};
 use super::{Scenario, World, in_one_line, present_image};

@@ -1,8 +1,8 @@
 //! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
 //!
-//! In: a Node's name, an API client, and how long it may take. Out: what is to be said of the pods that stay, or the pods
-//! that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at once, one
-//! watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
+//! In: a Node's name, an API client, and how long it may take. Out: what is to be said of the pods that stay, or the
+//! pods that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at
+//! once, one watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
 
 #[cfg(test)]
 mod tests;
@@ -65,8 +65,9 @@ pub(super) enum DrainError {
     },
 }
 
-/// Drains a Node by the rules of the cluster, and says meanwhile what it waits for; returns what is to be said of the pods
-/// that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the next drain continues.
+/// Drains a Node by the rules of the cluster, and says meanwhile what it waits for; returns what is to be said of the
+/// pods that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the next
+/// drain continues.
 pub(super) async fn drain(
     client: &Client,
     host: &HostName,
