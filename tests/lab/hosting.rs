@@ -8,6 +8,7 @@ use super::support::{GIVEN_BACK, Hactl, ReadLoop, Reads, once_free, wait_for};
 use super::trials::nobody_failed_since;
 use super::upgrades::{NEWEST, NEXT, killed_in_its_midst, named};
 use super::{Scenario, World, in_one_line};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 const HANDED_OVER: Scenario = Scenario {
@@ -32,6 +33,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "a flag of API servers in static pods changes host by host, and no connection fails",
         cut: false,
         run: changed_static,
+    },
+    Scenario {
+        name: "a control plane of static pods is back after all hosts were off",
+        cut: false,
+        run: all_off_static,
     },
     Scenario { cut: false, ..HANDED_OVER },
     Scenario {
@@ -94,6 +100,8 @@ const BOOT: Duration = Duration::from_secs(60);
 const HEAL: Duration = Duration::from_secs(300);
 /// Until pods serve again after static pods did: each host lets them take over in its turn, of which a round has three.
 const HOSTED: Duration = Duration::from_secs(600);
+/// How long a cold start may take, as a multiple of that with static pods.
+const SLOWEST_START: f64 = 1.2;
 /// Between two new connections of a client.
 const EVERY: Duration = Duration::from_millis(20);
 /// The same for one that only measures how long nobody serves.
@@ -158,10 +166,37 @@ fn of_before(w: &World) -> String {
     w.lab.dir().join("before-hosting.hactl").to_str().expect("a path of letters").to_owned()
 }
 
-fn endpoint_again(w: &World, since: Instant) {
+fn endpoint_again(w: &World, since: Instant) -> Duration {
     let api = w.api();
     wait_for("the endpoint serves a quorum read", HEAL, || api.get("/api/v1/namespaces/default").is_ok());
-    println!("        the endpoint serves after {:.1?}", since.elapsed());
+    let took = since.elapsed();
+    println!("        the endpoint serves after {took:.1?}");
+    took
+}
+
+/// Cuts the power of all hosts, and returns how long the endpoint does not serve.
+fn none_has_power(w: &World) -> Duration {
+    for host in CONTROL {
+        w.lab.kill(host).expect("the power can be cut");
+    }
+    let begun = Instant::now();
+    for host in CONTROL {
+        w.lab.start(host, BOOT).expect("the host boots");
+    }
+    endpoint_again(w, begun)
+}
+
+/// The file with the seconds of a cold start with static pods.
+fn static_start(w: &World) -> PathBuf {
+    w.lab.dir().join("cold-start-of-static-pods")
+}
+
+fn all_off_static(w: &World) {
+    w.hactl.up().ok();
+    w.healthy(HEAL);
+    let took = none_has_power(w);
+    std::fs::write(static_start(w), took.as_secs_f64().to_string()).expect("writable");
+    w.healthy(HEAL);
 }
 
 fn handed_over(w: &World) {
@@ -219,16 +254,15 @@ fn each_off(w: &World) {
 
 fn all_off(w: &World) {
     let hactl = own(w);
-    for host in CONTROL {
-        w.lab.kill(host).expect("the power can be cut");
-    }
     let begun = Instant::now();
-    for host in CONTROL {
-        w.lab.start(host, BOOT).expect("the host boots");
-    }
-    endpoint_again(w, begun);
+    let took = none_has_power(w).as_secs_f64();
     hosted_again(&hactl, begun);
     w.healthy(HEAL);
+    if let Ok(text) = std::fs::read_to_string(static_start(w)) {
+        let ratio = took / text.parse::<f64>().expect("seconds");
+        println!("        a cold start takes {ratio:.2}x of that with static pods");
+        assert!(ratio <= SLOWEST_START, "{ratio:.2}x");
+    }
 }
 
 /// Deletes all pods of the control plane, and waits until none of them serves any more.

@@ -6,7 +6,7 @@
 use super::guard::{CLEARED, cost, faults, guarded};
 use super::rejoin::member;
 use super::repairs::history;
-use super::support::{Api, ETCDCTL, Hactl, Probe, Writer};
+use super::support::{Api, ETCDCTL, Hactl, Probe, Writer, wait_for};
 use super::timeline::{Bar, Timeline};
 use super::{World, in_one_line};
 use std::collections::BTreeMap;
@@ -243,7 +243,10 @@ fn round(
     let reads = reading.end().all().into_iter().map(|(at, took, failed)| (first_read + at, took, failed)).collect();
     let (written, paused) = writer.end();
     let patient = Api::new(&hactl.state(w.lab.name()).join("kubeconfig"), Duration::from_secs(120));
-    patient.delete("/api/v1/namespaces/default/configmaps?labelSelector=by%3Dsoak").expect("they can be deleted");
+    // When the VIP moves once more, the connection of this request ends.
+    wait_for("the objects of the round are deleted", CLEARED, || {
+        patient.delete("/api/v1/namespaces/default/configmaps?labelSelector=by%3Dsoak").is_ok()
+    });
     let mut repairs = Vec::new();
     for [at, what, outcome] in unknown(hactl, known) {
         if at != host || !kind.repaired.contains(&what.as_str()) || outcome != "helped" {
