@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod cli;
 pub mod component;
+pub mod controllers;
 pub mod etcd;
 pub mod execute;
 pub mod guard;

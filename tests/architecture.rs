@@ -14,7 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["cli"],
     &["guard"],
     &["workflow", "agent"],
-    &["reconcile"],
+    &["reconcile", "controllers"],
     &["execute"],
     &["observe", "report", "lab"],
     &["render"],

@@ -436,6 +436,7 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
             }
         }
         Failure::Recovery(unusable) => super::snapshot::verdict(unusable, of(&FailureKind::Other)),
+        Failure::Maintenance(error) => super::maintain::verdict(error),
         Failure::NoMember => of(&FailureKind::Other).with_hints(["hactl status", "hactl recover --dry-run"]),
         Failure::NotConnected { .. } => {
             of(&FailureKind::Other).with_hints(["name another host, or make this one reachable"])

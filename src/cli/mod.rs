@@ -18,6 +18,7 @@ mod host;
 mod import;
 pub mod inventory;
 mod lab;
+mod maintain;
 mod new_file;
 mod recover;
 mod runbook;
@@ -97,6 +98,15 @@ Examples:
 The hosts of the control plane have guards if the inventory says `healing: watch`. Guards detect and report faults,
 and change nothing.")]
     Guard(guard::GuardArgs),
+    /// Take workers out of service for work on their hosts, and back
+    #[command(after_help = "\
+Examples:
+  hactl maintain start w3 --reason 'replace sdb'    cordon and drain w3
+  hactl maintain status                             show what is in the way
+  hactl maintain finish w3                          restore w3
+
+A maintenance is an object of the API: kubectl get nodemaintenances. Requires the API.")]
+    Maintain(maintain::MaintainArgs),
     /// Print a kubeconfig
     #[command(after_help = "\
 Examples:
@@ -277,6 +287,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Plan(args) => verbs::plan(&common, &args),
         Verb::Status(args) => verbs::status(&common, &args),
         Verb::Guard(args) => guard::run(&common, &args),
+        Verb::Maintain(args) => maintain::run(&common, &args),
         Verb::Kubeconfig(args) => verbs::kubeconfig(&common, &args),
         Verb::Kubectl(args) => verbs::kubectl(&common, &args),
         Verb::Recover(args) => recover::run(&common, args),

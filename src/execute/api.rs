@@ -1,6 +1,7 @@
 //! The API of a cluster through a host's agent, with a short-lived identity.
 //!
-//! In: the CA's certificate and a credential. Out: a [`Client`] that keeps the port open through which it works.
+//! In: the CA's certificate, and what issues credentials. Out: a [`Client`] that keeps the port open through which it
+//! works, and that outlives a credential.
 
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::secret::Secret;
@@ -14,6 +15,8 @@ use tokio::time::Instant;
 
 /// A name that every API server's certificate carries; it is resolved to the local end of the forwarded port.
 pub const SERVER_NAME: &str = "kubernetes";
+/// Half of the life of a certificate.
+const RENEWED_AFTER: Duration = Duration::from_secs(1800);
 /// How long the first answer may take before the next host is tried.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
@@ -28,11 +31,13 @@ pub trait ConnectApi: Send + Sync {
     ) -> BoxFuture<'a, Result<ApiClient, KubeError>>;
 }
 
-/// A certificate to authenticate with.
+/// Issues a certificate to authenticate with, and its key, both PEM.
+pub type Issue = Arc<dyn Fn() -> Result<(String, Secret<String>), String> + Send + Sync>;
+
+/// How to authenticate.
 pub struct Access {
     ca_pem: String,
-    cert_pem: String,
-    key_pem: Arc<Secret<String>>,
+    issue: Issue,
 }
 
 /// A client, and the forwarded port through which it works.
@@ -56,9 +61,9 @@ impl Deref for ApiClient {
 }
 
 impl Access {
-    /// With this CA and credential, all PEM.
-    pub fn new(ca_pem: String, cert_pem: String, key_pem: Arc<Secret<String>>) -> Self {
-        Self { ca_pem, cert_pem, key_pem }
+    /// With this CA, PEM, and certificates that live for an hour.
+    pub fn new(ca_pem: String, issue: Issue) -> Self {
+        Self { ca_pem, issue }
     }
 }
 
@@ -73,7 +78,11 @@ impl ConnectApi for Access {
             let unreachable =
                 |why: String| KubeError::Unreachable { what: format!("reach the API of {}", agent.name()), why };
             let forward = agent.forward(address, port).await.map_err(|e| unreachable(e.to_string()))?;
-            let client = Client::new(forward.address(), SERVER_NAME, &self.ca_pem, &self.cert_pem, &self.key_pem)?;
+            let (at, ca_pem, issue) = (forward.address(), self.ca_pem.clone(), Arc::clone(&self.issue));
+            let client = Client::renewed(RENEWED_AFTER, move || {
+                let (cert_pem, key_pem) = issue().map_err(|why| KubeError::Credentials { why })?;
+                Client::new(at, SERVER_NAME, &ca_pem, &cert_pem, &key_pem)
+            })?;
             client.get(&ObjectRef::new("v1", "Namespace", None, "kube-system"), Instant::now() + FIRST_ANSWER).await?;
             Ok(ApiClient { client, _forward: Some(forward) })
         })

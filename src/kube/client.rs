@@ -36,6 +36,10 @@ type Discovered = BTreeMap<(String, String), (String, bool)>;
 const PAGE: usize = 500;
 /// The media type of bodies.
 const JSON: &str = "application/json";
+/// The media type of a merge patch (RFC 7396).
+pub(super) const MERGE: &str = "application/merge-patch+json";
+/// The media type of a patch that merges lists by their keys.
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Requests metadata only.
 const NAMES_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
@@ -330,8 +334,20 @@ impl Client {
 
     /// Merge patch: changes the given fields of an existing object and no others; `null` removes a field.
     pub async fn merge(&self, reference: &ObjectRef, change: &Value, until: Instant) -> Result<Value, KubeError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.path(reference, until).await?);
-        self.patch(&format!("change {reference}"), &path, "application/merge-patch+json", change, until).await
+        self.change(reference, "", MERGE, change, until).await
+    }
+
+    /// Patches an object, or a subresource of it, with a patch of this media type.
+    pub(super) async fn change(
+        &self,
+        reference: &ObjectRef,
+        part: &str,
+        media: &'static str,
+        change: &Value,
+        until: Instant,
+    ) -> Result<Value, KubeError> {
+        let path = format!("{}{part}?fieldManager={FIELD_MANAGER}", self.path(reference, until).await?);
+        self.patch(&format!("change {reference}"), &path, media, change, until).await
     }
 
     async fn patch(

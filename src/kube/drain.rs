@@ -4,12 +4,12 @@
 
 use super::client::{Chunks, Request};
 use super::{Client, KubeError, ObjectRef};
-use crate::model::labels::{CORDONED, annotation};
+use crate::model::cordon::{CordonRecord, Holder};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
 use futures::stream::{BoxStream, StreamExt as _, try_unfold};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -27,6 +27,17 @@ pub enum PodChange {
     Is(PodFact),
     /// The pod with this uid does not exist any more.
     Gone(String),
+}
+
+/// How a Node was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cordoned {
+    /// It does not exist.
+    NoNode,
+    /// It is as it was.
+    Before,
+    /// It was changed just now.
+    Now,
 }
 
 /// The changes, as they happen; ends with the watch, or after an error.
@@ -65,39 +76,38 @@ impl Client {
         }
     }
 
-    /// Cordons a Node, and annotates that hactl did it; returns whether the Node exists. A Node that is already
-    /// cordoned stays as it is.
+    /// Cordons a Node for a holder, and records that. A Node that is already cordoned stays so after the last holder.
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn cordon(&self, host: &HostName, until: Instant) -> Result<bool, KubeError> {
-        let node = ObjectRef::node(host);
-        loop {
-            let Some(live) = self.get(&node, until).await? else { return Ok(false) };
-            if live.pointer("/spec/unschedulable") == Some(&Value::Bool(true)) {
-                return Ok(true);
-            }
-            // With the version: a Node that a person cordons at this moment is not hactl's to uncordon.
-            let version = live.pointer("/metadata/resourceVersion");
-            let metadata = json!({"resourceVersion": version, "annotations": {CORDONED: "to drain it"}});
-            match self.merge(&node, &json!({"spec": {"unschedulable": true}, "metadata": metadata}), until).await {
-                Err(error) if error.is_conflict() && Instant::now() < until => {}
-                outcome => return outcome.map(|_| true),
-            }
-        }
+    pub async fn cordon(&self, host: &HostName, by: &Holder, until: Instant) -> Result<Cordoned, KubeError> {
+        self.change_cordon(host, until, |node| CordonRecord::begin(node, by)).await
     }
 
-    /// Uncordons a Node that hactl cordoned; one that others cordoned stays so.
+    /// Ends what a holder began; the last one uncordons the Node, unless it was cordoned before or `stays` so.
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn uncordon(&self, host: &HostName, until: Instant) -> Result<(), KubeError> {
-        let Some(live) = self.get(&ObjectRef::node(host), until).await? else { return Ok(()) };
-        if annotation(&live, CORDONED).is_none() {
-            return Ok(());
+    pub async fn uncordon(&self, host: &HostName, by: &Holder, stays: bool, until: Instant) -> Result<(), KubeError> {
+        self.change_cordon(host, until, |node| CordonRecord::end(node, by, stays)).await.map(drop)
+    }
+
+    async fn change_cordon(
+        &self,
+        host: &HostName,
+        until: Instant,
+        patch: impl Fn(&Value) -> Option<Value>,
+    ) -> Result<Cordoned, KubeError> {
+        let node = ObjectRef::node(host);
+        loop {
+            let Some(live) = self.get(&node, until).await? else { return Ok(Cordoned::NoNode) };
+            let Some(patch) = patch(&live) else { return Ok(Cordoned::Before) };
+            match self.merge(&node, &patch, until).await {
+                Err(error) if error.is_conflict() && Instant::now() < until => {}
+                Err(error) if error.is_not_found() => return Ok(Cordoned::NoNode),
+                outcome => return outcome.map(|_| Cordoned::Now),
+            }
         }
-        let open = json!({"spec": {"unschedulable": null}, "metadata": {"annotations": {CORDONED: null}}});
-        self.merge(&ObjectRef::node(host), &open, until).await.map(drop)
     }
 }
 
@@ -136,6 +146,7 @@ fn change(what: &str, line: &[u8]) -> Result<PodChange, KubeError> {
 mod tests {
     use super::*;
     use futures::stream;
+    use serde_json::json;
 
     fn event(kind: &str, uid: &str) -> String {
         json!({"type": kind, "object": {"metadata": {"name": "web", "namespace": "shop", "uid": uid}}}).to_string()

@@ -15,17 +15,13 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn drain_rules(&self, host: &HostName, until: Instant) -> Result<(DrainRules, Vec<String>), KubeError> {
+        let (of_cluster, of_namespaces) =
+            tokio::try_join!(self.served(CLUSTER_KIND.1, until), self.served(KIND.1, until))?;
         let (mut rules, mut unread) = (Vec::new(), Vec::new());
-        for (_, plural) in [CLUSTER_KIND, KIND] {
-            let found = match self.list(&format!("/apis/{API}/{plural}"), "", until).await {
-                Err(error) if error.is_not_found() => Vec::new(),
-                found => found?,
-            };
-            for object in found {
-                match DrainRule::of(&object) {
-                    Ok(rule) => rules.push(rule),
-                    Err(why) => unread.push(format!("{why}; it selects no pods")),
-                }
+        for object in of_cluster.iter().chain(&of_namespaces) {
+            match DrainRule::of(object) {
+                Ok(rule) => rules.push(rule),
+                Err(why) => unread.push(format!("{why}; it selects no pods")),
             }
         }
         if rules.is_empty() {
@@ -40,5 +36,13 @@ impl Client {
         let name = |object: &Value| Some(object.pointer("/metadata/name")?.as_str()?.to_owned());
         let labels = namespaces.iter().filter_map(|object| Some((name(object)?, labels_of(object)))).collect();
         Ok((rules.with_namespaces(labels), unread))
+    }
+
+    /// The objects of one of the kinds; none if the API server does not serve it.
+    async fn served(&self, plural: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
+        match self.list(&format!("/apis/{API}/{plural}"), "", until).await {
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            found => found,
+        }
     }
 }

@@ -19,17 +19,27 @@ const BUDGET: &str = "The disruption budget ";
 impl Client {
     /// Asks once for the eviction of the pod with this uid.
     pub async fn evict(&self, pod: &PodFact, until: Instant) -> Eviction {
-        let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
+        self.ask_for_eviction(pod, &[], until).await
+    }
+
+    /// What the answer would be now. Changes nothing.
+    pub async fn rehearse_eviction(&self, pod: &PodFact, until: Instant) -> Eviction {
+        self.ask_for_eviction(pod, &["All"], until).await
+    }
+
+    async fn ask_for_eviction(&self, pod: &PodFact, dry_run: &[&str], until: Instant) -> Eviction {
+        let query = if dry_run.is_empty() { "" } else { "?dryRun=All" };
+        let path = format!("/api/v1/namespaces/{}/pods/{}/eviction{query}", pod.namespace, pod.name);
         let body = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}, "dryRun": dry_run},
         });
         match timeout_at(until, self.http().send(Request::with(Method::POST, &path, &body))).await {
             Ok(Ok(answer)) => outcome(&answer),
-            Ok(Err(why)) => Eviction::Failed(format!("no answer from the API server: {why}")),
-            Err(_) => Eviction::Failed("no answer from the API server".to_owned()),
+            Ok(Err(why)) => Eviction::NoAnswer(format!("no answer from the API server: {why}")),
+            Err(_) => Eviction::NoAnswer("no answer from the API server".to_owned()),
         }
     }
 
@@ -66,6 +76,7 @@ fn outcome(answer: &Answer) -> Eviction {
                 |seconds| Eviction::Throttled(Duration::from_secs(seconds)),
             ),
         },
+        code @ 502..=504 => Eviction::NoAnswer(format!("the API server answered {code}: {}", message())),
         code => Eviction::Failed(format!("the API server answered {code}: {}", message())),
     }
 }
@@ -184,6 +195,6 @@ mod tests {
             assert!(why.ends_with("db-1 is the leader"), "{why}");
         }
         let broken = outcome(&Answer { status: 502, retry_after_s: None, body: b"bad gateway".to_vec() });
-        assert_eq!(broken, Eviction::Failed("the API server answered 502: bad gateway".to_owned()));
+        assert_eq!(broken, Eviction::NoAnswer("the API server answered 502: bad gateway".to_owned()));
     }
 }

@@ -22,6 +22,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
+    ("lifecycle.hactl.dev/v1alpha1", "NodeMaintenance", "nodemaintenances", false),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 

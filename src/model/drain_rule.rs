@@ -125,7 +125,7 @@ impl DrainRules {
         let of_namespace = self.namespaces.get(&pod.namespace).unwrap_or(&nothing);
         let applies = |rule: &&DrainRule| {
             rule.namespace.as_ref().is_none_or(|namespace| *namespace == pod.namespace)
-                && (rule.namespaces.is_empty() || rule.namespaces.matches(of_namespace))
+                && rule.namespaces.matches(of_namespace)
                 && rule.pods.matches(&pod.labels)
         };
         let by_rule = || self.rules.iter().find(applies).map(|rule| (rule.behavior, Some(rule.called.as_str())));

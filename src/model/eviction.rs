@@ -16,8 +16,10 @@ pub enum Eviction {
     Refused(Refused),
     /// The API server limits requests (API priority and fairness), and asks for a pause.
     Throttled(Duration),
-    /// Another error, or no answer; the text says which.
+    /// Another error that the API server, or a webhook, answered.
     Failed(String),
+    /// No answer, or that of something before an API server.
+    NoAnswer(String),
 }
 
 /// Why an eviction was refused.

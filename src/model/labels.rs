@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// On a Node: which of its labels and taints are from the inventory.
 pub const OWNS: &str = "hactl.dev/owns";
-/// On a Node: hactl cordoned it, so that a cordon of others is not reverted.
+/// On a Node: an earlier hactl cordoned it. Since then there is [`RECORD`].
 pub const CORDONED: &str = "hactl.dev/cordoned";
 /// On an object of a manifest: the digest of the manifest that was applied.
 pub const APPLIED: &str = "hactl.dev/applied";
@@ -23,6 +23,11 @@ pub const HOSTS: &str = "hactl.dev/hosts";
 
 /// The label of the Pods that stand for the control plane of their host: the budget of drains selects them.
 pub const QUORUM: &str = "hactl.dev/quorum";
+
+/// On a Node: what keeps it cordoned (`model/cordon`).
+pub const RECORD: &str = "lifecycle.hactl.dev/record";
+/// The finalizer of a NodeMaintenance that has changed its Node.
+pub const COMPLETION: &str = "lifecycle.hactl.dev/completion";
 
 /// The label of a Pod with which its owner says how it leaves a drained Node: `skip` or `wait-completed`.
 pub const DRAIN: &str = "lifecycle.hactl.dev/drain";

@@ -4,6 +4,7 @@
 //! be printed, compared, stored and tested.
 
 pub mod action;
+pub mod announced;
 pub mod api_fact;
 pub mod attached;
 pub mod authentic;
@@ -16,6 +17,7 @@ pub mod components;
 pub mod condition;
 pub mod control_plane;
 pub mod copies;
+pub mod cordon;
 pub mod desired;
 pub mod difference;
 pub mod digester;
@@ -39,6 +41,7 @@ pub mod hosting;
 pub mod labels;
 pub mod leaf;
 pub mod listed;
+pub mod maintenance;
 pub mod may_deny;
 pub mod names;
 pub mod node;

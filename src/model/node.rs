@@ -4,9 +4,11 @@
 //! recovery of etcd for as long as API servers were down, that is the report of an earlier kubelet: it must not be
 //! mistaken for one of the current kubelet.
 
+use super::cordon::{CordonRecord, Holder};
 use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
-use super::labels::{CORDONED, OWNS, annotation};
+use super::labels::{OWNS, annotation};
+use super::names::HostName;
 use super::timestamp::parse_rfc3339;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,8 @@ const BACKEND_DATA: &str = "/metadata/annotations/flannel.alpha.coreos.com~1back
 
 /// Heartbeats have whole seconds, rounded down.
 const SECOND_MS: i64 = 1000;
+/// The most maintenances of a Node that are named.
+const MOST_NAMED: usize = 8;
 /// The message of a Node with an outdated status.
 const UNHEARD: &str = "its kubelet was started since and has not reported yet";
 const AT_REST: &str = "its kubelet does not run";
@@ -48,8 +52,10 @@ pub struct NodeFact {
     pub runtime: String,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Whether hactl cordoned it for a drain and has not uncordoned it.
+    /// Whether `up` cordoned it for a drain and has not uncordoned it.
     pub drained: bool,
+    /// The maintenances that keep it cordoned, by its annotation. Root on its host may write that.
+    pub maintenances: Vec<HostName>,
     /// Whether the node controller has marked its kubelet as not reporting.
     pub unreachable: bool,
     /// Whether it was in an inventory of hactl: it has the annotation [`OWNS`].
@@ -66,6 +72,8 @@ impl NodeFact {
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+        let record = CordonRecord::of(object);
+        let maintenances = record.iter().flat_map(CordonRecord::maintenances);
         let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
         Some(Self {
             name: object.pointer("/metadata/name")?.as_str()?.to_owned(),
@@ -75,7 +83,8 @@ impl NodeFact {
             version: text(object, "/status/nodeInfo/kubeletVersion"),
             runtime: text(object, "/status/nodeInfo/containerRuntimeVersion"),
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
-            drained: annotation(object, CORDONED).is_some(),
+            drained: record.as_ref().is_some_and(|record| record.is_held_by(&Holder::Up)),
+            maintenances: maintenances.take(MOST_NAMED).filter_map(|name| name.parse().ok()).collect(),
             unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: annotation(object, OWNS).is_some(),
             pods: object

@@ -90,9 +90,8 @@ impl Requirement {
     fn of(value: &Value) -> Result<Self, String> {
         let key = value["key"].as_str().filter(|key| !key.is_empty()).ok_or("an expression has no key")?;
         let values = || -> Result<Vec<String>, String> {
-            let list = value["values"].as_array().filter(|list| !list.is_empty());
-            let texts = list.into_iter().flatten().map(|value| value.as_str().map(str::to_owned));
-            let texts: Option<Vec<String>> = texts.collect();
+            let list = value["values"].as_array().into_iter().flatten();
+            let texts: Option<Vec<String>> = list.map(|value| value.as_str().map(str::to_owned)).collect();
             texts.filter(|texts| !texts.is_empty()).ok_or_else(|| format!("the expression for {key} has no values"))
         };
         let operator = match value["operator"].as_str() {

@@ -3,7 +3,7 @@
 use super::intent::Intent;
 use crate::model::control_plane::{API_MANIFEST, MANIFESTS, PROGRAMS};
 use crate::model::desired::{Cidr, Desired, Host, Role};
-use crate::model::facts::{Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
+use crate::model::facts::{ApiFact, Etcd, Facts, HostFacts, InterfaceAddress, Members, UnitFact};
 use crate::model::firewall::Opening;
 use crate::model::hosting::HostingFact;
 use crate::model::leaf::needs_renewal;
@@ -51,9 +51,23 @@ impl<'a> Observed<'a> {
     pub fn reachable(&self) -> Vec<Host> {
         self.desired.hosts.iter().filter(|h| self.facts.host(&h.name).is_some()).cloned().collect()
     }
-    /// Whether a host may be changed in this run.
+    /// Whether a host may be changed in this run: nobody works on it, and no other hosts were chosen.
     pub fn may_change(&self, host: &HostName) -> bool {
+        self.is_chosen(host) && self.maintenances(host).is_empty()
+    }
+    /// Whether no other hosts were chosen.
+    pub fn is_chosen(&self, host: &HostName) -> bool {
         self.intent.limit.as_ref().is_none_or(|limit| limit.contains(host))
+    }
+    /// The maintenances of a worker, as its Node shows them. Another host has none: nothing but its kubelet could be left
+    /// out, and root there could have the control plane left out by an annotation.
+    pub fn maintenances(&self, host: &HostName) -> &'a [HostName] {
+        let others = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
+        let is_worker = self.desired.host(host).is_some_and(|host| !others.into_iter().any(|role| host.is(role)));
+        let shown = |api: &'a ApiFact| {
+            api.nodes.iter().find(|node| node.name == host.as_str() && !node.maintenances.is_empty())
+        };
+        self.apis().filter(|_| is_worker).find_map(shown).map_or(&[], |node| &node.maintenances)
     }
     /// Whether only some hosts may be changed.
     pub fn limited(&self) -> bool {
@@ -380,7 +394,7 @@ impl<'a> Observed<'a> {
     }
 
     /// API facts of hosts whose local API server answers.
-    fn apis(&self) -> impl Iterator<Item = &'a crate::model::facts::ApiFact> + use<'a> {
+    fn apis(&self) -> impl Iterator<Item = &'a ApiFact> + use<'a> {
         let hosts = self.facts.hosts.values();
         hosts.filter_map(|f| f.as_ref().ok()).filter_map(|f| f.api.as_ref())
     }

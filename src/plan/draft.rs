@@ -264,14 +264,19 @@ pub(super) fn of_this_cluster(host: &HostName, theirs: &ClusterId, intent: &Inte
 
 /// What is left out of a plan from the start.
 fn warnings(o: Observed<'_>) -> Vec<String> {
-    let may_not = o.desired.hosts.iter().map(|h| &h.name).filter(|h| !o.may_change(h));
+    let may_not = o.desired.hosts.iter().map(|h| &h.name).filter(|h| !o.is_chosen(h));
     let left: Vec<&str> = may_not.map(HostName::as_str).collect();
     let limited = (!left.is_empty())
         .then(|| format!("--limit: nothing is planned for {}, nor for objects of the whole cluster", left.join(", ")));
     let doubts = o.facts.doubts().map(|(host, doubt)| disbelief(host, doubt));
     let silent = o.facts.hosts.iter().filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
     let silent = silent.map(|(host, why)| format!("{host} is left out ({}): nothing is planned for it", why.why));
-    limited.into_iter().chain(doubts).chain(silent).collect()
+    let maintained = o.desired.hosts.iter().map(|host| (&host.name, o.maintenances(&host.name)));
+    let maintained = maintained.filter(|(host, names)| o.is_chosen(host) && !names.is_empty()).map(|(host, names)| {
+        let names = names.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ");
+        format!("{host} is left out: it is in maintenance ({names}); `hactl maintain finish {host}` ends that")
+    });
+    limited.into_iter().chain(doubts).chain(silent).chain(maintained).collect()
 }
 
 /// No step may change a member or the member list if the list forecast for that step has no quorum: such a plan is

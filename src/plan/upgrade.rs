@@ -166,8 +166,9 @@ fn batches(d: &Draft, steps: &mut Steps, workers: Vec<Host>) -> Vec<Vec<Host>> {
     let ready = |d: &Draft, host: &Host| {
         d.desired.network.cni == Cni::None || d.holds(&Condition::NodeReady(host.name.clone()))
     };
+    let serves = |host: &Host| ready(d, host) && d.maintenances(&host.name).is_empty();
     let away =
-        |host: &&Host| host.is_node() && !host.is(Role::ControlPlane) && d.registered(&host.name) && !ready(d, host);
+        |host: &&Host| host.is_node() && !host.is(Role::ControlPlane) && d.registered(&host.name) && !serves(host);
     let waits = |host: &Host| workers.iter().any(|other| other.name == host.name);
     let away: Vec<String> =
         d.desired.hosts.iter().filter(away).filter(|host| !waits(host)).map(|host| host.name.to_string()).collect();
@@ -179,7 +180,7 @@ fn batches(d: &Draft, steps: &mut Steps, workers: Vec<Host>) -> Vec<Vec<Host>> {
     } else if !here.is_empty() {
         let (names, be) = (away.join(", "), if away.len() == 1 { "is" } else { "are" });
         steps.warnings.push(format!(
-            "{} of the workers keep their current kubelets: {names} {be} not Ready, and \
+            "{} of the workers keep their current kubelets: {names} {be} not Ready or in maintenance, and \
              `upgrade.workers.maxUnavailable` is {most}. Bring {names} back, or remove it, and run the same command \
              again",
             here.len()

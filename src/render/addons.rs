@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::views::drain_rules::DrainRules;
+use super::views::maintenance::Maintenances;
 use super::views::quorum::Quorum;
 use super::views::{Nothing, addons as view, flags, kubelet};
 use super::{RenderError, hosting, input, table, text, yaml};
@@ -46,6 +47,7 @@ static CORE_DNS: Manifest = manifest!("manifests/coredns.yaml");
 pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
 static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
 static DRAIN_RULES: Manifest = manifest!("manifests/lifecycle/drain-rules.yaml");
+static MAINTENANCES: Manifest = manifest!("manifests/lifecycle/node-maintenances.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
 /// All of them, for the test that compares them with the directories.
@@ -61,6 +63,7 @@ pub(super) static MANIFESTS: &[&Manifest] = &[
     &HOSTING,
     &QUORUM,
     &DRAIN_RULES,
+    &MAINTENANCES,
     &COREFILE,
 ];
 
@@ -121,6 +124,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     };
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
     addons.push(DRAIN_RULES.addon("drain-rules", false, &DrainRules::new())?);
+    addons.push(MAINTENANCES.addon("maintenances", false, &Maintenances::new())?);
     addons.push(QUORUM.addon("quorum", false, &Quorum::of(desired, image("pause")?))?);
     addons.extend(hosting::named(desired)?);
     addons.push(node_labels(desired)?);

@@ -252,8 +252,14 @@ fn nodes(facts: &Facts, style: &Style) -> String {
     let Some(api) = best(facts) else { return String::new() };
     let row = |node: &NodeFact| {
         let (paint, state) = if node.ready { (Paint::Good, "ready") } else { (Paint::Bad, "NOT READY") };
-        let state =
-            if node.unschedulable { (Paint::Warn, format!("{state}, cordoned")) } else { (paint, state.to_owned()) };
+        let state = match (node.maintenances.as_slice(), node.unschedulable) {
+            ([], false) => (paint, state.to_owned()),
+            ([], true) => (Paint::Warn, format!("{state}, cordoned")),
+            (names, _) => {
+                let names: Vec<&str> = names.iter().map(HostName::as_str).collect();
+                (Paint::Warn, format!("{state}, in maintenance ({})", names.join(", ")))
+            }
+        };
         let why = if node.ready { String::new() } else { one_line(&node.message) };
         vec![(Paint::Bold, one_line(&node.name)), state, plain(one_line(&node.version)), plain(why)]
     };

@@ -19,7 +19,7 @@
 //!   never self-hosted): `mode` (`held`, or `workloads` with the revision that may serve), `components` by name:
 //!   `placed`, `aside`, `server`, `answers`, `waits`
 //! - `leases[]`: `name`, `holder`, `ageMs`, `durationMs`
-//! - `nodes[]`: `name`, `ready`, `cordoned`, `version`, `message`
+//! - `nodes[]`: `name`, `ready`, `cordoned`, `maintenances[]` (that keep it cordoned), `version`, `message`
 //! - `drills[]`: the last drill of each kind on each host: `host`, `heldBy` (`owners`: with the identity that also
 //!   decrypts the CA keys; `host`: with the identity of the host), `atMs`, `outcome` (`restored`, `sealed-before`,
 //!   `failed`), `why` if it failed, `bundle` and `takenMs` (null: not recorded), `keys` and `restoredMs` if it restored
@@ -70,6 +70,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
             "name": node.name,
             "ready": node.ready,
             "cordoned": node.unschedulable,
+            "maintenances": node.maintenances,
             "version": node.version,
             "message": node.message,
         })).collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use super::exit::Exit;
 use super::fetch_kind::FetchKind;
 use super::flow::{Flow, pictured};
 use super::inventory_words::InventoryWords;
+use super::maintenance_kind::MaintenanceKind;
 use super::style::{Paint, Style};
 use super::words::{chain, clean, count, texts};
 use crate::model::names::HostName;
@@ -62,6 +63,8 @@ pub enum FailureKind {
     Bundle,
     /// A bundle could not be fetched, exported or imported.
     Fetch(FetchKind),
+    /// A maintenance does not go on.
+    Maintenance(MaintenanceKind),
     /// The state directory could not be read or written.
     State,
     /// Stopped by a signal.
@@ -127,6 +130,7 @@ impl Verdict {
             }
             FailureKind::Bundle => (Exit::Failed, "bundle", or("the component bundle cannot be used")),
             FailureKind::Fetch(kind) => (kind.exit(), kind.code(), or("the component bundle cannot be fetched")),
+            FailureKind::Maintenance(kind) => (kind.exit(), kind.code(), or("the maintenance does not go on")),
             FailureKind::State => (Exit::Failed, "state", or("the state directory cannot be read or written")),
             FailureKind::Interrupted => (Exit::Failed, "interrupted", "interrupted".to_owned()),
             FailureKind::Other => (Exit::Failed, "failed", or("something failed")),
@@ -277,6 +281,7 @@ fn hints(kind: &FailureKind) -> Vec<String> {
         FailureKind::Inventory => &["`hactl inventory check` validates the inventory without contacting any host"],
         FailureKind::Bundle => &["`hactl bundle verify` lists missing and damaged files"],
         FailureKind::Fetch(kind) => kind.hints(),
+        FailureKind::Maintenance(kind) => kind.hints(),
         FailureKind::State => {
             &["check that you can read and write the state directory: .hactl/CLUSTER beside the inventory, unless \
              --state names another one"]

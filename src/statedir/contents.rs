@@ -11,6 +11,7 @@ use crate::model::secret::{EncryptionKey, Secret};
 use crate::model::target::CertSpec;
 use rcgen::PublicKeyData as _;
 use serde::Serialize;
+use std::sync::Arc;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::pem::parse_x509_pem;
 
@@ -35,9 +36,10 @@ pub enum BadAuthority {
 }
 
 /// A certificate authority with its key.
+#[derive(Clone)]
 pub struct Authority {
     public: PublicAuthority,
-    key: Secret<String>,
+    key: Arc<Secret<String>>,
 }
 
 impl Authority {
@@ -48,7 +50,7 @@ impl Authority {
         if pair.subject_public_key_info() != public.public_key()? {
             return Err(BadAuthority::KeyMismatch);
         }
-        Ok(Self { public, key })
+        Ok(Self { public, key: Arc::new(key) })
     }
     /// The certificate in PEM.
     pub fn cert_pem(&self) -> &str {

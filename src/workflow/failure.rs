@@ -66,6 +66,9 @@ pub enum Failure {
         /// The checks that do not pass.
         checks: Vec<Check>,
     },
+    /// A maintenance does not go on.
+    #[error(transparent)]
+    Maintenance(#[from] crate::controllers::MaintenanceError),
     /// A support bundle cannot be written.
     #[error(transparent)]
     Support(#[from] crate::support::SupportError),

@@ -25,7 +25,7 @@ const TOKENS: &str = "earlier tokens are accepted";
 /// No API server could be asked.
 pub(super) async fn prove(session: &Session) -> Result<Vec<Check>, Failure> {
     let state = session.state(false).await?;
-    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()).await?;
     let until = Instant::now() + WITHIN;
     let (secrets, keys) = tokio::join!(
         client.names("/api/v1/secrets", "Secret", until),

@@ -243,7 +243,7 @@ async fn presented(session: &Session, state: &State) -> Result<(), Failure> {
 }
 
 async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Failure> {
-    let access = state.api_access()?;
+    let access = state.api_access();
     let client = crate::reconcile::api_client(session, &access).await?;
     let sink = Arc::clone(&session.sink);
     sink.phase("rewriting all Secrets with the new key");
@@ -260,7 +260,7 @@ async fn rewrite_secrets(session: &Session, state: &State) -> Result<usize, Fail
 async fn heard_of(session: &Session, state: &State, what: Rotatable) -> Result<(), Failure> {
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::FrontProxyCa) else { return Ok(()) };
-    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()).await?;
     Ok(trusted::holds(&client, &turn.other.public, Instant::now() + TOLD_WITHIN).await?)
 }
 
@@ -273,7 +273,7 @@ async fn forgotten(session: &Session, state: &State, what: Rotatable) -> Result<
     if old.is_empty() || matches!(what, Rotatable::EtcdCa | Rotatable::KubeletServingCa) {
         return Ok(());
     }
-    let client = crate::reconcile::api_client(session, &state.api_access()?).await?;
+    let client = crate::reconcile::api_client(session, &state.api_access()).await?;
     Ok(trusted::forget(&client, &old, Instant::now() + TOLD_WITHIN).await?)
 }
 
@@ -282,7 +282,7 @@ async fn let_go_of_tokens(session: &Session, state: &State, what: Rotatable) -> 
     let turn = state.contents().rotations.under_way.get(&what);
     let Some(turn) = turn.filter(|_| what == Rotatable::ServiceAccount) else { return Ok(()) };
     let Some(kid) = key_id(&turn.other.public) else { return Ok(()) };
-    let access = state.api_access()?;
+    let access = state.api_access();
     let client = crate::reconcile::api_client(session, &access).await?;
     let until = Instant::now() + TIMEOUT;
     for secret in rewrite::tokens(&client, &kid, until).await? {

@@ -306,11 +306,15 @@ impl State {
         Ok(pki::sign_vouched(request, leaf, authority, vouched, OffsetDateTime::now_utc())?)
     }
 
-    /// hactl's own credential for the API: valid for an hour, and never stored.
-    pub fn api_access(&self) -> Result<Access, Failure> {
-        let credential = pki::own_credential(&self.contents().cluster, OffsetDateTime::now_utc())?;
-        let ca = self.publics().trusted.cluster;
-        Ok(Access::new(ca, credential.cert_pem, Arc::new(credential.key_pem)))
+    /// hactl's own credentials for the API: each valid for an hour, and never stored.
+    pub fn api_access(&self) -> Access {
+        let signer = self.contents().cluster.clone();
+        let issue = move || {
+            let credential =
+                pki::own_credential(&signer, OffsetDateTime::now_utc()).map_err(|error| error.to_string())?;
+            Ok((credential.cert_pem, credential.key_pem))
+        };
+        Access::new(self.publics().trusted.cluster, Arc::new(issue))
     }
 
     /// State and inventory as hosts store them: encrypted, with the recipients. A state in memory is not encrypted.

@@ -176,7 +176,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
 }
 
 async fn api(session: &Session, state: &State) -> Pages {
-    let client = async { Ok::<_, Failure>(crate::reconcile::api_client(session, &state.api_access()?).await?) };
+    let client = async { Ok::<_, Failure>(crate::reconcile::api_client(session, &state.api_access()).await?) };
     let client = match client.await {
         Ok(client) => client,
         Err(failure) => return vec![page("cluster/api/nothing.txt", stated("no API server answers", &failure))],

@@ -1,8 +1,7 @@
-//! Drains of a worker: `hactl up --prune` beside `kubectl drain`, with the same pods on the same hosts, in one run.
+//! Drains of a worker: `hactl maintain start` beside `kubectl drain`, with the same pods on the same hosts, in one run.
 //!
 //! `cargo test --test bench -- drains`. Pods of one Deployment leave one worker for another one, first without a budget,
-//! then under one that lets a single pod go at a time. For hactl, the time is that of its step; for kubectl, that of the
-//! command.
+//! then under one that lets a single pod go at a time. The times are those of the whole commands.
 
 use crate::support::{Hactl, wait_for};
 use hactl::lab::{Scoped, Silent, Spec};
@@ -64,21 +63,12 @@ impl Bench {
         begun.elapsed().as_secs_f64()
     }
 
-    /// The time of the step, after which the worker is bare; then it becomes a worker again.
     fn hactl(&self) -> f64 {
-        let path = self.lab.dir().join("without-w1.yaml");
-        let plain = std::fs::read_to_string(self.lab.inventory()).expect("readable");
-        let (before, worker) = plain.split_once("  - name: w1\n").expect("the worker is there");
-        let after = worker.split_once("roles: [worker]\n").expect("it is a worker").1;
-        std::fs::write(&path, format!("{before}{after}")).expect("writable");
-        let ran = Hactl::new(path).run(&["up", "--yes", "--prune", "w1", "-o", "json"]).ok();
-        let events = ran.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut drains = events.filter(|event| {
-            event["event"] == "done" && event["what"].as_str().is_some_and(|what| what.starts_with("drain the Node"))
-        });
-        let ms = drains.next().and_then(|event| event["ms"].as_u64()).expect("a step drained the Node");
-        self.hactl.up().ok();
-        Duration::from_millis(ms).as_secs_f64()
+        let begun = Instant::now();
+        self.hactl.run(&["maintain", "start", "w1", "--yes"]).ok();
+        let took = begun.elapsed().as_secs_f64();
+        self.hactl.run(&["maintain", "finish", "w1"]).ok();
+        took
     }
 }
 

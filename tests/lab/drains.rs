@@ -1,7 +1,7 @@
 //! Drains: by other tools on hosts of the control plane, one host at a time and none while another one is not ready;
 //! and by hactl on a worker, by the rules of the cluster.
 
-use super::support::{Hactl, Ran, wait_for};
+use super::support::{Ran, wait_for};
 use super::{Scenario, World, in_one_line, present_image};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn foreign(w: &World) {
 }
 
 /// Workloads of the worker: their names are also their labels. The Job ends by its deadline.
-fn workloads(image: &str) -> String {
+pub fn workloads(image: &str) -> String {
     let container = format!("{{name: c, image: {image:?}, imagePullPolicy: IfNotPresent}}");
     let spec = |more: &str| {
         format!(
@@ -87,7 +87,7 @@ fn workloads(image: &str) -> String {
 }
 
 /// What administrators and a team say of them.
-const OF_RULES: &str = "\
+pub const OF_RULES: &str = "\
 apiVersion: lifecycle.hactl.dev/v1alpha1
 kind: ClusterDrainRule
 metadata: {name: agents}
@@ -128,16 +128,12 @@ fn ruled(w: &World) {
     };
     wait_for("all run on the worker", HEAL, || names().split_whitespace().count() == 4);
 
-    let path = w.lab.dir().join("without-w1.yaml");
-    let plain = std::fs::read_to_string(w.lab.inventory()).expect("readable");
-    let (before, worker) = plain.split_once("  - name: w1\n").expect("the worker is there");
-    let after = worker.split_once("roles: [worker]\n").expect("it is a worker").1;
-    std::fs::write(&path, format!("{before}{after}")).expect("writable");
-    let said = in_one_line(&Hactl::new(path).run(&["up", "-v", "--yes", "--prune", "w1"]).ok());
+    let said = in_one_line(&w.hactl.run(&["maintain", "start", "w1", "-v", "--yes"]).ok());
     assert!(said.contains("stays on w1, by ClusterDrainRule agents"), "{said}");
     assert!(said.contains("until it has completed, by DrainRule rules/training)"), "{said}");
+    w.hactl.run(&["maintain", "cancel", "w1"]).ok();
     w.hactl.kubectl(&["delete", "namespace", "rules"]).ok();
     w.hactl.kubectl(&["delete", "clusterdrainrule", "agents"]).ok();
-    w.hactl.up().ok();
+    w.hactl.up().ok().says("nothing to do");
     w.healthy(HEAL);
 }

@@ -39,6 +39,7 @@ mod kubelet_serving;
 mod kubelets;
 mod leaving;
 mod lies;
+mod maintain;
 mod moved;
 mod outside;
 mod parted;
@@ -265,7 +266,15 @@ fn main() {
     tally.suite(
         "t-worker",
         (1, 1),
-        &[worker::SCENARIOS, certs::SCENARIOS, kubelet_serving::SCENARIOS, drains::RULES, worker::LAST].concat(),
+        &[
+            worker::SCENARIOS,
+            certs::SCENARIOS,
+            kubelet_serving::SCENARIOS,
+            maintain::SCENARIOS,
+            drains::RULES,
+            worker::LAST,
+        ]
+        .concat(),
     );
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite(

@@ -112,6 +112,34 @@ fn a_patch_upgrade_has_the_same_order_and_drains_no_node() {
 }
 
 #[test]
+fn a_worker_in_maintenance_is_left_out_and_counts_as_away() {
+    let mut world = with_workers(3);
+    let w1 = make::host_name("w1");
+    world.maintained.insert(w1.clone());
+    let plan = planned(&mut world);
+    let of = |host: &HostName| at(&plan, |action| action.host() == Some(host));
+    assert!(of(&w1).is_empty());
+    assert!(!of(&make::host_name("w2")).is_empty() && !of(&make::host_name("w3")).is_empty());
+    let left_out = "w1 is left out: it is in maintenance (disk); `hactl maintain finish w1` ends that";
+    assert!(plan.warnings.iter().any(|warning| warning == left_out), "{:?}", plan.warnings);
+
+    world.desired.upgrade.max_unavailable = 1;
+    let plan = planned(&mut world);
+    let drains = at(&plan, |action| matches!(action, Action::Drain { .. }));
+    assert!(drains.is_empty(), "one is away, and one may be");
+    assert!(plan.warnings.iter().any(|warning| warning.contains("2 of the workers keep")), "{:?}", plan.warnings);
+}
+
+#[test]
+fn a_host_of_the_control_plane_is_never_left_out_by_an_annotation_of_its_node() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    let before = planned(&mut world);
+    world.maintained.insert(cp(1));
+    assert_eq!(planned(&mut world).steps, before.steps);
+}
+
+#[test]
 fn workers_are_drained_for_another_minor_version_in_batches_and_uncordoned_again() {
     let mut world = with_workers(5);
     let plan = planned(&mut world);

@@ -2,8 +2,10 @@
 
 use crate::world::digest;
 use hactl::component::{BundleError, CarryError, FetchError, NoRelease};
+use hactl::controllers::MaintenanceError;
 use hactl::execute::StepError;
-use hactl::report::{ConnectKind, FailureKind, FetchKind};
+use hactl::kube::KubeError;
+use hactl::report::{ConnectKind, FailureKind, FetchKind, MaintenanceKind};
 use hactl::statedir::StateDirError;
 use hactl::transport::{Barrier, HostError, SudoTrouble};
 use hactl::workflow::Failure;
@@ -45,6 +47,7 @@ pub fn of(kind: &FailureKind) -> Box<dyn Error> {
             why: "its digest has changed since the build".into(),
         }),
         FailureKind::Fetch(kind) => Box::new(fetch(*kind)),
+        FailureKind::Maintenance(kind) => Box::new(maintenance(*kind)),
         FailureKind::State => Box::new(StateDirError::Io {
             doing: "open",
             path: "/home/anna/lab/.hactl/lab/cluster".into(),
@@ -100,6 +103,41 @@ fn connect(kind: ConnectKind) -> HostError {
                      Read-only file system"
                 .into(),
         },
+    }
+}
+
+/// The error of `hactl maintain`.
+fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
+    let node = || "w3".parse().expect("a name");
+    match kind {
+        MaintenanceKind::NotServed => MaintenanceError::NotServed,
+        MaintenanceKind::NoSuch => MaintenanceError::None("w3".into()),
+        MaintenanceKind::NoNode => MaintenanceError::NoNode(node()),
+        MaintenanceKind::OtherNode => MaintenanceError::OtherNode { name: "disk".into(), node: node() },
+        MaintenanceKind::ControlPlane => MaintenanceError::ControlPlane("cp2".parse().expect("a name")),
+        MaintenanceKind::Held => MaintenanceError::Held { node: node(), by: "anna@laptop, pid 4711".into() },
+        MaintenanceKind::WouldLose => MaintenanceError::WouldLose(
+            "1 pod on w3 would be lost, because no controller recreates them elsewhere: shop/by-hand; delete them, or \
+             create them with a Deployment, then run the same command again"
+                .into(),
+        ),
+        MaintenanceKind::GaveUp => MaintenanceError::GaveUp(
+            "1 pod did not leave w3 within 7200 s: shop/db-1 (PodDisruptionBudget shop/db never allows an eviction: 2 \
+             of its 2 must be healthy)"
+                .into(),
+        ),
+        MaintenanceKind::Contested => MaintenanceError::Contested(node()),
+        MaintenanceKind::Down => MaintenanceError::Api(KubeError::Unreachable {
+            what: "reach the API of cp1".into(),
+            why: "Connection refused (os error 111)".into(),
+        }),
+        MaintenanceKind::Refused => MaintenanceError::Api(KubeError::Refused {
+            what: "change NodeMaintenance w3".into(),
+            status: 422,
+            reason: "Invalid".into(),
+            message: "spec.stage: stage cannot go from Drain to Cordon: the order is Idle, Cordon, Drain, Complete"
+                .into(),
+        }),
     }
 }
 

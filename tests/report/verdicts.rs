@@ -8,7 +8,7 @@ use hactl::model::recovery::{Fullness, Origin};
 use hactl::model::refusal::{Misnamed, Refusal};
 use hactl::model::rotation::{NoRotation, Rotatable};
 use hactl::model::version::Version;
-use hactl::report::{ConnectKind, FailureKind, FetchKind, Style, Verdict};
+use hactl::report::{ConnectKind, FailureKind, FetchKind, MaintenanceKind, Style, Verdict};
 use snapbox::{assert_data_eq, file};
 use std::fmt;
 
@@ -245,6 +245,17 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (FailureKind::Fetch(FetchKind::CutShort), 1),
         (FailureKind::Fetch(FetchKind::Tampered), 3),
         (FailureKind::Fetch(FetchKind::Different), 3),
+        (FailureKind::Maintenance(MaintenanceKind::NotServed), 3),
+        (FailureKind::Maintenance(MaintenanceKind::NoSuch), 2),
+        (FailureKind::Maintenance(MaintenanceKind::NoNode), 2),
+        (FailureKind::Maintenance(MaintenanceKind::OtherNode), 2),
+        (FailureKind::Maintenance(MaintenanceKind::ControlPlane), 3),
+        (FailureKind::Maintenance(MaintenanceKind::Held), 6),
+        (FailureKind::Maintenance(MaintenanceKind::WouldLose), 3),
+        (FailureKind::Maintenance(MaintenanceKind::GaveUp), 1),
+        (FailureKind::Maintenance(MaintenanceKind::Contested), 1),
+        (FailureKind::Maintenance(MaintenanceKind::Down), 7),
+        (FailureKind::Maintenance(MaintenanceKind::Refused), 1),
         (FailureKind::State, 1),
         (FailureKind::Interrupted, 1),
         (FailureKind::Other, 1),

@@ -306,6 +306,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     runtime: "containerd://2.3.7".into(),
                     unschedulable: false,
                     drained: false,
+                    maintenances: Vec::new(),
                     unreachable: false,
                     ours: true,
                     pods: Some(hactl::model::desired::Cidr { base: [10, 244, m, 0].into(), prefix: 24 }),

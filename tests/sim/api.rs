@@ -176,7 +176,8 @@ fn node(world: &World, name: &HostName) -> Option<Value> {
     });
     if world.cordoned.contains(name) {
         node["spec"]["unschedulable"] = json!(true);
-        node["metadata"]["annotations"]["hactl.dev/cordoned"] = json!("to drain it");
+        let record = json!({"schema": 1, "before": false, "by": ["up"]});
+        node["metadata"]["annotations"]["lifecycle.hactl.dev/record"] = json!(record.to_string());
     }
     Some(node)
 }

@@ -209,6 +209,7 @@ impl World {
             runtime: "containerd://2.3.7".to_owned(),
             unschedulable: self.cordoned.contains(name),
             drained: self.cordoned.contains(name),
+            maintenances: self.maintained.get(name).map(|_| make::host_name("disk")).into_iter().collect(),
             unreachable,
             ours,
             pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),

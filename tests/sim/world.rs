@@ -177,6 +177,8 @@ pub struct World {
     pub pods: BTreeMap<String, Option<HostName>>,
     /// Nodes that hactl cordoned.
     pub cordoned: BTreeSet<HostName>,
+    /// Nodes that show a maintenance.
+    pub maintained: BTreeSet<HostName>,
     /// Nodes with the label by which they get pods of a self-hosted control plane.
     pub labelled: BTreeSet<HostName>,
     /// Where the snapshots of recoveries are kept on the administrator's side.
@@ -253,6 +255,7 @@ impl World {
             record: None,
             pods,
             cordoned: BTreeSet::new(),
+            maintained: BTreeSet::new(),
             labelled: BTreeSet::new(),
             store: Store::default(),
             disturbed: BTreeSet::new(),

@@ -4,15 +4,33 @@
 //! afterwards.
 
 use crate::execute::act::{Doing, failed};
-use crate::execute::drain::drain;
+use crate::execute::drain::Draining;
 use crate::execute::walk::StepError;
+use crate::model::cordon::Holder;
+use crate::model::maintenance::{DrainProgress, DrainRequest};
 use crate::model::names::HostName;
+use std::sync::Mutex;
+use std::time::Duration;
 
 impl Doing<'_> {
     /// Cordons a Node and waits until all pods that can run elsewhere have left it.
     pub(super) async fn drain(&self, host: &HostName) -> Result<(), StepError> {
-        let waiting = |on| self.waiting(on);
-        let kept = drain(self.client().await?, host, self.timeout, &waiting).await;
+        let said = Mutex::new(String::new());
+        let report = |progress: DrainProgress| {
+            let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if *said != progress.waits_for && progress.left < progress.to_leave {
+                said.clone_from(&progress.waits_for);
+                self.waiting(progress.waits_for);
+            }
+        };
+        let draining = Draining {
+            host,
+            by: Holder::Up,
+            request: DrainRequest::default(),
+            within: self.timeout,
+            lasts: Duration::ZERO,
+        };
+        let kept = draining.run(self.client().await?, &report).await;
         for said in kept.map_err(|error| failed(error.to_string()))? {
             self.sink.note(said);
         }
@@ -21,6 +39,6 @@ impl Doing<'_> {
 
     /// Uncordons a Node that hactl cordoned.
     pub(in crate::execute) async fn uncordon(&self, host: &HostName) -> Result<(), StepError> {
-        Ok(self.client().await?.uncordon(host, self.until()).await?)
+        Ok(self.client().await?.uncordon(host, &Holder::Up, false, self.until()).await?)
     }
 }

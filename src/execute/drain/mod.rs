@@ -1,23 +1,26 @@
 //! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
 //!
-//! In: a Node's name, an API client, and how long it may take. Out: what is to be said of the pods that stay, or the
-//! pods that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at
+//! In: a Node's name, an API client, what is asked for, and how long it may take. Out: how far the drain is while it
+//! lasts; at the end what is to be said of the pods that stay, or the pods that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at
 //! once, one watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
 
+mod preview;
 #[cfg(test)]
 mod tests;
 mod words;
 
-use crate::kube::{Client, KubeError, PodChange, PodChanges};
+use crate::kube::{Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
 use crate::model::action::counted;
+use crate::model::cordon::Holder;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
+use crate::model::maintenance::{DrainProgress, DrainRequest};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
 use crate::plan::drain::{Drain, Left, Next};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -29,14 +32,16 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 const LIST_BESIDE_WATCH: Duration = Duration::from_secs(15);
 /// How long a budget may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
+/// How long a check before a drain may take.
+const CHECK_WITHIN: Duration = Duration::from_secs(60);
 /// How long before its timeout a drain ends, so that it can say what is in the way.
 const LAST_WORD: Duration = Duration::from_secs(2);
-/// The interval at which is said what the drain waits for.
+/// The interval at which is said how far the drain is.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a Node is not drained.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DrainError {
+pub enum DrainError {
     /// The API cannot be used.
     #[error(transparent)]
     Api(#[from] KubeError),
@@ -65,23 +70,55 @@ pub(super) enum DrainError {
     },
 }
 
-/// Drains a Node by the rules of the cluster, and says meanwhile what it waits for; returns what is to be said of the
-/// pods that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the next
-/// drain continues.
-pub(super) async fn drain(
-    client: &Client,
-    host: &HostName,
-    within: Duration,
-    waiting: &(dyn Fn(String) + Sync),
-) -> Result<Vec<String>, DrainError> {
-    let until = Instant::now() + within.saturating_sub(LAST_WORD);
-    let (rules, mut notes) = client.drain_rules(host, until).await?;
-    let (pods, _) = client.pods(host, until).await?;
-    none_is_lost(host, &Drain::by(rules.clone()).next(&pods, Duration::ZERO))?;
-    if client.cordon(host, until).await? {
-        notes.extend(Engine { client, host, within, until }.run(Drain::by(rules), waiting).await?);
+/// A drain that is asked for.
+#[derive(Debug, Clone)]
+pub struct Draining<'a> {
+    /// The Node.
+    pub host: &'a HostName,
+    /// What keeps it cordoned.
+    pub by: Holder,
+    /// How pods leave.
+    pub request: DrainRequest,
+    /// How long it may take from now.
+    pub within: Duration,
+    /// For how long it has lasted already, in an earlier run.
+    pub lasts: Duration,
+}
+
+impl Draining<'_> {
+    /// Whether it would lose pods. Changes nothing.
+    ///
+    /// # Errors
+    /// [`DrainError::Lost`], or the API cannot be used.
+    pub async fn check(&self, client: &Client) -> Result<(), DrainError> {
+        let until = Instant::now() + self.within.min(CHECK_WITHIN);
+        let (rules, _) = client.drain_rules(self.host, until).await?;
+        let (pods, _) = client.pods(self.host, until).await?;
+        none_is_lost(self.host, &Drain::by(rules, self.request.clone()).next(&pods, Duration::ZERO))
     }
-    Ok(notes)
+
+    /// Drains the Node by the rules of the cluster, and says meanwhile how far it is; returns what is to be said of the
+    /// pods that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the
+    /// next drain continues.
+    ///
+    /// # Errors
+    /// See [`DrainError`].
+    pub async fn run(
+        &self,
+        client: &Client,
+        report: &(dyn Fn(DrainProgress) + Sync),
+    ) -> Result<Vec<String>, DrainError> {
+        let Self { host, within, .. } = *self;
+        let until = Instant::now() + within.saturating_sub(LAST_WORD);
+        let (rules, mut notes) = client.drain_rules(host, until).await?;
+        let drain = Drain::by(rules, self.request.clone());
+        let (pods, _) = client.pods(host, until).await?;
+        none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
+        if client.cordon(host, &self.by, until).await? != Cordoned::NoNode {
+            notes.extend(Engine { client, host, within, until }.run(drain, self.lasts, report).await?);
+        }
+        Ok(notes)
+    }
 }
 
 fn none_is_lost(host: &HostName, next: &Next<'_>) -> Result<(), DrainError> {
@@ -119,6 +156,7 @@ impl View {
 enum Done {
     Listed(Result<View, KubeError>),
     Evicted(PodFact, Eviction),
+    Deleted(PodFact, Eviction),
     Read(BudgetRef, Result<Option<BudgetFact>, KubeError>),
 }
 
@@ -147,6 +185,23 @@ impl<'a> Engine<'a> {
         .boxed()
     }
 
+    /// Deletes a pod that cannot be evicted. Its own grace period applies.
+    fn delete(self, pod: PodFact) -> BoxFuture<'a, Done> {
+        async move {
+            let place = ObjectRef::new("v1", "Pod", Some(&pod.namespace), &pod.name);
+            let until = self.until.min(Instant::now() + READ_WITHIN);
+            let answer = match self.client.delete_if(&place, Some(&pod.uid), None, until).await {
+                Ok(true) => Eviction::Accepted,
+                // Another pod has its name.
+                Err(error) if error.is_conflict() => Eviction::Gone,
+                Ok(false) => Eviction::Gone,
+                Err(error) => Eviction::NoAnswer(error.to_string()),
+            };
+            Done::Deleted(pod, answer)
+        }
+        .boxed()
+    }
+
     fn read(self, budget: BudgetRef) -> BoxFuture<'a, Done> {
         async move {
             let until = self.until.min(Instant::now() + READ_WITHIN);
@@ -156,17 +211,27 @@ impl<'a> Engine<'a> {
         .boxed()
     }
 
-    async fn run(self, mut drain: Drain, waiting: &(dyn Fn(String) + Sync)) -> Result<Vec<String>, DrainError> {
-        let begun = Instant::now();
+    async fn run(
+        self,
+        mut drain: Drain,
+        lasts: Duration,
+        report: &(dyn Fn(DrainProgress) + Sync),
+    ) -> Result<Vec<String>, DrainError> {
+        let now = Instant::now();
+        let begun = now.checked_sub(lasts).unwrap_or(now);
         let mut view = self.list().await?;
-        let (mut listing, mut list_at) = (false, begun + view.pause());
-        let mut said: Option<(Instant, String)> = None;
+        let (mut listing, mut list_at) = (false, now + view.pause());
+        let mut said: Option<(Instant, DrainProgress)> = None;
+        let (mut to_leave, mut forced) = (BTreeSet::new(), Vec::new());
         let mut work = FuturesUnordered::new();
         loop {
             drain.seen(view.pods.values());
             let next = drain.next(view.pods.values(), begun.elapsed());
             none_is_lost(self.host, &next)?;
+            to_leave.extend(next.left.iter().map(|left| left.pod.uid.clone()));
+            let progress = || words::progress(&next, to_leave.len(), &forced);
             if next.left.is_empty() && view.listed {
+                report(progress());
                 return Ok(words::kept(self.host, &next.kept));
             }
             if Instant::now() >= self.until {
@@ -175,20 +240,25 @@ impl<'a> Engine<'a> {
             if next.left.is_empty() {
                 list_at = Instant::now();
             } else if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAY_EVERY) {
-                let text = words::waiting(&next.left);
-                if said.as_ref().is_none_or(|(_, before)| *before != text) {
-                    waiting(text.clone());
+                let progress = progress();
+                if said.as_ref().is_none_or(|(_, before)| *before != progress) {
+                    report(progress.clone());
                 }
-                said = Some((Instant::now(), text));
+                said = Some((Instant::now(), progress));
             }
             let again = next.again.map_or(self.until, |again| begun + again);
 
             let room = AT_ONCE.saturating_sub(work.len());
             let read: Vec<BudgetRef> = next.read.into_iter().take(room).collect();
-            let ask: Vec<PodFact> = next.ask.into_iter().take(room - read.len()).cloned().collect();
+            let force: Vec<PodFact> = next.force.into_iter().take(room - read.len()).cloned().collect();
+            let ask: Vec<PodFact> = next.ask.into_iter().take(room - read.len() - force.len()).cloned().collect();
             for budget in read {
                 drain.reading(&budget);
                 work.push(self.read(budget));
+            }
+            for pod in force {
+                drain.asked(&pod);
+                work.push(self.delete(pod));
             }
             for pod in ask {
                 drain.asked(&pod);
@@ -202,6 +272,12 @@ impl<'a> Engine<'a> {
             tokio::select! {
                 Some(done) = work.next() => match done {
                     Done::Evicted(pod, answer) => drain.answered(&pod, answer, begun.elapsed()),
+                    Done::Deleted(pod, answer) => {
+                        if answer == Eviction::Accepted {
+                            forced.push(pod.called());
+                        }
+                        drain.answered(&pod, answer, begun.elapsed());
+                    }
                     Done::Read(budget, Ok(found)) => drain.read(&budget, found, begun.elapsed()),
                     Done::Read(budget, Err(_)) => drain.not_read(&budget, begun.elapsed()),
                     Done::Listed(list) => {

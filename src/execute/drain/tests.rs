@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kube::{Answer, Chunks, Http, Request};
-use crate::model::labels::CORDONED;
+use crate::model::cordon::CordonRecord;
 use futures::stream;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,6 +33,7 @@ struct State {
     serves_lists: bool,
     serves_watches: bool,
     watches: Vec<UnboundedSender<Vec<u8>>>,
+    request: DrainRequest,
     /// The drain rules; `None`: the API does not serve the kind.
     rules: Option<Vec<Value>>,
     requests: Vec<String>,
@@ -65,6 +66,7 @@ impl Api {
             serves_lists: true,
             serves_watches: true,
             watches: Vec::new(),
+            request: DrainRequest::default(),
             rules: None,
             requests: Vec::new(),
             evicting: 0,
@@ -87,8 +89,10 @@ impl Api {
     async fn drain(&self, seconds: u64) -> Result<Vec<String>, String> {
         let host: HostName = "w1".parse().expect("a name");
         let client = Client::over(Arc::new(self.clone()));
-        let drained = drain(&client, &host, Duration::from_secs(seconds), &|_| {}).await;
-        drained.map_err(|error| error.to_string())
+        let within = Duration::from_secs(seconds);
+        let request = self.state().request.clone();
+        let draining = Draining { host: &host, by: Holder::Up, request, within, lasts: Duration::ZERO };
+        draining.run(&client, &|_| {}).await.map_err(|error| error.to_string())
     }
 
     fn evict(&self, path: &str, body: &Value) -> (u16, Value) {
@@ -168,7 +172,9 @@ impl Api {
                 if body["metadata"]["resourceVersion"] != state.node["metadata"]["resourceVersion"] {
                     return failure(409, "the object has been modified", Value::Null);
                 }
-                state.node["spec"]["unschedulable"] = body["spec"]["unschedulable"].clone();
+                if let Some(unschedulable) = body.pointer("/spec/unschedulable") {
+                    state.node["spec"]["unschedulable"] = unschedulable.clone();
+                }
                 state.node["metadata"]["annotations"] = body["metadata"]["annotations"].clone();
                 (200, state.node.clone())
             }
@@ -286,7 +292,7 @@ async fn a_budget_that_never_allows_an_eviction_is_named_and_holds_back_no_other
     assert_eq!(left, ["db-0", "dns"]);
     api.state().budget = None;
     assert_eq!(api.drain(60).await, Ok(vec![]), "the next drain continues");
-    assert_eq!(api.state().node["metadata"]["annotations"][CORDONED], "to drain it");
+    assert!(CordonRecord::of(&api.state().node).is_some_and(|record| record.is_held_by(&Holder::Up)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,7 +395,7 @@ async fn bare_pods_are_named_before_anything_changes() {
     assert!(error.starts_with("1 pod on w1 would be lost, because no controller recreates them"), "{error}");
     assert!(error.contains("shop/bare"), "{error}");
     assert!(!api.is_cordoned());
-    assert!(api.state().requests.iter().all(|request| request.starts_with("GET")));
+    assert_eq!(api.state().requests, [CLUSTER_RULES, RULES, PODS].map(|path| format!("GET {path}")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,9 +409,7 @@ async fn a_node_that_a_person_cordoned_is_not_hactls_to_uncordon() {
         api.state().is_cordoned_by_a_person = meanwhile;
         assert_eq!(api.drain(60).await, Ok(vec![]));
         assert!(api.is_cordoned());
-        // A merge patch without a version fits any.
-        api.state().node["metadata"]["resourceVersion"] = Value::Null;
-        Client::over(Arc::new(api.clone())).uncordon(&host, until).await.expect("an answer");
+        Client::over(Arc::new(api.clone())).uncordon(&host, &Holder::Up, false, until).await.expect("an answer");
         assert_eq!(api.is_cordoned(), after, "{before} {meanwhile}");
     }
 }

@@ -4,10 +4,11 @@
 //! In: the pods that have to leave. Out: text.
 
 use crate::model::action::counted;
-use crate::model::eviction::{BudgetFact, BudgetRef, Refused};
+use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
+use crate::model::maintenance::{BlockedPod, DrainProgress, MOST_NAMED as MOST_OF_STATUS};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
-use crate::plan::drain::{Keep, Kept, Left, State};
+use crate::plan::drain::{Keep, Kept, Left, Next, State};
 use std::collections::BTreeMap;
 
 /// The most pods that are named.
@@ -20,9 +21,52 @@ pub(super) fn listed(names: Vec<String>) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-/// What the drain waits for.
-pub(super) fn waiting(left: &[Left<'_>]) -> String {
-    format!("{} to leave", in_the_way(left).1)
+/// How far a drain is, of so many pods that had to leave, of which it deleted some.
+pub(super) fn progress(next: &Next<'_>, to_leave: usize, forced: &[String]) -> DrainProgress {
+    let refused = |left: &&Left<'_>| matches!(left.state, State::Refused { .. } | State::Failed(_));
+    let blocked = next.left.iter().filter(refused);
+    let named = blocked.clone().take(MOST_OF_STATUS).map(|left| BlockedPod {
+        pod: left.pod.called(),
+        message: match &left.state {
+            State::Refused { by, budget } => refused_by(left.pod, by, *budget),
+            State::Failed(why) => (*why).to_owned(),
+            _ => String::new(),
+        },
+        never: left.state.never(),
+    });
+    DrainProgress {
+        to_leave,
+        left: to_leave.saturating_sub(next.left.len()),
+        later: next.left.iter().filter(|left| left.state == State::Later).count(),
+        blocked_count: blocked.count(),
+        blocked: named.collect(),
+        kept: reasons(&next.kept).take(MOST_OF_STATUS).collect(),
+        forced: forced.to_vec(),
+        waits_for: format!("{} to leave", in_the_way(&next.left).1),
+    }
+}
+
+/// The names of pods that stay, and why each does.
+pub(super) fn reasons(kept: &[Kept<'_>]) -> impl Iterator<Item = (String, String)> {
+    kept.iter().map(|kept| {
+        let why = match kept.why {
+            Keep::CameBack => "it came back to the cordoned Node",
+            Keep::Ruled(by) => by,
+        };
+        (kept.pod.called(), why.to_owned())
+    })
+}
+
+/// A pod whose eviction would be refused by this answer to a dry run.
+pub(super) fn would_refuse(pod: &PodFact, answer: &Eviction) -> Option<BlockedPod> {
+    let message = match answer {
+        Eviction::Accepted | Eviction::Gone => return None,
+        Eviction::Refused(by) => refused_by(pod, by, None),
+        Eviction::Throttled(_) => "the API server limits requests".to_owned(),
+        Eviction::Failed(why) | Eviction::NoAnswer(why) => why.clone(),
+    };
+    let never = matches!(answer, Eviction::Refused(Refused::SeveralBudgets));
+    Some(BlockedPod { pod: pod.called(), message, never })
 }
 
 /// How many pods have to leave before others are asked, and their names with the reasons. Those that are refused come
@@ -84,11 +128,11 @@ fn named(Left { pod, state }: &Left<'_>) -> String {
         State::Terminating if pod.finalizers.is_empty() => format!("{called} (terminating)"),
         State::Terminating => format!("{called} (terminating; its finalizers: {})", listed(pod.finalizers.clone())),
         State::Failed(why) => format!("{called} ({why})"),
-        State::Refused { by, budget } => format!("{called} ({})", refused(pod, by, *budget)),
+        State::Refused { by, budget } => format!("{called} ({})", refused_by(pod, by, *budget)),
     }
 }
 
-fn refused(pod: &PodFact, by: &Refused, fact: Option<&BudgetFact>) -> String {
+fn refused_by(pod: &PodFact, by: &Refused, fact: Option<&BudgetFact>) -> String {
     let (name, says) = match by {
         Refused::NamespaceEnds => return "its namespace is being deleted".to_owned(),
         Refused::SeveralBudgets => {

@@ -15,6 +15,7 @@ pub use classify::{Level, PodKind};
 
 use crate::model::drain_rule::{Behavior, DrainRules};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
+use crate::model::maintenance::DrainRequest;
 use crate::model::pod::PodFact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,6 +39,7 @@ const RETURNS: u32 = 3;
 pub struct Drain {
     /// How pods leave.
     rules: DrainRules,
+    request: DrainRequest,
     /// The pods at the first look after the cordon, by uid.
     first: Option<BTreeSet<String>>,
     /// The latest attempt to evict each pod, by uid.
@@ -63,6 +65,8 @@ struct Attempt {
     budget: Option<BudgetRef>,
     /// Whether it was read since.
     budget_read: bool,
+    /// Since when the pod cannot leave.
+    refused_since: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +83,8 @@ struct Budget {
 pub struct Next<'a> {
     /// Pods to evict.
     pub ask: Vec<&'a PodFact>,
+    /// Pods to delete, because their eviction was refused for too long.
+    pub force: Vec<&'a PodFact>,
     /// Budgets to read.
     pub read: Vec<BudgetRef>,
     /// Pods that have to leave and have not; the Node is drained when there are none, and none that would be lost.
@@ -161,9 +167,9 @@ enum Decision<'a> {
 }
 
 impl Drain {
-    /// With these rules.
-    pub fn by(rules: DrainRules) -> Self {
-        Self { rules, ..Self::default() }
+    /// With these rules, as far as this request asks for.
+    pub fn by(rules: DrainRules, request: DrainRequest) -> Self {
+        Self { rules, request, ..Self::default() }
     }
 
     /// Notes which pods are on the Node. When one has left, its budget may allow another eviction.
@@ -182,7 +188,7 @@ impl Drain {
         let mut next = Next::default();
         let mut leaving = Vec::new();
         for pod in pods {
-            match self.decide(pod) {
+            match self.decide(pod, now) {
                 Decision::Stays => {}
                 Decision::Leaves(level) => leaving.push((level, pod, None)),
                 Decision::Completes(level, by) => leaving.push((level, pod, Some(by))),
@@ -193,6 +199,7 @@ impl Drain {
         let level = leaving.iter().map(|(level, ..)| *level).min();
         let mut free: BTreeMap<&BudgetRef, u32> = self.budgets.iter().map(|(name, b)| (name, b.free)).collect();
         let mut times = vec![self.paused_until];
+        times.extend(self.request.wait_completed_for);
         for (its, pod, completes) in leaving {
             let attempt = self.attempts.get(&pod.uid);
             let budget = attempt.and_then(|attempt| attempt.budget.as_ref());
@@ -203,7 +210,7 @@ impl Drain {
                 (_, Some(by)) => State::Completing(by),
                 _ if Some(its) != level => State::Later,
                 (Some(Eviction::Refused(by)), _) => State::Refused { by, budget: known.and_then(|b| b.fact.as_ref()) },
-                (Some(Eviction::Failed(why)), _) => State::Failed(why),
+                (Some(Eviction::Failed(why) | Eviction::NoAnswer(why)), _) => State::Failed(why),
                 _ => State::Asked,
             };
             next.left.push(Left { pod, state });
@@ -218,30 +225,38 @@ impl Drain {
                 }
             }
             times.extend(attempt.map(|attempt| attempt.again));
-            if attempt.is_none_or(|attempt| self.may_ask_again(pod, attempt, &mut free, now)) {
+            let forced_at = attempt.and_then(|attempt| self.forced_at(attempt));
+            times.extend(forced_at);
+            if forced_at.is_some_and(|at| at <= now) {
+                next.force.push(pod);
+            } else if attempt.is_none_or(|attempt| self.may_ask_again(pod, attempt, &mut free, now)) {
                 next.ask.push(pod);
             }
         }
         if now < self.paused_until {
             next.ask.clear();
+            next.force.clear();
             next.read.clear();
         }
         next.again = times.into_iter().filter(|time| *time > now).min();
         next
     }
 
-    fn decide(&self, pod: &PodFact) -> Decision<'_> {
+    fn decide(&self, pod: &PodFact, now: Duration) -> Decision<'_> {
         let kind = PodKind::of(pod);
         if !matches!(kind, PodKind::Bare | PodKind::Controlled) {
             return Decision::Stays;
         }
         let order = match self.rules.applied_to(pod) {
             (Behavior::Skip, by) => return Decision::Kept(Keep::Ruled(by.unwrap_or_default())),
-            (Behavior::WaitCompleted, by) => return Decision::Completes(Level::of(pod, 0), by.unwrap_or_default()),
+            (Behavior::WaitCompleted, by) if self.request.wait_completed_for.is_none_or(|wait| now < wait) => {
+                return Decision::Completes(Level::of(pod, 0), by.unwrap_or_default());
+            }
+            (Behavior::WaitCompleted, _) => 0,
             (Behavior::Drain(order), _) => order,
         };
         // One that is being deleted already is not lost because of the drain.
-        if kind == PodKind::Bare && !pod.terminating {
+        if kind == PodKind::Bare && !pod.terminating && !self.request.evict_unmanaged {
             return Decision::Lost;
         }
         let came = self.first.as_ref().is_some_and(|first| !first.contains(&pod.uid));
@@ -252,6 +267,15 @@ impl Drain {
             PodKind::Controlled if came && !tried && comes_back => Decision::Kept(Keep::CameBack),
             _ => Decision::Leaves(Level::of(pod, order)),
         }
+    }
+
+    /// When a pod is deleted that cannot leave otherwise, if it is.
+    fn forced_at(&self, attempt: &Attempt) -> Option<Duration> {
+        let at = attempt.refused_since? + self.request.force_after?;
+        // After an error, which may be that of the deletion, there is a pause.
+        let is_error = matches!(attempt.answer, Some(Eviction::Failed(_) | Eviction::NoAnswer(_)));
+        let pause = is_error.then_some(attempt.again);
+        (!attempt.under_way).then(|| pause.map_or(at, |again| at.max(again)))
     }
 
     /// Whether a pod is asked again now. Takes one eviction of its budget if that is the cause.
@@ -310,8 +334,21 @@ impl Drain {
             _ if budget.is_some() => UNDER_BUDGET,
             _ => AFTER_ERROR.0 * 2_u32.pow(attempt.answers.min(AFTER_ERROR.1)),
         };
-        let (answers, again) = (attempt.answers.saturating_add(1), now + pause);
-        *attempt = Attempt { under_way: false, answer: Some(answer), answers, again, budget, budget_read: false };
+        // No answer is no refusal, and does not end one.
+        let since = match answer {
+            Eviction::Refused(_) | Eviction::Failed(_) => Some(attempt.refused_since.unwrap_or(now)),
+            Eviction::NoAnswer(_) => attempt.refused_since,
+            Eviction::Accepted | Eviction::Gone | Eviction::Throttled(_) => None,
+        };
+        *attempt = Attempt {
+            under_way: false,
+            answers: attempt.answers.saturating_add(1),
+            again: now + pause,
+            budget,
+            budget_read: false,
+            refused_since: since,
+            answer: Some(answer),
+        };
     }
 
     /// Notes that a budget is being read.

@@ -77,6 +77,68 @@ fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
 }
 
 #[test]
+fn bare_pods_leave_if_that_is_asked_for() {
+    let pods = [PodFact { controller: None, ..pod("bare") }];
+    let request = DrainRequest { evict_unmanaged: true, ..DrainRequest::default() };
+    let drain = Drain::by(DrainRules::default(), request);
+    let next = drain.next(&pods, s(0));
+    assert_eq!((uids(&next.ask), next.lost), (vec!["bare".to_owned()], vec![]));
+}
+
+#[test]
+fn a_pod_is_deleted_only_after_its_eviction_was_refused_for_as_long_as_was_asked_for() {
+    let pods = [pod("db"), pod("web"), pod("terminating")];
+    let mut drain = Drain::by(DrainRules::default(), DrainRequest { force_after: Some(s(60)), ..Default::default() });
+    drain.seen(&pods);
+    for pod in &pods {
+        drain.asked(pod);
+    }
+    drain.answered(&pods[0], by_budget("db"), s(10));
+    drain.answered(&pods[1], Eviction::Accepted, s(10));
+    drain.answered(&pods[2], by_budget("db"), s(10));
+    let pods = [pods[0].clone(), pods[1].clone(), PodFact { terminating: true, ..pods[2].clone() }];
+    drain.read(&shop("db"), Some(budget(0, 2, 2)), s(69));
+    // The time counts from the first refusal.
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], by_budget("db"), s(69));
+    drain.read(&shop("db"), Some(budget(0, 2, 2)), s(69));
+    let next = drain.next(&pods, s(69));
+    assert_eq!((uids(&next.force), next.again), (vec![], Some(s(70))));
+    let next = drain.next(&pods, s(70));
+    assert_eq!(uids(&next.force), ["db"]);
+    assert!(!uids(&next.ask).contains(&"db".to_owned()));
+
+    drain.asked(&pods[0]);
+    assert!(drain.next(&pods, s(71)).force.is_empty(), "the deletion is under way");
+    drain.answered(&pods[0], Eviction::Failed("a webhook".to_owned()), s(71));
+    assert!(drain.next(&pods, s(71)).force.is_empty(), "there is a pause after an error");
+    assert_eq!(uids(&drain.next(&pods, s(90)).force), ["db"]);
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], Eviction::Accepted, s(90));
+    assert!(drain.next(&pods, s(200)).force.is_empty());
+
+    let mut unheard = Drain::by(DrainRules::default(), DrainRequest { force_after: Some(s(60)), ..Default::default() });
+    unheard.asked(&pods[0]);
+    unheard.answered(&pods[0], Eviction::NoAnswer("no route".to_owned()), s(0));
+    assert!(unheard.next(&pods, s(1_000_000)).force.is_empty(), "nobody refused it");
+
+    let mut never = Drain::default();
+    never.asked(&pods[0]);
+    never.answered(&pods[0], by_budget("db"), s(0));
+    assert!(never.next(&pods, s(1_000_000)).force.is_empty());
+}
+
+#[test]
+fn a_pod_that_has_to_complete_is_evicted_after_the_time_that_was_given_to_it() {
+    let pods = [PodFact { labels: BTreeMap::from([(DRAIN.to_owned(), "wait-completed".to_owned())]), ..pod("job") }];
+    let request = DrainRequest { wait_completed_for: Some(s(60)), ..DrainRequest::default() };
+    let drain = Drain::by(DrainRules::default(), request);
+    let next = drain.next(&pods, s(59));
+    assert_eq!((next.ask.len(), next.again), (0, Some(s(60))));
+    assert_eq!(uids(&drain.next(&pods, s(60)).ask), ["job"]);
+}
+
+#[test]
 fn what_the_cluster_needs_leaves_last() {
     let of = |uid: &str, priority| PodFact { priority, ..pod(uid) };
     let mut pods = vec![of("dns", 2_000_000_000), of("web", 0), of("own", 1_000_000_000), of("cni", 2_000_001_000)];
@@ -398,7 +460,7 @@ proptest! {
 
     #[test]
     fn every_pod_that_can_leave_leaves_in_order_whatever_happens(mut node in node()) {
-        let mut drain = Drain::by(rules());
+        let mut drain = Drain::by(rules(), DrainRequest::default());
         let begun = node.pods.len();
         let (mut drained, mut again) = (false, Some(Duration::ZERO));
         for tick in 0..LAST_TICK {

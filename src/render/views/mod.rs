@@ -9,6 +9,7 @@ pub(super) mod etcd;
 pub(super) mod guard;
 pub(super) mod hosting;
 pub(super) mod kubelet;
+pub(super) mod maintenance;
 pub(super) mod os;
 pub(super) mod quorum;
 pub(super) mod registries;

@@ -116,7 +116,7 @@ async fn carry(inventory: &Path, blob: &Path) {
             blob: Box::new(move |_| Ok(sent.clone())),
             record_bootstrap: Box::new(|_, _| Err("nothing is bootstrapped here".to_owned())),
             recoveries: hactl::execute::Recoveries::of(std::path::Path::new(""), std::path::Path::new("")),
-            api: std::sync::Arc::new(state.api_access().expect("the cluster's state")),
+            api: std::sync::Arc::new(state.api_access()),
             sink: Arc::clone(&sink),
             deliveries: Actuator::slots_for(session.machines.keys(), DELIVERIES_PER_HOST),
             imports: Actuator::slots_for(session.machines.keys(), IMPORTS_PER_HOST),

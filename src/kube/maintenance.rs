@@ -1,0 +1,162 @@
+//! NodeMaintenances of the API.
+//!
+//! In: a name. Out: a [`Maintenance`], or changes of one. A cluster that does not serve the kind has none.
+
+use super::client::{MERGE, STRATEGIC};
+use super::{Client, KubeError, ObjectRef};
+use crate::model::announced::announcement;
+use crate::model::cordon::CordonRecord;
+use crate::model::labels::COMPLETION;
+use crate::model::maintenance::{API, KIND, Maintenance, PLURAL, State, Wanted};
+use crate::model::names::HostName;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+fn place(name: &str) -> ObjectRef {
+    ObjectRef::new(API, KIND, None, name)
+}
+
+fn read(object: &Value) -> Result<Maintenance, KubeError> {
+    Maintenance::of(object).map_err(|why| KubeError::Garbled { what: format!("read a {KIND}"), why })
+}
+
+impl Client {
+    /// All of them, and a sentence for each that cannot be read; `None`: the API server does not serve the kind.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn maintenances(&self, until: Instant) -> Result<Option<(Vec<Maintenance>, Vec<String>)>, KubeError> {
+        let found = match self.list(&format!("/apis/{API}/{PLURAL}"), "", until).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            found => found?,
+        };
+        let (mut all, mut unread) = (Vec::new(), Vec::new());
+        for object in found {
+            match Maintenance::of(&object) {
+                Ok(one) => all.push(one),
+                Err(why) => unread.push(why),
+            }
+        }
+        Ok(Some((all, unread)))
+    }
+
+    /// One of them; `None`: it does not exist.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn maintenance(&self, name: &str, until: Instant) -> Result<Option<Maintenance>, KubeError> {
+        self.get(&place(name), until).await?.as_ref().map(read).transpose()
+    }
+
+    /// Creates one.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn begin_maintenance(&self, name: &str, wanted: &Wanted, until: Instant) -> Result<(), KubeError> {
+        let mut object = json!({"apiVersion": API, "kind": KIND, "metadata": {"name": name}, "spec": wanted.spec()});
+        if let Some(drain) = object["spec"]["drain"].as_object_mut() {
+            drain.retain(|_, value| !value.is_null());
+        }
+        self.create(&object, until).await.map(drop)
+    }
+
+    /// Changes what its author asks for.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn change_maintenance(&self, of: &Maintenance, spec: &Value, until: Instant) -> Result<(), KubeError> {
+        let change = json!({"metadata": {"uid": of.uid}, "spec": spec});
+        self.merge(&place(&of.name), &change, until).await.map(drop)
+    }
+
+    /// Reports how far it is. One that is gone by now is left alone.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn report_maintenance(&self, of: &Maintenance, status: &Value, until: Instant) -> Result<(), KubeError> {
+        let change = json!({"metadata": {"uid": of.uid}, "status": status});
+        match self.change(&place(&of.name), "/status", MERGE, &change, until).await {
+            // Another one has the name by now.
+            Err(error) if error.is_conflict() => Ok(()),
+            outcome => absent_is_done(outcome),
+        }
+    }
+
+    /// Has the conditions of its Node show a state of it. A Node that does not exist shows nothing.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn announce(&self, of: &Maintenance, state: State, now_ms: i64, until: Instant) -> Result<(), KubeError> {
+        let node = ObjectRef::node(&of.wanted.node);
+        let Some(live) = self.get(&node, until).await? else { return Ok(()) };
+        let Some(patch) = announcement(&live, of, state, now_ms) else { return Ok(()) };
+        absent_is_done(self.change(&node, "/status", STRATEGIC, &patch, until).await)
+    }
+
+    /// Sets or removes our finalizer, and leaves those of others. Returns whether the object exists.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn hold_maintenance(&self, of: &Maintenance, holds: bool, until: Instant) -> Result<bool, KubeError> {
+        loop {
+            let Some(live) = self.get(&place(&of.name), until).await? else { return Ok(false) };
+            if live.pointer("/metadata/uid").and_then(Value::as_str) != Some(of.uid.as_str()) {
+                return Ok(false);
+            }
+            let all = live.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
+            let mut finalizers: Vec<&Value> = all.filter(|one| *one != COMPLETION).collect();
+            let own = json!(COMPLETION);
+            if holds {
+                finalizers.push(&own);
+            }
+            let version = live.pointer("/metadata/resourceVersion");
+            let change = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+            match self.merge(&place(&of.name), &change, until).await {
+                Err(error) if error.is_conflict() && Instant::now() < until => {}
+                Err(error) if error.is_not_found() => return Ok(false),
+                outcome => return outcome.map(|_| true),
+            }
+        }
+    }
+
+    /// Deletes it; it ends when its finalizers are gone.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn delete_maintenance(&self, of: &Maintenance, until: Instant) -> Result<(), KubeError> {
+        match self.delete_if(&place(&of.name), Some(&of.uid), None, until).await {
+            Err(error) if error.is_conflict() => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    /// Ends what maintenances hold of a Node whose objects are gone: somebody removed their finalizer. Returns whether
+    /// there were any.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn end_lost_maintenances(&self, node: &HostName, until: Instant) -> Result<bool, KubeError> {
+        let Some(live) = self.get(&ObjectRef::node(node), until).await? else { return Ok(false) };
+        let held = CordonRecord::of(&live).map(|record| record.held_by_maintenances()).unwrap_or_default();
+        let Some((all, unread)) = self.maintenances(until).await?.filter(|_| !held.is_empty()) else {
+            return Ok(false);
+        };
+        let mut ended = false;
+        for holder in held {
+            let lives = all.iter().any(|one| one.holder() == holder);
+            // The holder may be one that cannot be read.
+            if !lives && unread.is_empty() {
+                self.uncordon(node, &holder, false, until).await?;
+                ended = true;
+            }
+        }
+        Ok(ended)
+    }
+}
+
+fn absent_is_done(outcome: Result<Value, KubeError>) -> Result<(), KubeError> {
+    match outcome {
+        Err(error) if error.is_not_found() => Ok(()),
+        outcome => outcome.map(drop),
+    }
+}

@@ -1,0 +1,280 @@
+//! The record of a cordon: what keeps a Node cordoned, and whether it was cordoned before.
+//!
+//! In: a Node as the API shows it, and a holder. Out: the merge patch with which the holder begins or ends. The record
+//! is an annotation of the Node, written together with the cordon in one patch of one version of the Node: after a crash
+//! at any moment, there are both or neither. The last holder that ends leaves the Node as the first one found it.
+
+use super::labels::{CORDONED, RECORD, annotation};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The version of the record. Another one cannot be read.
+const SCHEMA: u8 = 1;
+/// Before the name and uid of a maintenance.
+const MAINTENANCE: &str = "nmt/";
+
+/// What needs a Node cordoned.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Holder {
+    /// `hactl up`. A run continues what an earlier one began, and its lock admits one run at a time.
+    Up,
+    /// A NodeMaintenance. A later one of the same name has another uid.
+    Maintenance {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => f.write_str("up"),
+            Self::Maintenance { name, uid } => write!(f, "{MAINTENANCE}{name}/{uid}"),
+        }
+    }
+}
+
+impl From<Holder> for String {
+    fn from(holder: Holder) -> Self {
+        holder.to_string()
+    }
+}
+
+impl TryFrom<String> for Holder {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let maintenance = || text.strip_prefix(MAINTENANCE)?.split_once('/');
+        match (text.as_str(), maintenance()) {
+            ("up", _) => Ok(Self::Up),
+            (_, Some((name, uid))) => Ok(Self::Maintenance { name: name.to_owned(), uid: uid.to_owned() }),
+            _ => Err(format!("{text:?} holds no cordon")),
+        }
+    }
+}
+
+/// What keeps a Node cordoned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CordonRecord {
+    schema: u8,
+    /// Whether the Node stays cordoned when the last holder ends.
+    before: bool,
+    by: BTreeSet<Holder>,
+}
+
+/// Whether a Node is cordoned.
+pub fn is_cordoned(node: &Value) -> bool {
+    node.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+}
+
+impl CordonRecord {
+    /// The record of a Node. One that cannot be read is none: then the Node ends as it is now.
+    pub fn of(node: &Value) -> Option<Self> {
+        match annotation(node, RECORD) {
+            Some(text) => serde_json::from_str(text.as_str()?).ok().filter(|record: &Self| record.schema == SCHEMA),
+            // An earlier hactl set it, and only on Nodes that were not cordoned.
+            None => annotation(node, CORDONED).map(|_| Self {
+                schema: SCHEMA,
+                before: false,
+                by: BTreeSet::from([Holder::Up]),
+            }),
+        }
+    }
+
+    /// Whether this holder keeps it cordoned.
+    pub fn is_held_by(&self, by: &Holder) -> bool {
+        self.by.contains(by)
+    }
+
+    /// The names of the maintenances that keep it cordoned.
+    pub fn maintenances(&self) -> impl Iterator<Item = &str> {
+        self.by.iter().filter_map(|holder| match holder {
+            Holder::Maintenance { name, .. } => Some(name.as_str()),
+            Holder::Up => None,
+        })
+    }
+
+    /// The maintenances that keep it cordoned.
+    pub fn held_by_maintenances(&self) -> Vec<Holder> {
+        self.by.iter().filter(|holder| **holder != Holder::Up).cloned().collect()
+    }
+
+    /// Whether the Node stays cordoned when the last holder ends.
+    pub fn stays_cordoned(&self) -> bool {
+        self.before
+    }
+
+    /// The patch with which a holder cordons a Node; `None` if it holds the cordon already.
+    pub fn begin(node: &Value, by: &Holder) -> Option<Value> {
+        let known = Self::of(node);
+        let begun = known.as_ref().is_some_and(|record| record.is_held_by(by));
+        if begun && is_cordoned(node) {
+            return None;
+        }
+        let mut record =
+            known.unwrap_or_else(|| Self { schema: SCHEMA, before: is_cordoned(node), by: BTreeSet::new() });
+        record.by.insert(by.clone());
+        let mut patch = record.annotated(node);
+        patch["spec"] = json!({"unschedulable": true});
+        Some(patch)
+    }
+
+    /// The patch with which a holder ends; `None` if it holds nothing. With `stays`, the Node stays cordoned after the
+    /// last holder.
+    pub fn end(node: &Value, by: &Holder, stays: bool) -> Option<Value> {
+        let mut record = Self::of(node)?;
+        if !record.by.remove(by) {
+            return None;
+        }
+        record.before |= stays;
+        let mut patch = record.annotated(node);
+        if record.by.is_empty() {
+            patch["metadata"]["annotations"][RECORD] = Value::Null;
+            if !record.before {
+                patch["spec"] = json!({"unschedulable": null});
+            }
+        }
+        Some(patch)
+    }
+
+    /// The patch of this version of the Node that writes the record.
+    fn annotated(&self, node: &Value) -> Value {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let mut metadata = json!({"annotations": {RECORD: text, CORDONED: null}});
+        if let Some(version) = node.pointer("/metadata/resourceVersion") {
+            metadata["resourceVersion"] = version.clone();
+        }
+        json!({"metadata": metadata})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A merge patch (RFC 7396).
+    fn merge(into: &mut Value, patch: &Value) {
+        let Some(fields) = patch.as_object() else {
+            *into = patch.clone();
+            return;
+        };
+        if !into.is_object() {
+            *into = json!({});
+        }
+        for (key, value) in fields {
+            if value.is_null() {
+                into.as_object_mut().unwrap().remove(key);
+            } else {
+                merge(&mut into[key], value);
+            }
+        }
+    }
+
+    fn node(cordoned: bool) -> Value {
+        let spec = if cordoned { json!({"unschedulable": true}) } else { json!({}) };
+        json!({"metadata": {"name": "w1", "resourceVersion": "7"}, "spec": spec})
+    }
+
+    fn holder(number: u8) -> Holder {
+        match number {
+            0 => Holder::Up,
+            n => Holder::Maintenance { name: format!("n{n}"), uid: format!("u{n}") },
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Begin(u8),
+        End(u8, bool),
+        /// A person uncordons the Node.
+        Uncordon,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0_u8..4).prop_map(Step::Begin),
+            4 => (0_u8..4, any::<bool>()).prop_map(|(by, stays)| Step::End(by, stays)),
+            1 => Just(Step::Uncordon),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_order_a_node_is_cordoned_while_held_and_ends_as_it_began_unless_it_is_to_stay_cordoned(
+            before: bool, steps in proptest::collection::vec(step(), 0..20),
+        ) {
+            let mut node = node(before);
+            let (mut held, mut stays, mut uncordoned) = (BTreeSet::new(), before, false);
+            let ends = (0..4).map(|by| Step::End(by, false));
+            for step in steps.into_iter().chain(ends) {
+                let patch = match step {
+                    Step::Begin(by) => {
+                        if held.is_empty() {
+                            stays = is_cordoned(&node);
+                        }
+                        held.insert(by);
+                        uncordoned = false;
+                        CordonRecord::begin(&node, &holder(by))
+                    }
+                    Step::End(by, stay) => {
+                        stays |= held.remove(&by) && stay;
+                        CordonRecord::end(&node, &holder(by), stay)
+                    }
+                    Step::Uncordon => {
+                        uncordoned = true;
+                        Some(json!({"spec": {"unschedulable": null}}))
+                    }
+                };
+                if let Some(patch) = &patch {
+                    merge(&mut node, patch);
+                    // A patch that arrives twice changes nothing.
+                    let once = node.clone();
+                    merge(&mut node, patch);
+                    prop_assert_eq!(&once, &node);
+                }
+                prop_assert_eq!(annotation(&node, RECORD).is_some(), !held.is_empty());
+                let expected = !uncordoned && (!held.is_empty() || stays);
+                prop_assert_eq!(is_cordoned(&node), expected);
+                if held.is_empty() {
+                    stays = is_cordoned(&node);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_cordon_of_an_earlier_hactl_is_that_of_up() {
+        let mut node = node(true);
+        node["metadata"]["annotations"] = json!({CORDONED: "to drain it"});
+        assert!(CordonRecord::of(&node).is_some_and(|record| record.is_held_by(&Holder::Up) && !record.before));
+        let patch = CordonRecord::end(&node, &Holder::Up, false).expect("it is held");
+        merge(&mut node, &patch);
+        assert!(!is_cordoned(&node));
+        assert_eq!(node["metadata"]["annotations"], json!({}));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_leaves_the_node_as_it_is() {
+        for text in ["", "{}", "{\"schema\":2,\"before\":false,\"by\":[\"up\"]}", "{\"schema\":1,\"by\":[\"x\"]}"] {
+            let mut node = node(true);
+            node["metadata"]["annotations"] = json!({RECORD: text});
+            assert_eq!(CordonRecord::end(&node, &Holder::Up, false), None, "{text}");
+            let patch = CordonRecord::begin(&node, &Holder::Up).expect("it is not held");
+            merge(&mut node, &patch);
+            assert!(CordonRecord::of(&node).is_some_and(|record| record.stays_cordoned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_patch_is_of_one_version_of_the_node() {
+        let patch = CordonRecord::begin(&node(false), &Holder::Up).expect("it is not held");
+        assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("7")));
+    }
+}

@@ -1,0 +1,88 @@
+//! The part of the verdict table for maintenances.
+//!
+//! In: a kind. Out: its code for programs, its exit code, and hints.
+
+use super::exit::Exit;
+
+/// Why a maintenance does not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaintenanceKind {
+    /// The cluster does not serve the kind.
+    NotServed,
+    /// There is no such maintenance.
+    NoSuch,
+    /// The API has no such Node.
+    NoNode,
+    /// Another maintenance has the name.
+    OtherNode,
+    /// The host is one of the control plane.
+    ControlPlane,
+    /// Another process acts on the maintenances of the Node.
+    Held,
+    /// Pods would be lost.
+    WouldLose,
+    /// Pods did not leave in time.
+    GaveUp,
+    /// Others uncordon the Node.
+    Contested,
+    /// No API server answers.
+    Down,
+    /// The API server refused a request.
+    Refused,
+}
+
+impl MaintenanceKind {
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Self::NotServed => "not-served",
+            Self::NoSuch => "no-maintenance",
+            Self::NoNode => "no-node",
+            Self::OtherNode => "name-taken",
+            Self::ControlPlane => "control-plane",
+            Self::Held => "locked",
+            Self::WouldLose => "would-be-lost",
+            Self::GaveUp => "drain-blocked",
+            Self::Contested => "cordon-contested",
+            Self::Down => "api-down",
+            Self::Refused => "failed",
+        }
+    }
+    pub(super) const fn exit(self) -> Exit {
+        match self {
+            Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
+            Self::NotServed | Self::ControlPlane | Self::WouldLose => Exit::Refused,
+            Self::Held => Exit::Locked,
+            Self::Down => Exit::Down,
+            Self::GaveUp | Self::Contested | Self::Refused => Exit::Failed,
+        }
+    }
+    pub(super) const fn hints(self) -> &'static [&'static str] {
+        match self {
+            Self::NotServed => &["`hactl up` installs the kind; then run the same command again"],
+            Self::NoSuch => &["`hactl maintain list` shows all maintenances"],
+            Self::NoNode => &["`hactl kubectl -- get nodes` lists the Nodes; `hactl up` lets a worker join"],
+            Self::OtherNode => &["`--name NAME` gives this maintenance another name"],
+            Self::ControlPlane => &[
+                "`hactl maintain` takes workers only: it does not compare etcd's members and the API servers that would \
+                 be left",
+                "`hactl kubectl -- drain HOST --ignore-daemonsets --delete-emptydir-data` drains one host of the control \
+                 plane at a time: a PodDisruptionBudget refuses more",
+            ],
+            Self::Held => &[
+                "wait for the other process to end, or end the maintenance with `hactl maintain finish` or `cancel`",
+                "if it was killed, run the same command again: its Lease ends after 15 seconds",
+            ],
+            Self::WouldLose => &["`--evict-unmanaged` deletes them for good, and their data with them"],
+            Self::GaveUp => &[
+                "the Node is as it was before; remove what is in the way, then run the same command again",
+                "`--force-after 30m` deletes a pod whose eviction was refused for so long",
+            ],
+            Self::Contested => &[
+                "find out what uncordons it: a person, an autoscaler or another tool for drains",
+                "then run the same command again, or give up with `hactl maintain cancel`",
+            ],
+            Self::Down => &["`hactl status` shows the API servers; it needs neither quorum nor the API"],
+            Self::Refused => &[],
+        }
+    }
+}
