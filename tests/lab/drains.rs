@@ -13,7 +13,7 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 
 /// On one control-plane host and one worker.
 pub const RULES: &[Scenario] = &[Scenario {
-    name: "a worker is drained by rules: pods that stay, one that completes, and one that leaves after all others",
+    name: "a worker is drained by rules: a pod that stays, and one that completes",
     cut: false,
     run: ruled,
 }];
