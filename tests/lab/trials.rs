@@ -82,8 +82,9 @@ fn is_rolled_back(w: &World, hactl: &Hactl, reason: &str) {
     w.healthy(Duration::from_secs(60));
 }
 
-/// Connections that one move of the VIP cuts off end within this time of one another.
-const AT_ONCE: Duration = Duration::from_millis(150);
+/// Connections that one move of the VIP cuts off end within this time of one another. A client whose segment was lost
+/// at the move is cut off when it sends it again, after 200 ms at the earliest, and after 400 ms the second time.
+const AT_ONCE: Duration = Duration::from_millis(450);
 /// A holder that sends no advertisement for this long loses the VIP: three intervals of `advert_int`.
 const ADVERTS_MISSED: Duration = Duration::from_millis(600);
 /// How long the VIP holder may get no processor before another host has taken the VIP.
