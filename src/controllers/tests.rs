@@ -7,6 +7,7 @@ use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::event::{Event, Sink};
 use crate::model::labels::COMPLETION;
 use crate::model::maintenance::{DrainRequest, Stage, Wanted};
+use crate::model::merge_patch::merged;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,24 +39,6 @@ struct Api(Arc<Mutex<State>>);
 struct Killed {
     api: Api,
     left: Mutex<usize>,
-}
-
-/// A merge patch (RFC 7396).
-fn merge(into: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *into = patch.clone();
-        return;
-    };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    for (key, value) in fields {
-        if value.is_null() {
-            into.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut into[key], value);
-        }
-    }
 }
 
 impl Api {
@@ -166,7 +149,7 @@ impl State {
         if body.pointer("/metadata/resourceVersion").is_some_and(|wanted| *wanted != version.as_str()) {
             return (409, Value::Null);
         }
-        merge(object, body);
+        *object = merged(object, body);
         object["metadata"]["resourceVersion"] = json!((version.parse::<u32>().unwrap() + 1).to_string());
         let object = object.clone();
         let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).map_or(0, Vec::len);

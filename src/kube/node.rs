@@ -74,6 +74,7 @@ pub(super) fn patch(desired: &Value, live: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::merge_patch::merged;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -85,21 +86,6 @@ mod tests {
             node["metadata"]["annotations"] = json!({"hactl.dev/owns": owns.to_string()});
         }
         node
-    }
-
-    /// A merge patch as an API server applies it.
-    fn merged(live: &Value, patch: &Value) -> Value {
-        let (Value::Object(live), Value::Object(patch)) = (live, patch) else { return patch.clone() };
-        let mut out = live.clone();
-        for (key, value) in patch {
-            if value.is_null() {
-                out.remove(key);
-            } else {
-                let below = merged(out.get(key).unwrap_or(&json!({})), value);
-                out.insert(key.clone(), below);
-            }
-        }
-        Value::Object(out)
     }
 
     #[test]

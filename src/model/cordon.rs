@@ -157,25 +157,8 @@ impl CordonRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::merge_patch::merged;
     use proptest::prelude::*;
-
-    /// A merge patch (RFC 7396).
-    fn merge(into: &mut Value, patch: &Value) {
-        let Some(fields) = patch.as_object() else {
-            *into = patch.clone();
-            return;
-        };
-        if !into.is_object() {
-            *into = json!({});
-        }
-        for (key, value) in fields {
-            if value.is_null() {
-                into.as_object_mut().unwrap().remove(key);
-            } else {
-                merge(&mut into[key], value);
-            }
-        }
-    }
 
     fn node(cordoned: bool) -> Value {
         let spec = if cordoned { json!({"unschedulable": true}) } else { json!({}) };
@@ -233,10 +216,10 @@ mod tests {
                     }
                 };
                 if let Some(patch) = &patch {
-                    merge(&mut node, patch);
+                    node = merged(&node, patch);
                     // A patch that arrives twice changes nothing.
                     let once = node.clone();
-                    merge(&mut node, patch);
+                    node = merged(&node, patch);
                     prop_assert_eq!(&once, &node);
                 }
                 prop_assert_eq!(annotation(&node, RECORD).is_some(), !held.is_empty());
@@ -255,7 +238,7 @@ mod tests {
         node["metadata"]["annotations"] = json!({CORDONED: "to drain it"});
         assert!(CordonRecord::of(&node).is_some_and(|record| record.is_held_by(&Holder::Up) && !record.before));
         let patch = CordonRecord::end(&node, &Holder::Up, false).expect("it is held");
-        merge(&mut node, &patch);
+        node = merged(&node, &patch);
         assert!(!is_cordoned(&node));
         assert_eq!(node["metadata"]["annotations"], json!({}));
     }
@@ -267,7 +250,7 @@ mod tests {
             node["metadata"]["annotations"] = json!({RECORD: text});
             assert_eq!(CordonRecord::end(&node, &Holder::Up, false), None, "{text}");
             let patch = CordonRecord::begin(&node, &Holder::Up).expect("it is not held");
-            merge(&mut node, &patch);
+            node = merged(&node, &patch);
             assert!(CordonRecord::of(&node).is_some_and(|record| record.stays_cordoned()), "{text}");
         }
     }

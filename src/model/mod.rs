@@ -43,6 +43,8 @@ pub mod leaf;
 pub mod listed;
 pub mod maintenance;
 pub mod may_deny;
+#[cfg(test)]
+pub(crate) mod merge_patch;
 pub mod names;
 pub mod node;
 pub mod plan;
