@@ -28,7 +28,10 @@ const FLOORS: &[&[&str]] = &[
 /// Stricter than the floors: folders that import only these.
 const ONLY: &[(&str, &[&str])] = &[
     ("agent", &["etcd", "issue", "snapshot", "protocol", "model"]),
-    ("guard", &["agent", "reconcile", "execute", "observe", "kube", "transport", "plan", "protocol", "model"]),
+    (
+        "guard",
+        &["agent", "reconcile", "controllers", "execute", "observe", "kube", "transport", "plan", "protocol", "model"],
+    ),
     ("plan", &["model"]),
     ("kube", &["model"]),
     ("etcd", &["protocol", "model"]),

@@ -27,7 +27,7 @@ pub struct MaintainArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Cordon and drain a worker, and keep it cordoned until the maintenance is finished
+    /// Cordon and drain a Node, and keep it cordoned until the maintenance is finished
     #[command(after_help = "\
 Examples:
   hactl maintain start w3 --reason 'replace sdb'
@@ -35,8 +35,10 @@ Examples:
   hactl maintain start w3 --force-after 30m       delete a pod whose eviction was refused for 30 minutes
   hactl maintain start w3 --cordon-only           no new pods; the others stay
 
-If it is interrupted, the same command continues. Exit codes: 0 drained; 1 pods did not leave in time; 3 refused: pods
-would be lost, or the host is one of the control plane; 6 another process acts on it; 7 no API server answers.")]
+Where guards run (healing: watch or on), they drain the Node, and the command shows how far they are: they go on if it is
+interrupted. Elsewhere the command drains it, and the same command continues. Exit codes: 0 drained; 1 pods did not leave
+in time; 3 refused: pods would be lost, or the control plane cannot spare the host; 6 another process acts on it; 7 no API
+server answers.")]
     Start(Start),
     /// Show all maintenances, or those of one Node
     #[command(
@@ -87,7 +89,7 @@ A Node that was cordoned before the maintenance stays cordoned. Works from any m
 
 #[derive(Debug, Args)]
 struct Start {
-    /// The Node: a worker of the inventory
+    /// The Node: a host of the inventory
     #[arg(value_name = "NODE")]
     node: HostName,
     /// Why: status and kubectl show it to others
@@ -115,6 +117,12 @@ struct DrainFlags {
     /// Evict also pods that no controller creates again
     #[arg(long)]
     evict_unmanaged: bool,
+    /// Take a host also from a control plane that cannot spare any, such as one of a single host
+    #[arg(long)]
+    allow_outage: bool,
+    /// Leave the drain to the guards of the cluster, and do not wait for it
+    #[arg(long)]
+    no_wait: bool,
     /// Delete a pod, with its own grace period, whose eviction was refused for so long, a number with m, h or d
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_week)]
     force_after: Option<Duration>,
@@ -162,6 +170,7 @@ impl Start {
             stage: if self.cordon_only { Stage::Cordon } else { Stage::Drain },
             reason: self.reason.clone(),
             stays_cordoned: self.stay_cordoned,
+            allow_outage: self.drain.allow_outage,
             drain: DrainRequest {
                 evict_unmanaged: self.drain.evict_unmanaged,
                 force_after: self.drain.force_after,
@@ -207,11 +216,14 @@ fn begin(common: &Common, start: &Start) -> Exit {
     };
     let check = |desired: &Desired| start.check(desired);
     let result = common.run_checked(check, reader.clone(), Needs::Hosts, async |session| {
-        workflow::maintain(session, (name, &wanted), (&choices, &reader), &shows).await
+        workflow::maintain(session, (name, &wanted, !start.drain.no_wait), (&choices, &reader), &shows).await
     });
     let node = &wanted.node;
     let finish = if name == node.as_str() { name.to_owned() } else { format!("{name} (its Node is {node})") };
     let verdict = result.map(|ended| match ended {
+        Ended::Accepted => {
+            Verdict::ok(format!("the guards act on the maintenance of {node}. See: hactl maintain status {node}"))
+        }
         Ended::Idle => Verdict::ok(format!("the maintenance of {node} is announced")),
         Ended::Cordoned => {
             Verdict::ok(format!("{node} is cordoned. When you are done: hactl maintain finish {finish}"))
@@ -281,8 +293,11 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::None(_) => MaintenanceKind::NoSuch,
         MaintenanceError::NoNode(_) => MaintenanceKind::NoNode,
         MaintenanceError::OtherNode { .. } => MaintenanceKind::OtherNode,
-        MaintenanceError::ControlPlane(_) => MaintenanceKind::ControlPlane,
+        MaintenanceError::Balancer(_) => MaintenanceKind::Balancer,
+        MaintenanceError::NotSpared(_) => MaintenanceKind::NotSpared,
         MaintenanceError::Held { .. } => MaintenanceKind::Held,
+        MaintenanceError::NotRestored(_) => MaintenanceKind::NotRestored,
+        MaintenanceError::NoGuard => MaintenanceKind::NoGuard,
         MaintenanceError::WouldLose(_) => MaintenanceKind::WouldLose,
         MaintenanceError::GaveUp(_) => MaintenanceKind::GaveUp,
         MaintenanceError::Contested(_) => MaintenanceKind::Contested,

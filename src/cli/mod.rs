@@ -98,7 +98,7 @@ Examples:
 The hosts of the control plane have guards if the inventory says `healing: watch`. Guards detect and report faults,
 and change nothing.")]
     Guard(guard::GuardArgs),
-    /// Take workers out of service for work on their hosts, and back
+    /// Take Nodes out of service for work on their hosts, and back
     #[command(after_help = "\
 Examples:
   hactl maintain start w3 --reason 'replace sdb'    cordon and drain w3

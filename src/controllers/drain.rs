@@ -4,17 +4,22 @@
 //! In: a maintenance whose Node is cordoned. Out: what is to be said of pods that stay, or that its author asks for
 //! something else now.
 
-use super::maintenance::{CONTESTED, Controller, MaintenanceError, draining, now_ms, soon};
+use super::ended::{CONTESTED, MaintenanceError};
+use super::maintenance::{Controller, draining};
+use super::news::news;
+use super::occurrence::{Occurrence, now_ms};
+use crate::execute::Draining;
 use crate::kube::Cordoned;
 use crate::model::event::Event;
 use crate::model::maintenance::{BlockedPod, DrainProgress, Maintenance, State};
+use futures::stream::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// Between two looks at the object and at the cordon.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Between two reports of how far the drain is.
+const REPORT_AT_MOST_EVERY: Duration = Duration::from_secs(3);
 /// So often is reported how long the drain lasts, if nothing else changes.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// A drain with less time than this cannot say what is in its way.
@@ -24,46 +29,74 @@ const SAID_AFTER: Duration = Duration::from_secs(30);
 
 /// What a person knows of pods that do not leave, each once.
 #[derive(Default)]
-struct News {
+pub(super) struct News {
     since: BTreeMap<String, Instant>,
     said: BTreeSet<String>,
 }
 
 impl News {
     /// What is to be said now: of a pod that can never leave at once, of another one when it has not left for a while.
-    fn of(&mut self, progress: &DrainProgress) -> Vec<String> {
+    pub(super) fn of(&mut self, progress: &DrainProgress) -> Vec<Occurrence> {
         self.since.retain(|pod, _| progress.blocked.iter().any(|one| one.pod == *pod));
         let mut news = Vec::new();
         for BlockedPod { pod, message, never } in &progress.blocked {
             let since = *self.since.entry(pod.clone()).or_insert_with(Instant::now);
             if (*never || since.elapsed() >= SAID_AFTER) && self.said.insert(pod.clone()) {
-                news.push(format!("{pod} does not leave: {message}"));
+                news.push(Occurrence::Blocked(format!("{pod} does not leave: {message}")));
             }
         }
         for pod in &progress.forced {
             if self.said.insert(format!("{pod}, deleted")) {
-                news.push(format!("{pod} was deleted, because its eviction was refused for too long"));
+                news.push(Occurrence::Forced(pod.clone()));
             }
         }
         news
     }
 }
 
+/// A drain that is under way.
+struct UnderWay<'f> {
+    found: &'f Maintenance,
+    began_ms: i64,
+    begun: Instant,
+    news: News,
+    reported: Option<(Instant, DrainProgress)>,
+    uncordoned: u32,
+}
+
+impl UnderWay<'_> {
+    fn lasted(&self) -> Duration {
+        self.found.drain_lasted + self.begun.elapsed()
+    }
+}
+
 impl Controller<'_> {
-    /// Drains the Node. `None`: the author asks for something else meanwhile.
-    pub(super) async fn drain(&mut self, found: &Maintenance) -> Result<Option<Vec<String>>, MaintenanceError> {
-        let node = &found.wanted.node;
-        let draining = draining(found);
+    /// Drains the Node. `None`: an author of one of its maintenances asks for something else meanwhile.
+    pub(super) async fn drain(
+        &mut self,
+        all: &[Maintenance],
+        found: &Maintenance,
+    ) -> Result<Option<Vec<String>>, MaintenanceError> {
+        let place = self.place.clone();
+        let draining = Draining { pace: self.pace, ..draining((self.node, &place), all, found) };
         if draining.within < LEAST {
-            self.end(found, State::Failed).await?;
-            let why = format!("pods did not leave {node} in the time that was given to them");
+            let why = format!("pods did not leave {} in the time that was given to them", self.node);
+            self.give_up(found, &why).await?;
             return Err(MaintenanceError::GaveUp(why));
         }
-        let began_ms = found.drain_began_ms.filter(|_| !found.drain_lasted.is_zero()).unwrap_or_else(now_ms);
-        let (client, sink, stop, begun) = (self.client, self.sink, self.stop, Instant::now());
-        let lasted = || found.drain_lasted + begun.elapsed();
-
+        let (client, sink, stop, node) = (self.client, self.sink, self.stop, self.node);
+        let mut under_way = UnderWay {
+            found,
+            began_ms: found.drain_began_ms.filter(|_| !found.drain_lasted.is_zero()).unwrap_or_else(now_ms),
+            begun: Instant::now(),
+            news: News::default(),
+            reported: None,
+            uncordoned: 0,
+        };
         sink.emit(Event::Started { step: 0, what: format!("drain {node}"), host: Some(node.clone()) });
+        if found.progress.to_leave == 0 {
+            self.tell(found, Occurrence::DrainStarted).await;
+        }
         let latest = Mutex::new(None);
         let seen = |progress: DrainProgress| {
             sink.emit(Event::Waiting { step: 0, on: progress.waits_for.clone() });
@@ -72,72 +105,87 @@ impl Controller<'_> {
         let latest = || latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let drained = draining.run(client, &seen);
         tokio::pin!(drained);
-        let mut ticks = interval(LOOK_EVERY);
+        let mut news = news(client, node, all);
+        let mut ticks = interval(REPORT_AT_MOST_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut known, mut news, mut uncordoned) = (found.clone(), News::default(), 0);
-        let mut reported: Option<(Instant, DrainProgress)> = None;
         let result = loop {
             tokio::select! {
                 result = &mut drained => break result,
                 () = stop.cancelled() => return Err(MaintenanceError::Interrupted),
+                _ = news.next() => {
+                    if !self.are_unchanged(all).await? {
+                        return Ok(None);
+                    }
+                    self.stay_cordoned(&mut under_way).await?;
+                }
                 _ = ticks.tick() => {
-                    match self.unchanged(found).await? {
-                        Some(now) => known = now,
-                        None => return Ok(None),
-                    }
-                    let until = self.leased().await?;
-                    match client.cordon(node, &found.holder(), until).await? {
-                        Cordoned::Before => {}
-                        Cordoned::NoNode => {
-                            self.end(&known, State::Completed).await?;
-                            return Err(MaintenanceError::NoNode(node.clone()));
-                        }
-                        Cordoned::Now => {
-                            uncordoned += 1;
-                            sink.warn(format!("{node} was uncordoned by others during the drain; it is cordoned again"));
-                            if uncordoned == CONTESTED {
-                                return Err(MaintenanceError::Contested(node.clone()));
-                            }
-                        }
-                    }
-                    let Some(progress) = latest() else { continue };
-                    for said in news.of(&progress) {
-                        sink.note(format!("{node}: {said}"));
-                    }
-                    if reported.as_ref().is_none_or(|(at, last)| *last != progress || at.elapsed() >= REPORT_EVERY) {
-                        let state = if progress.blocked_count > 0 { State::Blocked } else { State::Draining };
-                        self.report(&known, state, Some((&progress, began_ms, lasted()))).await?;
-                        reported = Some((Instant::now(), progress));
+                    self.leased().await?;
+                    if let Some(progress) = latest() {
+                        self.say(&mut under_way, progress).await?;
                     }
                 }
             }
         };
         match result {
             Ok(notes) => {
-                let Some(known) = self.unchanged(found).await? else { return Ok(None) };
-                let progress = latest().unwrap_or_default();
-                for said in news.of(&progress) {
-                    sink.note(format!("{node}: {said}"));
+                if !self.are_unchanged(all).await? {
+                    return Ok(None);
                 }
-                self.report(&known, State::Drained, Some((&progress, began_ms, lasted()))).await?;
-                let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let progress = latest().unwrap_or_default();
+                self.tell_of(&mut under_way, &progress).await;
+                let (began_ms, lasted) = (under_way.began_ms, under_way.lasted());
+                self.report(found, State::Drained, "", Some((&progress, began_ms, lasted))).await?;
+                self.tell(found, Occurrence::Drained).await;
+                let ms = u64::try_from(under_way.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                 sink.emit(Event::Done { step: 0, ms, host: Some(node.clone()), what: format!("drain {node}") });
                 Ok(Some(notes))
             }
             Err(error) => {
-                let error = error.into();
-                if matches!(error, MaintenanceError::GaveUp(_)) {
-                    self.end(&known, State::Failed).await?;
+                let error = match error.into() {
+                    // Its time is up.
+                    MaintenanceError::WouldLose(why) => MaintenanceError::GaveUp(why),
+                    error => error,
+                };
+                if let MaintenanceError::GaveUp(why) = &error {
+                    self.give_up(found, why).await?;
                 }
                 Err(error)
             }
         }
     }
 
-    /// The object as it is now; `None`: its author asks for something else.
-    async fn unchanged(&self, found: &Maintenance) -> Result<Option<Maintenance>, MaintenanceError> {
-        let now = self.client.maintenance(&found.name, soon()).await?.filter(|now| now.uid == found.uid);
-        let now = now.ok_or_else(|| MaintenanceError::None(found.name.clone()))?;
-        Ok(Some(now).filter(|now| now.wanted == found.wanted && !now.is_deleted))
+    /// The Node is cordoned, also if others uncordon it.
+    async fn stay_cordoned(&mut self, drain: &mut UnderWay<'_>) -> Result<(), MaintenanceError> {
+        let until = self.leased().await?;
+        match self.client.cordon(self.node, &drain.found.holder(), until).await? {
+            Cordoned::Before => Ok(()),
+            Cordoned::NoNode => {
+                self.end(drain.found, State::Completed, "").await?;
+                Err(MaintenanceError::NoNode(self.node.clone()))
+            }
+            Cordoned::Now => {
+                drain.uncordoned += 1;
+                self.tell(drain.found, Occurrence::Contested).await;
+                if drain.uncordoned == CONTESTED { Err(MaintenanceError::Contested(self.node.clone())) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Says what is new, and has the status show how far the drain is.
+    async fn say(&mut self, drain: &mut UnderWay<'_>, progress: DrainProgress) -> Result<(), MaintenanceError> {
+        self.tell_of(drain, &progress).await;
+        if drain.reported.as_ref().is_none_or(|(at, last)| *last != progress || at.elapsed() >= REPORT_EVERY) {
+            let state = if progress.blocked_count > 0 { State::Blocked } else { State::Draining };
+            let (began_ms, lasted) = (drain.began_ms, drain.lasted());
+            self.report(drain.found, state, "", Some((&progress, began_ms, lasted))).await?;
+            drain.reported = Some((Instant::now(), progress));
+        }
+        Ok(())
+    }
+
+    async fn tell_of(&mut self, drain: &mut UnderWay<'_>, progress: &DrainProgress) {
+        for occurrence in drain.news.of(progress) {
+            self.tell(drain.found, occurrence).await;
+        }
     }
 }

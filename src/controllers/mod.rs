@@ -1,11 +1,21 @@
 //! What acts on objects of the API until they are as their authors ask for.
 //!
-//! In: an API client, and a Lease by which one process at a time acts. Out: changed objects, events for people. The
+//! In: an API client, and a Lease by which one process at a time acts. Out: changed objects, Events for people. The
 //! state is in the API alone, so that another process continues after a crash at any moment.
 
 mod drain;
+mod elected;
+mod ended;
+mod followed;
 mod maintenance;
+mod news;
+mod occurrence;
+mod right;
+mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use maintenance::{Controller, Ended, MaintenanceError};
+pub use elected::{Places, control};
+pub use ended::{Ended, MaintenanceError};
+pub use followed::{Elected, Followed, follow};
+pub use maintenance::{Controller, Place, soon};

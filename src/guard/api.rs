@@ -99,7 +99,7 @@ async fn first<'a>(servers: &'a [Client], policy: &Policy) -> Option<(&'a Client
 
 impl Shared {
     /// Says something once, and waits for ever: a part of the guard that cannot work must not end the guard.
-    async fn idle(&self, why: &str) {
+    pub(super) async fn idle(&self, why: &str) {
         self.say_once(why);
         std::future::pending::<()>().await;
     }

@@ -1,5 +1,6 @@
 //! The guard, `hactl host-guard`: a small resident program on every host of the control plane that detects faults and
-//! reports them. With `healing: on` it also repairs what its own host can repair alone.
+//! reports them. With `healing: on` it also repairs what its own host can repair alone. One guard at a time acts on
+//! maintenances of Nodes.
 //!
 //! In: the policy in `/etc/hactl/guard.json`, probes of the own host, heartbeats of the other guards. Out: a report in a
 //! file that `hactl status` reads, lines in the journal, metrics. It needs certificates and the kernel only: no etcd, no
@@ -14,6 +15,7 @@ mod figures;
 mod heal;
 mod hosting;
 mod ledger;
+mod maintain;
 mod members;
 mod metrics;
 mod notify;
@@ -103,6 +105,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     }
     if shared.own.is(Role::ControlPlane) {
         tasks.spawn(crashes::watch(Arc::clone(&shared), root.clone()));
+        tasks.spawn(maintain::act(Arc::clone(&shared), root.clone(), policy.clone()));
     }
     members::ask(&mut tasks, &shared, &root, &policy);
     let others = policy.guards.len() - 1;

@@ -4,6 +4,7 @@
 //! and changes of faults. Performs no I/O.
 
 mod compared;
+mod spared;
 
 use super::disk::Speed;
 use super::figures::Figures;

@@ -4,6 +4,7 @@
 //! holds it. An expired Lease is recognised by this process's own clock: it was not renewed while we watched.
 
 use super::{Client, KubeError, ObjectRef};
+use crate::model::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
 use time::OffsetDateTime;
@@ -40,13 +41,35 @@ pub enum Attempt {
     HeldBy(String),
 }
 
+/// A Lease as another process sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseSeen {
+    /// Who holds it.
+    pub holder: String,
+    /// When it was renewed, by the holder's clock, milliseconds since 1970.
+    pub renewed_ms: i64,
+}
+
 impl Lease {
+    /// Who holds a Lease, or has left it; `None`: it does not exist.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn look(client: &Client, name: &str, until: Instant) -> Result<Option<LeaseSeen>, KubeError> {
+        let live = client.get(&place(name), until).await?;
+        let text = |field: &str| live.as_ref().and_then(|live| live["spec"][field].as_str());
+        Ok(text("holderIdentity").filter(|holder| !holder.is_empty()).map(|holder| LeaseSeen {
+            holder: holder.to_owned(),
+            renewed_ms: text("renewTime").and_then(parse_rfc3339).unwrap_or(0),
+        }))
+    }
+
     /// Takes the Lease. If another process holds it, watches for as long as that would have to renew it.
     ///
     /// # Errors
     /// See [`KubeError`].
     pub async fn take(client: &Client, name: &str, holder: &str, until: Instant) -> Result<Attempt, KubeError> {
-        let place = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), name);
+        let place = place(name);
         let mut seen: Option<(Value, Instant)> = None;
         loop {
             let live = client.get(&place, until).await?;
@@ -135,6 +158,10 @@ impl Lease {
             outcome => outcome.map(drop),
         }
     }
+}
+
+fn place(name: &str) -> ObjectRef {
+    ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), name)
 }
 
 /// The time as a Lease has it: with six digits of a second, always.

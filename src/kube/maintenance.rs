@@ -3,7 +3,7 @@
 //! In: a name. Out: a [`Maintenance`], or changes of one. A cluster that does not serve the kind has none.
 
 use super::client::{MERGE, STRATEGIC};
-use super::{Client, KubeError, ObjectRef};
+use super::{Changes, Client, KubeError, ObjectRef};
 use crate::model::announced::announcement;
 use crate::model::cordon::CordonRecord;
 use crate::model::labels::COMPLETION;
@@ -11,6 +11,14 @@ use crate::model::maintenance::{API, KIND, Maintenance, PLURAL, State, Wanted};
 use crate::model::names::HostName;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+
+fn folder() -> String {
+    format!("/apis/{API}/{PLURAL}")
+}
+
+fn of_node(node: &HostName) -> String {
+    format!("fieldSelector=spec.nodeName%3D{node}")
+}
 
 fn place(name: &str) -> ObjectRef {
     ObjectRef::new(API, KIND, None, name)
@@ -26,7 +34,7 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn maintenances(&self, until: Instant) -> Result<Option<(Vec<Maintenance>, Vec<String>)>, KubeError> {
-        let found = match self.list(&format!("/apis/{API}/{PLURAL}"), "", until).await {
+        let found = match self.list(&folder(), "", until).await {
             Err(error) if error.is_not_found() => return Ok(None),
             found => found?,
         };
@@ -38,6 +46,25 @@ impl Client {
             }
         }
         Ok(Some((all, unread)))
+    }
+
+    /// Those of a Node that can be read, the oldest first.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn maintenances_of(&self, node: &HostName, until: Instant) -> Result<Vec<Maintenance>, KubeError> {
+        let found = self.list(&folder(), &of_node(node), until).await?;
+        let mut all: Vec<_> = found.iter().filter_map(|object| Maintenance::of(object).ok()).collect();
+        all.sort_by(|a, b| (a.created_ms, &a.name).cmp(&(b.created_ms, &b.name)));
+        Ok(all)
+    }
+
+    /// What changes among those of a Node, or among all; each comes first as it is.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn maintenance_changes(&self, node: Option<&HostName>) -> Result<Changes, KubeError> {
+        self.watch(&folder(), &node.map(of_node).unwrap_or_default(), None).await
     }
 
     /// One of them; `None`: it does not exist.
@@ -138,9 +165,10 @@ impl Client {
     pub async fn end_lost_maintenances(&self, node: &HostName, until: Instant) -> Result<bool, KubeError> {
         let Some(live) = self.get(&ObjectRef::node(node), until).await? else { return Ok(false) };
         let held = CordonRecord::of(&live).map(|record| record.held_by_maintenances()).unwrap_or_default();
-        let Some((all, unread)) = self.maintenances(until).await?.filter(|_| !held.is_empty()) else {
+        if held.is_empty() {
             return Ok(false);
-        };
+        }
+        let Some((all, unread)) = self.maintenances(until).await? else { return Ok(false) };
         let mut ended = false;
         for holder in held {
             let lives = all.iter().any(|one| one.holder() == holder);

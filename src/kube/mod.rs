@@ -23,10 +23,13 @@ pub mod record;
 mod renewed;
 pub mod request;
 pub mod rewrite;
+mod servers;
 pub mod trusted;
+mod watch;
 
 pub use client::{Answer, Chunks, Client, Http, ObjectRef, Request};
 pub use drain::{Cordoned, PodChange, PodChanges};
 pub use drift::drift;
 pub use error::KubeError;
-pub use lease::{Attempt as LeaseAttempt, Lease};
+pub use lease::{Attempt as LeaseAttempt, Lease, LeaseSeen};
+pub use watch::{Change, Changes};

@@ -17,7 +17,7 @@ const IN_PROGRESS: (&str, &str) = (ALL[3], "AdminRequested");
 /// The conditions in a state, each with its reason.
 fn conditions(state: State) -> &'static [(&'static str, &'static str)] {
     match state {
-        State::Idle | State::Cordoned => &[PLANNED],
+        State::Idle | State::Waiting | State::Cordoned => &[PLANNED],
         State::Draining | State::Blocked => &[PLANNED, DRAINS],
         State::Drained => &[DRAINED, IN_PROGRESS],
         State::Completed | State::Failed => &[],

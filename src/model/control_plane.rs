@@ -2,6 +2,9 @@
 //!
 //! Out: the name of each program, which is also that of its image, its container and its Lease.
 
+use super::names::HostName;
+use serde_json::Value;
+
 /// The API server.
 pub const API_SERVER: &str = "kube-apiserver";
 /// The controller manager.
@@ -36,6 +39,30 @@ pub struct QuorumPods {
     pub etcd: bool,
     /// Whether they have an API server.
     pub api_server: bool,
+}
+
+/// The budget of their pods.
+pub const QUORUM_BUDGET: &str = "control-plane-quorum";
+
+/// One of their pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuorumPod {
+    /// Its Node; `None`: it waits for one, because its Node is cordoned.
+    pub node: Option<HostName>,
+    /// Whether the member of etcd and the API server of its host are ready.
+    pub is_ready: bool,
+}
+
+impl QuorumPod {
+    /// Reads a pod of the API. One that is being deleted is not ready.
+    pub fn of(pod: &Value) -> Self {
+        let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+        let ready = conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True");
+        Self {
+            node: pod.pointer("/spec/nodeName").and_then(Value::as_str).and_then(|name| name.parse().ok()),
+            is_ready: ready && pod.pointer("/metadata/deletionTimestamp").is_none(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! is an annotation of the Node, written together with the cordon in one patch of one version of the Node: after a crash
 //! at any moment, there are both or neither. The last holder that ends leaves the Node as the first one found it.
 
-use super::labels::{CORDONED, RECORD, annotation};
+use super::labels::{CORDONED, HOLD, RECORD, annotation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -146,7 +146,10 @@ impl CordonRecord {
     /// The patch of this version of the Node that writes the record.
     fn annotated(&self, node: &Value) -> Value {
         let text = serde_json::to_string(self).unwrap_or_default();
-        let mut metadata = json!({"annotations": {RECORD: text, CORDONED: null}});
+        // Guards repair no host that a person works on.
+        let names = self.maintenances().collect::<Vec<_>>().join(", ");
+        let hold = if names.is_empty() { Value::Null } else { json!(format!("NodeMaintenance {names}")) };
+        let mut metadata = json!({"annotations": {RECORD: text, CORDONED: null, HOLD: hold}});
         if let Some(version) = node.pointer("/metadata/resourceVersion") {
             metadata["resourceVersion"] = version.clone();
         }
@@ -223,6 +226,7 @@ mod tests {
                     prop_assert_eq!(&once, &node);
                 }
                 prop_assert_eq!(annotation(&node, RECORD).is_some(), !held.is_empty());
+                prop_assert_eq!(annotation(&node, HOLD).is_some(), held.iter().any(|by| *by != 0));
                 let expected = !uncordoned && (!held.is_empty() || stays);
                 prop_assert_eq!(is_cordoned(&node), expected);
                 if held.is_empty() {

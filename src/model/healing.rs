@@ -47,9 +47,17 @@ pub const PEER_PORT: u16 = 10271;
 /// The port where a guard serves its metrics: on loopback, and on the address of the host if the inventory asks for it.
 pub const METRICS_PORT: u16 = 10272;
 
+/// Before the host in the common name of a guard's certificate.
+const USER: &str = "hactl:guard:";
+
 /// The host of a guard, by the common name of its certificate.
 pub fn host_of(common_name: &str) -> Option<HostName> {
-    common_name.strip_prefix("hactl:guard:")?.parse().ok()
+    common_name.strip_prefix(USER)?.parse().ok()
+}
+
+/// The user of the API that the guard of a host is.
+pub fn user(host: &HostName) -> String {
+    format!("{USER}{host}")
 }
 
 /// A host with a guard.

@@ -26,6 +26,8 @@ pub const QUORUM: &str = "hactl.dev/quorum";
 
 /// On a Node: what keeps it cordoned (`model/cordon`).
 pub const RECORD: &str = "lifecycle.hactl.dev/record";
+/// On a Node: its maintenances hold the repairs of its host (`model/hold`).
+pub const HOLD: &str = "hold.hactl.dev/maintenance";
 /// The finalizer of a NodeMaintenance that has changed its Node.
 pub const COMPLETION: &str = "lifecycle.hactl.dev/completion";
 

@@ -18,12 +18,19 @@ pub const API: &str = "lifecycle.hactl.dev/v1alpha1";
 pub const KIND: &str = "NodeMaintenance";
 /// Its plural, as in URLs.
 pub const PLURAL: &str = "nodemaintenances";
+/// The Lease of the process that acts on the maintenances of all Nodes.
+pub const CONTROLLERS_LEASE: &str = "hactl-controllers";
 /// The most blocked and kept pods that a status names.
 pub const MOST_NAMED: usize = 20;
 /// Longer than any bound of the kind, and short enough for every clock.
 const YEAR_S: u64 = 31_536_000;
 /// The longest text of a status, in characters: an object stays small.
 const LONGEST: usize = 300;
+
+/// The Lease of a command that acts on the maintenances of one Node.
+pub fn node_lease(node: &HostName) -> String {
+    format!("hactl-maintenance-{node}")
+}
 
 /// How far a maintenance is to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +68,8 @@ impl Stage {
 pub enum State {
     /// Nothing has been done.
     Idle,
+    /// Nothing has been done yet, because something is in the way.
+    Waiting,
     /// The Node is cordoned.
     Cordoned,
     /// Pods leave.
@@ -76,13 +85,22 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 7] =
-        [Self::Idle, Self::Cordoned, Self::Draining, Self::Blocked, Self::Drained, Self::Completed, Self::Failed];
+    const ALL: [Self; 8] = [
+        Self::Idle,
+        Self::Waiting,
+        Self::Cordoned,
+        Self::Draining,
+        Self::Blocked,
+        Self::Drained,
+        Self::Completed,
+        Self::Failed,
+    ];
 
     /// As the API writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "Idle",
+            Self::Waiting => "Waiting",
             Self::Cordoned => "Cordoned",
             Self::Draining => "Draining",
             Self::Blocked => "Blocked",
@@ -117,6 +135,19 @@ pub struct DrainRequest {
 
 impl DrainRequest {
     const DURATIONS: [&'static str; 3] = ["forceAfter", "waitCompletedFor", "giveUpAfter"];
+
+    /// This request with another one for the same Node: nothing is done to pods that one of them does not ask for. When
+    /// it is given up is its own.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        let longer = |one: Option<Duration>, other: Option<Duration>| Some(one?.max(other?));
+        Self {
+            evict_unmanaged: self.evict_unmanaged && other.evict_unmanaged,
+            force_after: longer(self.force_after, other.force_after),
+            wait_completed_for: longer(self.wait_completed_for, other.wait_completed_for),
+            give_up_after: self.give_up_after,
+        }
+    }
 
     fn of(drain: &Value) -> Result<Self, String> {
         let [force_after, wait_completed_for, give_up_after] = Self::DURATIONS.map(|field| match &drain[field] {
@@ -179,6 +210,8 @@ pub struct Wanted {
     pub reason: String,
     /// Whether the Node stays cordoned at the end.
     pub stays_cordoned: bool,
+    /// Whether a host may be taken from a control plane that cannot spare any.
+    pub allow_outage: bool,
     /// How pods leave.
     pub drain: DrainRequest,
 }
@@ -191,10 +224,14 @@ impl Wanted {
             "stage": self.stage.name(),
             "reason": self.reason,
             "after": if self.stays_cordoned { "StayCordoned" } else { "Restore" },
+            "allowOutage": self.allow_outage,
             "drain": self.drain.spec(),
         })
     }
 }
+
+/// Conditions of a maintenance: whether each holds, and since when.
+pub type Conditions = BTreeMap<String, (bool, String)>;
 
 /// A maintenance, as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,8 +250,14 @@ pub struct Maintenance {
     pub holds: bool,
     /// How far it is; `None`: nobody has acted on it.
     pub state: Option<State>,
+    /// What it waits for, or why its drain was given up, in words.
+    pub why: String,
+    /// Changes with what its author asks for.
+    pub generation: Option<u64>,
+    /// Whether its state is that of what its author asks for now.
+    pub is_observed: bool,
     /// Its conditions: whether each holds, and since when.
-    pub conditions: BTreeMap<String, (bool, String)>,
+    pub conditions: Conditions,
     /// When its drain began, by the clock of hactl, milliseconds since 1970.
     pub drain_began_ms: Option<i64>,
     /// For how long processes drained its Node so far.
@@ -246,11 +289,15 @@ impl Maintenance {
                 },
                 reason: short(text("/spec/reason").unwrap_or_default()),
                 stays_cordoned: text("/spec/after") == Some("StayCordoned"),
+                allow_outage: object["spec"]["allowOutage"] == true,
                 drain: DrainRequest::of(&object["spec"]["drain"]).map_err(|why| garbled(&why))?,
             },
             is_deleted: text("/metadata/deletionTimestamp").is_some(),
             holds: finalizers.is_some_and(|all| all.iter().any(|one| one == COMPLETION)),
             state: text("/status/state").and_then(State::of),
+            why: short(text("/status/waitingFor/0/message").unwrap_or_default()),
+            generation: object.pointer("/metadata/generation").and_then(Value::as_u64),
+            is_observed: object.pointer("/metadata/generation") == object.pointer("/status/observedGeneration"),
             conditions: conditions(object),
             drain_began_ms: text("/status/drain/startTime").and_then(parse_rfc3339),
             drain_lasted: seconds(object.pointer("/status/drain/lastedSeconds")),
@@ -272,6 +319,18 @@ impl Maintenance {
     pub fn ends(&self) -> bool {
         self.is_deleted || self.wanted.stage == Stage::Complete
     }
+
+    /// Whether it is as far as its author asks for, or was given up.
+    pub fn is_settled(&self) -> bool {
+        match (self.state, self.wanted.stage) {
+            _ if self.ends() => !self.holds && (self.is_over() || self.is_deleted),
+            (None | Some(State::Waiting), _) => false,
+            (Some(State::Completed | State::Failed), _) => self.is_observed,
+            (Some(state), Stage::Cordon) => state == State::Cordoned,
+            (Some(state), Stage::Drain) => state == State::Drained,
+            (Some(_), Stage::Idle | Stage::Complete) => true,
+        }
+    }
 }
 
 /// A number of seconds, of a year at most.
@@ -279,7 +338,7 @@ fn seconds(value: Option<&Value>) -> Duration {
     Duration::from_secs(value.and_then(Value::as_u64).unwrap_or(0).min(YEAR_S))
 }
 
-fn conditions(object: &Value) -> BTreeMap<String, (bool, String)> {
+fn conditions(object: &Value) -> Conditions {
     let all = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let read = |one: &Value| {
         let since = short(one["lastTransitionTime"].as_str()?);
@@ -390,7 +449,7 @@ pub struct DrainPreview {
 }
 
 /// Text of limited length, on one line.
-fn short(text: &str) -> String {
+pub fn short(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect()
 }
 
@@ -425,10 +484,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_into_an_object_is_read_from_it(
-            drain in request(), stays_cordoned: bool, stage in 0..4_usize, reason in "[ -~]{1,40}",
+            drain in request(), stays_cordoned: bool, allow_outage: bool, stage in 0..4_usize, reason in "[ -~]{1,40}",
         ) {
             let wanted = Wanted {
-                node: "w3".parse().unwrap(), stage: Stage::ALL[stage], reason, stays_cordoned, drain,
+                node: "w3".parse().unwrap(), stage: Stage::ALL[stage], reason, stays_cordoned, allow_outage, drain,
             };
             prop_assert_eq!(Maintenance::of(&object(wanted.spec(), Value::Null)).unwrap().wanted, wanted);
         }

@@ -7,7 +7,7 @@ use super::selector::{Labels, labels_of};
 use serde_json::Value;
 
 /// The namespace of the control plane. In another one, a label means nothing.
-const NAMESPACE: &str = "kube-system";
+pub const NAMESPACE: &str = "kube-system";
 /// The taint of a cordoned Node. Its effect is NoSchedule.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 

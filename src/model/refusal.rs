@@ -79,6 +79,16 @@ pub enum Refusal {
         /// Which host.
         host: HostName,
     },
+    /// A person works on another host of the control plane.
+    #[error("{host} is not disturbed while {maintained} is in maintenance ({})", .maintenances.iter().map(HostName::as_str).collect::<Vec<_>>().join(", "))]
+    InMaintenance {
+        /// The host that a step would disturb.
+        host: HostName,
+        /// The host in maintenance.
+        maintained: HostName,
+        /// Its maintenances.
+        maintenances: Vec<HostName>,
+    },
     /// The cluster exists, but its state directory is missing.
     #[error("{host} belongs to cluster {cluster}, but {state} has no state of it")]
     StateLost {

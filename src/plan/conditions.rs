@@ -46,6 +46,11 @@ pub(super) struct Observed<'a> {
     pub intent: &'a Intent,
 }
 
+/// Whether a host has a member of etcd, an API server or a load balancer of the endpoint.
+pub(super) fn is_of_control_plane(host: &Host) -> bool {
+    [Role::ControlPlane, Role::Etcd, Role::LoadBalancer].into_iter().any(|role| host.is(role))
+}
+
 impl<'a> Observed<'a> {
     /// Hosts that answered, in the inventory's order.
     pub fn reachable(&self) -> Vec<Host> {
@@ -62,12 +67,20 @@ impl<'a> Observed<'a> {
     /// The maintenances of a worker, as its Node shows them. Another host has none: nothing but its kubelet could be left
     /// out, and root there could have the control plane left out by an annotation.
     pub fn maintenances(&self, host: &HostName) -> &'a [HostName] {
-        let others = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
-        let is_worker = self.desired.host(host).is_some_and(|host| !others.into_iter().any(|role| host.is(role)));
+        if self.desired.host(host).is_some_and(|host| !is_of_control_plane(host)) { self.shown(host) } else { &[] }
+    }
+    /// A host of the control plane that a person works on, with its maintenances, as its Node shows them. It is not left
+    /// out, and no other one is disturbed.
+    pub fn taken(&self, host: &'a HostName) -> Option<(&'a HostName, &'a [HostName])> {
+        let names = self.desired.host(host).filter(|host| is_of_control_plane(host)).map(|_| self.shown(host))?;
+        (!names.is_empty()).then_some((host, names))
+    }
+    /// The maintenances that the Node of a host shows.
+    fn shown(&self, host: &HostName) -> &'a [HostName] {
         let shown = |api: &'a ApiFact| {
             api.nodes.iter().find(|node| node.name == host.as_str() && !node.maintenances.is_empty())
         };
-        self.apis().filter(|_| is_worker).find_map(shown).map_or(&[], |node| &node.maintenances)
+        self.apis().find_map(shown).map_or(&[], |node| &node.maintenances)
     }
     /// Whether only some hosts may be changed.
     pub fn limited(&self) -> bool {

@@ -1,10 +1,11 @@
 //! The plan so far: subjects read it, `join` adds what one of them plans, and `finish` connects what steps require to
 //! what others provide.
 
-use super::conditions::Observed;
+use super::conditions::{Observed, is_of_control_plane};
 use super::intent::Intent;
 use super::rollout::Rollout;
 use super::steps::{Noted, Steps};
+use crate::model::action::Impact;
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::{ClusterId, Etcd, Facts, Members, disbelief};
 use crate::model::names::HostName;
@@ -291,6 +292,20 @@ pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     for (step, members) in plan.steps.iter().zip(&plan.forecast) {
         let Some(members) = members.as_ref().filter(|_| touches(step)) else { continue };
         members.quorate(&step.action)?;
+    }
+    Ok(())
+}
+
+/// While a person works on a host of the control plane, no step may disturb another one.
+pub(super) fn maintained(plan: &Plan, o: Observed<'_>) -> Result<(), Refusal> {
+    let taken: Vec<_> = o.desired.hosts.iter().filter_map(|host| o.taken(&host.name)).collect();
+    let disturbing = plan.steps.iter().filter(|step| step.impact() >= Impact::Restart);
+    let of_control_plane = |host: &&HostName| o.desired.host(host).is_some_and(is_of_control_plane);
+    for host in disturbing.filter_map(|step| step.action.host()).filter(of_control_plane) {
+        if let Some((maintained, names)) = taken.iter().find(|(maintained, _)| *maintained != host) {
+            let (host, maintained) = (host.clone(), (*maintained).clone());
+            return Err(Refusal::InMaintenance { host, maintained, maintenances: names.to_vec() });
+        }
     }
     Ok(())
 }

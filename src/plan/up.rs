@@ -1,10 +1,11 @@
 //! The plan of `hactl up`: joins the steps of all subjects in the order in which they may be taken.
 
+use super::conditions::Observed;
 use super::configure::{
     accept, api_server, balancer_after, balancers, control_plane, drills, guard, kubelet, kubelet_after, positions,
     renewal, runtime, snapshots, trust,
 };
-use super::draft::{Draft, quorate};
+use super::draft::{Draft, maintained, quorate};
 use super::intent::Intent;
 use super::prepare::{cluster_id, deliver_first, deliver_rest, prepare};
 use super::{cluster, etcd, hosted, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
@@ -21,6 +22,7 @@ use crate::model::target::Target;
 pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let plan = drafted(desired, target, facts, intent)?;
     quorate(&plan)?;
+    maintained(&plan, Observed { desired, target, facts, intent })?;
     Ok(plan)
 }
 

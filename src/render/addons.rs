@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use super::views::drain_rules::DrainRules;
-use super::views::maintenance::Maintenances;
+use super::views::maintenance::{Controllers, Maintenances};
 use super::views::quorum::Quorum;
 use super::views::{Nothing, addons as view, flags, kubelet};
 use super::{RenderError, hosting, input, table, text, yaml};
@@ -48,6 +48,7 @@ pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
 static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
 static DRAIN_RULES: Manifest = manifest!("manifests/lifecycle/drain-rules.yaml");
 static MAINTENANCES: Manifest = manifest!("manifests/lifecycle/node-maintenances.yaml");
+static CONTROLLERS: Manifest = manifest!("manifests/lifecycle/controllers.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
 /// All of them, for the test that compares them with the directories.
@@ -64,6 +65,7 @@ pub(super) static MANIFESTS: &[&Manifest] = &[
     &QUORUM,
     &DRAIN_RULES,
     &MAINTENANCES,
+    &CONTROLLERS,
     &COREFILE,
 ];
 
@@ -125,6 +127,9 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
     addons.push(DRAIN_RULES.addon("drain-rules", false, &DrainRules::new())?);
     addons.push(MAINTENANCES.addon("maintenances", false, &Maintenances::new())?);
+    if let Some(view) = Controllers::of(desired) {
+        addons.push(CONTROLLERS.addon("controllers", false, &view)?);
+    }
     addons.push(QUORUM.addon("quorum", false, &Quorum::of(desired, image("pause")?))?);
     addons.extend(hosting::named(desired)?);
     addons.push(node_labels(desired)?);

@@ -1,7 +1,8 @@
 //! Texts and JSON about maintenances: what a drain would do, the table of all, and one in detail.
 //!
 //! Schema `hactl.maintain.list/1`: `maintenances[]`: `name`, `node`, `stage` (what is asked for: `Idle`, `Cordon`,
-//! `Drain`, `Complete`), `state` (what was reached, null: nothing was done yet), `reason`, `createdMs`, `drain`
+//! `Drain`, `Complete`), `state` (what was reached, null: nothing was done yet), `reason`, `why` (what it waits for, or why
+//! its drain was given up), `createdMs`, `drain`
 //! (`toLeave`, `left`, `later`, `blockedCount`, `blocked[]`: `pod`, `message`, `never`; `kept[]`: `pod`, `reason`);
 //! `unread[]`: objects that cannot be read. `hactl.maintain.preview/1`: `node`, `leaves`, `later`, `own`, `waits[]` and
 //! `kept[]` (`pod`, `reason`), `lost[]`, `refused[]` (as `blocked[]`), `notes[]`. Within one schema, fields are added,
@@ -98,6 +99,7 @@ fn painted(state: Option<State>) -> Cell {
     match state {
         None => (Paint::Warn, "none".to_owned()),
         Some(state @ (State::Blocked | State::Failed)) => (Paint::Bad, state.name().to_uppercase()),
+        Some(State::Waiting) => (Paint::Warn, State::Waiting.name().to_owned()),
         Some(state @ (State::Drained | State::Completed)) => (Paint::Good, state.name().to_owned()),
         Some(state) => plain(state.name()),
     }
@@ -129,6 +131,11 @@ pub fn maintenances_text(all: &[Maintenance], unread: &[String], now_ms: i64, st
         let heads = ["NAME", "NODE", "ASKED", "STATE", "LEFT", "BLOCKED", "AGE", "REASON"];
         text.push_str(&table(&heads, &all.iter().map(row).collect::<Vec<_>>(), style));
     }
+    for one in all.iter().filter(|one| !one.why.is_empty()) {
+        let lead = format!("{} ", style.warn());
+        let said = format!("{}: {}", one.wanted.node, clean(&one.why));
+        text.push_str(&Flow::of(&said, Paint::Plain).lines(&lead, 2, style));
+    }
     for one in all.iter().filter(|one| !one.progress.blocked.is_empty()) {
         for BlockedPod { pod, message, .. } in one.progress.blocked.iter().take(MOST) {
             let lead = format!("{} ", style.bad());
@@ -151,6 +158,7 @@ pub fn maintenances_json(all: &[Maintenance], unread: &[String]) -> Value {
             "stage": one.wanted.stage.name(),
             "state": one.state.map(State::name),
             "reason": one.wanted.reason,
+            "why": one.why,
             "createdMs": one.created_ms,
             "drain": {
                 "toLeave": one.progress.to_leave,

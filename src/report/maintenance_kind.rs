@@ -15,10 +15,16 @@ pub enum MaintenanceKind {
     NoNode,
     /// Another maintenance has the name.
     OtherNode,
-    /// The host is one of the control plane.
-    ControlPlane,
+    /// The host is a load balancer of the control plane.
+    Balancer,
+    /// The control plane cannot spare the host.
+    NotSpared,
     /// Another process acts on the maintenances of the Node.
     Held,
+    /// Another process has not restored the Node in time.
+    NotRestored,
+    /// No guard acts on maintenances.
+    NoGuard,
     /// Pods would be lost.
     WouldLose,
     /// Pods did not leave in time.
@@ -38,8 +44,11 @@ impl MaintenanceKind {
             Self::NoSuch => "no-maintenance",
             Self::NoNode => "no-node",
             Self::OtherNode => "name-taken",
-            Self::ControlPlane => "control-plane",
+            Self::Balancer => "load-balancer",
+            Self::NotSpared => "not-spared",
             Self::Held => "locked",
+            Self::NotRestored => "not-restored",
+            Self::NoGuard => "no-guard",
             Self::WouldLose => "would-be-lost",
             Self::GaveUp => "drain-blocked",
             Self::Contested => "cordon-contested",
@@ -50,10 +59,10 @@ impl MaintenanceKind {
     pub(super) const fn exit(self) -> Exit {
         match self {
             Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
-            Self::NotServed | Self::ControlPlane | Self::WouldLose => Exit::Refused,
+            Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
             Self::Held => Exit::Locked,
             Self::Down => Exit::Down,
-            Self::GaveUp | Self::Contested | Self::Refused => Exit::Failed,
+            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Refused => Exit::Failed,
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
@@ -62,15 +71,25 @@ impl MaintenanceKind {
             Self::NoSuch => &["`hactl maintain list` shows all maintenances"],
             Self::NoNode => &["`hactl kubectl -- get nodes` lists the Nodes; `hactl up` lets a worker join"],
             Self::OtherNode => &["`--name NAME` gives this maintenance another name"],
-            Self::ControlPlane => &[
-                "`hactl maintain` takes workers only: it does not compare etcd's members and the API servers that would \
-                 be left",
-                "`hactl kubectl -- drain HOST --ignore-daemonsets --delete-emptydir-data` drains one host of the control \
-                 plane at a time: a PodDisruptionBudget refuses more",
+            Self::Balancer => &[
+                "work on one load balancer at a time: `hactl status` shows which one holds the endpoint's address",
+                "`hactl kubectl -- drain HOST --ignore-daemonsets --delete-emptydir-data` drains its Node",
+            ],
+            Self::NotSpared => &[
+                "`hactl maintain status` and `hactl status` show which other hosts are away",
+                "with guards, `--no-wait` has the maintenance begin as soon as the host can be spared",
+                "`--allow-outage` takes a host from a control plane that can never spare one",
             ],
             Self::Held => &[
                 "wait for the other process to end, or end the maintenance with `hactl maintain finish` or `cancel`",
                 "if it was killed, run the same command again: its Lease ends after 15 seconds",
+            ],
+            Self::NotRestored => {
+                &["`hactl maintain status` shows how far it is; `hactl guard status` shows whether the guards work"]
+            }
+            Self::NoGuard => &[
+                "without --no-wait this command drains the Node itself",
+                "`healing: watch` in the inventory and `hactl up` start guards, which act on maintenances",
             ],
             Self::WouldLose => &["`--evict-unmanaged` deletes them for good, and their data with them"],
             Self::GaveUp => &[

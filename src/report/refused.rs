@@ -97,6 +97,15 @@ impl From<&Refusal> for Verdict {
                     ]),
                 )
             }
+            Refusal::InMaintenance { maintained, .. } => (
+                "host-in-maintenance",
+                texts([
+                    "Its host may be switched off at any time, and one host of the control plane may be away at once.",
+                ]),
+                texts([&format!(
+                    "when the work on it is done: `hactl maintain finish {maintained}`, then run the same command again"
+                )]),
+            ),
             Refusal::StateLost { .. } => (
                 "state-lost",
                 texts(["Without the state, hactl would create new CA keys, and no component would trust them."]),

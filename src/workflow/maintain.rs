@@ -1,30 +1,25 @@
-//! `hactl maintain`: takes a worker out of service and back, by an object NodeMaintenance.
+//! `hactl maintain`: takes a Node out of service and back, by an object NodeMaintenance.
 //!
 //! In: a session whose API servers answer, what a person asks for, and consent. Out: how far the maintenance was
-//! brought. This process acts on it, as the only one in the cluster; if it is interrupted, the same command continues.
+//! brought. Where guards act on maintenances, it is left to them and followed. Else this process acts on it, as the only
+//! one in the cluster; if it is interrupted, the same command continues.
 
 use super::{Failure, Session};
-use crate::controllers::{Controller, Ended, MaintenanceError};
-use crate::execute::{ApiClient, Draining};
-use crate::kube::KubeError;
-use crate::model::cordon::Holder;
-use crate::model::desired::Role;
+use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, soon};
+use crate::execute::{ApiClient, ControlPlane, Draining};
+use crate::kube::{KubeError, ObjectRef};
+use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
+use crate::model::desired::{Host, Role};
 use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted};
 use crate::model::names::HostName;
 use crate::reconcile::{Ask, Choices, Failure as Stop, person};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a request of the API may take.
-const REQUEST: Duration = Duration::from_secs(30);
 /// How long another process may take to restore a Node.
 const RESTORED_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-fn soon() -> Instant {
-    Instant::now() + REQUEST
-}
 
 /// How a maintenance ends at a person's wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +60,17 @@ async fn api(session: &Session) -> Result<ApiClient, Failure> {
     })
 }
 
-/// Hosts of the control plane need more care than a drain: etcd's quorum, and the API servers that are left.
-fn is_worker(session: &Session, node: &HostName) -> Result<(), MaintenanceError> {
-    let roles = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
-    let host = session.desired.host(node);
-    if host.is_some_and(|host| roles.into_iter().any(|role| host.is(role))) {
-        return Err(MaintenanceError::ControlPlane(node.clone()));
+/// The Nodes with a member of etcd or an API server, if this is one of them: such a host is taken only if it can be
+/// spared.
+fn control_plane(session: &Session, node: &HostName) -> Result<Option<Vec<HostName>>, MaintenanceError> {
+    let counts = |host: &&Host| host.is_node() && (host.is(Role::Etcd) || host.is(Role::ControlPlane));
+    match session.desired.host(node) {
+        Some(host) if counts(&host) => {
+            Ok(Some(session.desired.hosts.iter().filter(counts).map(|host| host.name.clone()).collect()))
+        }
+        Some(host) if host.is(Role::LoadBalancer) => Err(MaintenanceError::Balancer(node.clone())),
+        _ => Ok(None),
     }
-    Ok(())
 }
 
 /// What a drain would do, with the answer of the API server to each eviction. Changes nothing.
@@ -80,59 +78,118 @@ fn is_worker(session: &Session, node: &HostName) -> Result<(), MaintenanceError>
 /// # Errors
 /// See [`Failure`].
 pub async fn would_maintain(session: &Session, wanted: &Wanted) -> Result<DrainPreview, Failure> {
-    is_worker(session, &wanted.node)?;
+    let place = control_plane(session, &wanted.node)?;
     let client = api(session).await?;
     listed(&client).await?;
-    Ok(draining(wanted).preview(&client, true).await.map_err(MaintenanceError::from)?)
+    Ok(draining(wanted, place.as_deref()).preview(&client, true).await.map_err(MaintenanceError::from)?)
 }
 
-fn draining(wanted: &Wanted) -> Draining<'_> {
+fn draining<'a>(wanted: &'a Wanted, place: Option<&'a [HostName]>) -> Draining<'a> {
     let (by, request) = (Holder::Up, wanted.drain.clone());
-    Draining { host: &wanted.node, by, request, within: REQUEST, lasts: Duration::ZERO }
+    let taken_from = place.map(|hosts| ControlPlane { hosts, allow_outage: wanted.allow_outage });
+    Draining { host: &wanted.node, by, request, within: Duration::ZERO, lasts: Duration::ZERO, taken_from, pace: None }
 }
 
 /// Begins a maintenance, or continues it, and brings it as far as is asked for. What an earlier one of this name asked
-/// for is replaced.
+/// for is replaced. Without `waits`, it is left to the guards.
 ///
 /// # Errors
 /// See [`Failure`].
 pub async fn maintain(
     session: &Session,
-    (name, wanted): (&str, &Wanted),
+    (name, wanted, waits): (&str, &Wanted, bool),
     (choices, ask): (&Choices, &dyn Ask),
     shows: &dyn Fn(&DrainPreview),
 ) -> Result<Ended, Failure> {
-    is_worker(session, &wanted.node)?;
+    let place = control_plane(session, &wanted.node)?;
     let client = api(session).await?;
     of_this_node(&client, name, &wanted.node).await?;
     if wanted.stage == Stage::Drain {
-        let preview = draining(wanted).preview(&client, false).await.map_err(MaintenanceError::from)?;
-        if !preview.lost.is_empty() {
-            draining(wanted).check(&client).await.map_err(MaintenanceError::from)?;
+        let draining = draining(wanted, place.as_deref());
+        match draining.preview(&client, false).await.map_err(MaintenanceError::from) {
+            Ok(preview) => {
+                draining.loses_none(&preview).map_err(MaintenanceError::from)?;
+                shows(&preview);
+            }
+            // The guards wait until it can be spared.
+            Err(MaintenanceError::NotSpared(why)) if !waits => session.sink.note(why),
+            Err(error) => return Err(error.into()),
         }
-        shows(&preview);
         if !choices.yes {
             let node = &wanted.node;
             ask.yes(&format!("Drain {node}?"), &format!("the drain of {node}: its pods are evicted"))?;
         }
     }
-    as_the_only_one(session, &client, &wanted.node, async |controller| {
-        controller.end_lost().await?;
-        // Others may have changed it while the question was open.
-        match of_this_node(&client, name, &wanted.node).await? {
-            Some(found) if !found.ends() => {
-                client.change_maintenance(&found, &wanted.spec(), soon()).await?;
+    let mut left = None;
+    loop {
+        if let Some(elected) = Elected::look(&client, left.as_ref()).await.map_err(unusable)? {
+            put(&client, name, wanted, async |ended| gone(&client, ended).await).await?;
+            if !waits {
+                return Ok(Ended::Accepted);
             }
-            found => {
-                if let Some(ended) = found {
-                    controller.remove(&ended).await?;
-                }
-                client.begin_maintenance(name, wanted, soon()).await?;
+            match follow(&client, (&*session.sink, &session.stop), name, elected).await? {
+                Followed::Ended(ended) => return Ok(ended),
+                Followed::Left(elected) => left = Some(elected),
             }
+            session.sink.note("no guard acts on maintenances any more: this process does".to_owned());
+        } else if !waits {
+            return Err(MaintenanceError::NoGuard.into());
         }
-        controller.run(name).await
-    })
-    .await
+        let this = (&wanted.node, Place { control_plane: place.clone(), needed: None });
+        let is_put = left.is_some();
+        let ended = as_the_only_one((session, &client, Some(left.as_ref())), this, async |controller| {
+            controller.end_lost().await?;
+            // Others may have changed it while the question was open.
+            if !is_put {
+                put(&client, name, wanted, async |ended| controller.remove(ended).await).await?;
+            }
+            controller.run(name).await
+        });
+        // Without an end, a guard was elected just now.
+        if let Some(ended) = ended.await? {
+            return Ok(ended);
+        }
+    }
+}
+
+/// Creates the object, or changes what the one of this name asks for. One that has ended is removed first.
+async fn put(
+    client: &ApiClient,
+    name: &str,
+    wanted: &Wanted,
+    remove: impl AsyncFnOnce(&Maintenance) -> Result<(), MaintenanceError>,
+) -> Result<(), MaintenanceError> {
+    match of_this_node(client, name, &wanted.node).await? {
+        Some(found) if !found.ends() && !found.is_over() && is_true(client, &found).await? => {
+            return Ok(client.change_maintenance(&found, &wanted.spec(), soon()).await?);
+        }
+        Some(ended) => remove(&ended).await?,
+        None => {}
+    }
+    Ok(client.begin_maintenance(name, wanted, soon()).await?)
+}
+
+/// Whether the Node is as the state of its maintenance says: others may have uncordoned it, or it was created again.
+async fn is_true(client: &ApiClient, found: &Maintenance) -> Result<bool, MaintenanceError> {
+    if !matches!(found.state, Some(State::Cordoned | State::Drained)) {
+        return Ok(true);
+    }
+    let node = client.get(&ObjectRef::node(&found.wanted.node), soon()).await?;
+    let holds = |node: &Value| CordonRecord::of(node).is_some_and(|record| record.is_held_by(&found.holder()));
+    Ok(node.is_some_and(|node| is_cordoned(&node) && holds(&node)))
+}
+
+/// Deletes a maintenance that has ended, and waits until the guards have let it go.
+async fn gone(client: &ApiClient, ended: &Maintenance) -> Result<(), MaintenanceError> {
+    client.delete_maintenance(ended, soon()).await?;
+    let until = Instant::now() + RESTORED_WITHIN;
+    while client.maintenance(&ended.name, soon()).await?.is_some_and(|now| now.uid == ended.uid) {
+        if Instant::now() >= until {
+            return Err(MaintenanceError::NotRestored(ended.wanted.node.clone()));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 /// The maintenance of this name, which must be for this Node.
@@ -187,34 +244,70 @@ pub async fn finish(
         ask_to_end(&client, one, how).await.map_err(unusable)?;
     }
     let node = found.first().map_or(which, |one| &one.wanted.node);
-    let ended = as_the_only_one(session, &client, node, async |controller| {
+    let mut left = None;
+    loop {
+        let elected = Elected::look(&client, left.as_ref()).await.map_err(unusable)?.filter(|_| !found.is_empty());
+        if elected.is_none() {
+            // Without an object, the guards have nothing to act on.
+            let guards = if found.is_empty() { None } else { Some(left.as_ref()) };
+            match end((session, &client, guards), (which, node), &found).await {
+                Ok(Some(())) => return Ok(node.clone()),
+                Ok(None) => continue,
+                Err(Failure::Maintenance(MaintenanceError::Held { .. })) if !found.is_empty() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        session.sink.phase(format!("another process restores {node}"));
+        match restored((session, &client), node, &found, elected).await? {
+            None => return Ok(node.clone()),
+            gone => left = gone,
+        }
+    }
+}
+
+/// Waits until another process has restored the Node. Returns the guard that should have, if it acts no more.
+async fn restored(
+    (session, client): (&Session, &ApiClient),
+    node: &HostName,
+    found: &[&Maintenance],
+    mut elected: Option<Elected>,
+) -> Result<Option<Elected>, Failure> {
+    let until = Instant::now() + RESTORED_WITHIN;
+    while !are_over(client, found).await.map_err(unusable)? {
+        if let Some(guard) = &mut elected
+            && !guard.acts(client).await.map_err(unusable)?
+        {
+            return Ok(elected);
+        }
+        if session.stop.is_cancelled() {
+            return Err(MaintenanceError::Interrupted.into());
+        }
+        if Instant::now() >= until {
+            return Err(MaintenanceError::NotRestored(node.clone()).into());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(None)
+}
+
+/// Ends maintenances in this process. `None`: the guards do.
+async fn end(
+    by: Process<'_>,
+    (which, node): (&HostName, &HostName),
+    found: &[&Maintenance],
+) -> Result<Option<()>, Failure> {
+    // What ends takes no host away.
+    as_the_only_one(by, (node, Place::default()), async |controller| {
         let lost = controller.end_lost().await?;
         if found.is_empty() && !lost {
             return Err(MaintenanceError::None(which.to_string()));
         }
-        for one in &found {
-            match controller.run(&one.name).await {
-                // Without our finalizer it was gone at once.
-                Err(MaintenanceError::None(_)) if how == Finish::Cancel => {}
-                ended => drop(ended?),
-            }
+        for one in found {
+            controller.finish(one).await?;
         }
         Ok(())
-    });
-    match ended.await {
-        Err(Failure::Maintenance(held @ MaintenanceError::Held { .. })) => {
-            session.sink.phase(format!("another process restores {node}"));
-            let until = Instant::now() + RESTORED_WITHIN;
-            while !are_over(&client, &found).await.map_err(unusable)? {
-                if Instant::now() >= until || session.stop.is_cancelled() {
-                    return Err(held.into());
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        }
-        ended => ended?,
-    }
-    Ok(node.clone())
+    })
+    .await
 }
 
 async fn ask_to_end(client: &ApiClient, one: &Maintenance, how: Finish) -> Result<(), KubeError> {
@@ -242,18 +335,30 @@ async fn are_over(client: &ApiClient, all: &[&Maintenance]) -> Result<bool, Kube
     Ok(true)
 }
 
-/// Works while this process holds the Lease for a Node, and gives it back.
+/// This process: its session, its client, and whether it leaves the work to guards: to any but the one that is known to
+/// act no more.
+type Process<'a> = (&'a Session, &'a ApiClient, Option<Option<&'a Elected>>);
+
+/// Works while this process holds the Lease for a Node, and gives it back. `None`: the guards act on maintenances.
 async fn as_the_only_one<T>(
-    session: &Session,
-    client: &ApiClient,
-    node: &HostName,
+    (session, client, guards): Process<'_>,
+    (node, place): (&HostName, Place),
     work: impl AsyncFnOnce(&mut Controller<'_>) -> Result<T, MaintenanceError>,
-) -> Result<T, Failure> {
+) -> Result<Option<T>, Failure> {
     // Processes in containers share their numbers.
     let since = time::OffsetDateTime::now_utc().unix_timestamp_nanos();
     let holder = format!("{}, pid {}, {since}", person(), std::process::id());
-    let mut controller = Controller::elected(client, (&*session.sink, &session.stop), node, &holder).await?;
-    let result = work(&mut controller).await;
+    let mut controller = Controller::elected(client, (&*session.sink, &session.stop), (node, place), &holder).await?;
+    // After the Lease was taken: a guard that is elected later finds it.
+    let elected = match guards {
+        Some(left) => Elected::look(client, left).await,
+        None => Ok(None),
+    };
+    let result = match elected {
+        Ok(None) => work(&mut controller).await.map(Some),
+        Ok(Some(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    };
     if let Err(error) = controller.release().await {
         session.sink.note(format!("the Lease of this run ends by itself, because it could not be given back: {error}"));
     }

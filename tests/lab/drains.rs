@@ -23,13 +23,13 @@ const HEAL: Duration = Duration::from_secs(180);
 const REFUSED: &str = "violate the pod's disruption budget";
 
 /// As people do it, with a short timeout.
-fn drain(w: &World, host: &str, more: &[&str]) -> Ran {
+pub fn drain(w: &World, host: &str, more: &[&str]) -> Ran {
     let plain = ["drain", host, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=12s"];
     w.hactl.kubectl(&[&plain[..], more].concat())
 }
 
 /// Waits until the pods that stand for the control plane are ready on so many hosts.
-fn stands_on(w: &World, hosts: &str) {
+pub fn stands_on(w: &World, hosts: &str) {
     let ready = || {
         let path = "jsonpath={.status.currentHealthy}";
         w.hactl.kubectl(&["-n", "kube-system", "get", "pdb", "control-plane-quorum", "-o", path]).out

@@ -47,6 +47,11 @@ pub fn is_known(hactl: &Hactl, host: &str, kind: &str) -> bool {
     faults(hactl).contains(&(host.to_owned(), kind.to_owned()))
 }
 
+/// What the guard of a host says it does next.
+pub fn next(hactl: &Hactl, host: &str) -> String {
+    in_one_line(&hactl.run(&["guard", "explain", host]).exits(4))
+}
+
 /// Waits until the guards report a fault, which must last so long first.
 fn reported(hactl: &Hactl, since: Instant, (host, kind): (&str, &str), delay: Duration) {
     wait_for(&format!("the guards report {kind} of {host}"), (delay + SLACK).saturating_sub(since.elapsed()), || {

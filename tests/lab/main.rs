@@ -15,6 +15,7 @@ mod storage;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acting;
 mod again;
 mod authentic;
 mod bad_input;
@@ -60,6 +61,7 @@ mod settings;
 mod shapes;
 mod shutdown;
 mod soak;
+mod spared;
 mod standby;
 mod timeline;
 mod tiny_tls;
@@ -271,6 +273,7 @@ fn main() {
             certs::SCENARIOS,
             kubelet_serving::SCENARIOS,
             maintain::SCENARIOS,
+            acting::ALONE,
             drains::RULES,
             worker::LAST,
         ]
@@ -289,6 +292,8 @@ fn main() {
             judged::SCENARIOS,
             prometheus::SCENARIOS,
             guard::SCENARIOS,
+            acting::REPLACED,
+            spared::SCENARIOS,
         ]
         .concat(),
     );

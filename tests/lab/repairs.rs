@@ -1,7 +1,7 @@
 //! Guards that repair their own host: what is frozen works again in time under a client that writes, and what a person
 //! has stopped, held or locked is left alone.
 
-use super::guard::{CLEARED, SLACK, faults, guarded, is_known, none};
+use super::guard::{CLEARED, SLACK, faults, guarded, is_known, next, none};
 use super::leaving::move_leadership_to;
 use super::support::{Hactl, Writer, wait_for};
 use super::{Scenario, World, in_one_line};
@@ -197,11 +197,6 @@ fn repair(w: &World) {
     hactl.up().ok();
     hactl.up().ok().says("nothing to do");
     w.healthy(CLEARED);
-}
-
-/// What the guard of a host says it does next.
-fn next(hactl: &Hactl, host: &str) -> String {
-    in_one_line(&hactl.run(&["guard", "explain", host]).exits(4))
 }
 
 /// The host whose Node a person deletes.

@@ -131,12 +131,20 @@ fn a_worker_in_maintenance_is_left_out_and_counts_as_away() {
 }
 
 #[test]
-fn a_host_of_the_control_plane_is_never_left_out_by_an_annotation_of_its_node() {
+fn while_a_host_of_the_control_plane_is_in_maintenance_no_other_one_is_disturbed() {
     let mut world = of(Shape::Stacked(3), OLD);
-    world.kubernetes(NEXT);
-    let before = planned(&mut world);
     world.maintained.insert(cp(1));
-    assert_eq!(planned(&mut world).steps, before.steps);
+    assert!(planned(&mut world).is_empty(), "nothing is to be done");
+    world.kubernetes(NEXT);
+    let facts = world.observe();
+    let answer = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent);
+    let expected = |host: &HostName, maintained: &HostName| *host != cp(1) && *maintained == cp(1);
+    assert!(
+        matches!(&answer, Err(Refusal::InMaintenance { host, maintained, .. }) if expected(host, maintained)),
+        "{answer:?}"
+    );
+    world.maintained.clear();
+    assert!(!planned(&mut world).is_empty());
 }
 
 #[test]

@@ -114,8 +114,15 @@ fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
         MaintenanceKind::NoSuch => MaintenanceError::None("w3".into()),
         MaintenanceKind::NoNode => MaintenanceError::NoNode(node()),
         MaintenanceKind::OtherNode => MaintenanceError::OtherNode { name: "disk".into(), node: node() },
-        MaintenanceKind::ControlPlane => MaintenanceError::ControlPlane("cp2".parse().expect("a name")),
+        MaintenanceKind::Balancer => MaintenanceError::Balancer("lb1".parse().expect("a name")),
+        MaintenanceKind::NotSpared => MaintenanceError::NotSpared(
+            "the control plane cannot spare cp3 now: cp2 is in maintenance or cordoned, and of its 3 hosts one at a time may be \
+             away"
+                .into(),
+        ),
         MaintenanceKind::Held => MaintenanceError::Held { node: node(), by: "anna@laptop, pid 4711".into() },
+        MaintenanceKind::NotRestored => MaintenanceError::NotRestored(node()),
+        MaintenanceKind::NoGuard => MaintenanceError::NoGuard,
         MaintenanceKind::WouldLose => MaintenanceError::WouldLose(
             "1 pod on w3 would be lost, because no controller recreates them elsewhere: shop/by-hand; delete them, or \
              create them with a Deployment, then run the same command again"

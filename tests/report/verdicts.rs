@@ -76,6 +76,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::CannotRotate { what: Rotatable::Encryption, why: NoRotation::NotBegun },
         Refusal::CannotRotate { what: Rotatable::ClusterCa, why: NoRotation::StillVouched { until_s: 2_000_000_000 } },
         Refusal::StateBehind { host: name("cp2") },
+        Refusal::InMaintenance { host: name("cp1"), maintained: name("cp3"), maintenances: vec![name("disk")] },
         Refusal::OtherHost {
             hosts: vec![
                 Misnamed { host: name("cp1"), address: [10, 0, 0, 1].into(), is: Some(name("cp3")) },
@@ -249,8 +250,11 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (FailureKind::Maintenance(MaintenanceKind::NoSuch), 2),
         (FailureKind::Maintenance(MaintenanceKind::NoNode), 2),
         (FailureKind::Maintenance(MaintenanceKind::OtherNode), 2),
-        (FailureKind::Maintenance(MaintenanceKind::ControlPlane), 3),
+        (FailureKind::Maintenance(MaintenanceKind::Balancer), 3),
+        (FailureKind::Maintenance(MaintenanceKind::NotSpared), 3),
         (FailureKind::Maintenance(MaintenanceKind::Held), 6),
+        (FailureKind::Maintenance(MaintenanceKind::NotRestored), 1),
+        (FailureKind::Maintenance(MaintenanceKind::NoGuard), 3),
         (FailureKind::Maintenance(MaintenanceKind::WouldLose), 3),
         (FailureKind::Maintenance(MaintenanceKind::GaveUp), 1),
         (FailureKind::Maintenance(MaintenanceKind::Contested), 1),

@@ -29,6 +29,8 @@ impl Doing<'_> {
             request: DrainRequest::default(),
             within: self.timeout,
             lasts: Duration::ZERO,
+            taken_from: None,
+            pace: None,
         };
         let kept = draining.run(self.client().await?, &report).await;
         for said in kept.map_err(|error| failed(error.to_string()))? {

@@ -4,19 +4,22 @@
 //! lasts; at the end what is to be said of the pods that stay, or the pods that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at
 //! once, one watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
 
+mod pace;
 mod preview;
 #[cfg(test)]
 mod tests;
 mod words;
 
+pub use pace::Pace;
+
 use crate::kube::{Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
 use crate::model::action::counted;
 use crate::model::cordon::Holder;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
-use crate::model::maintenance::{DrainProgress, DrainRequest};
+use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
-use crate::plan::drain::{Drain, Left, Next};
+use crate::plan::drain::{Drain, Left, Next, spare};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -56,6 +59,9 @@ pub enum DrainError {
         /// Their names.
         names: String,
     },
+    /// The control plane cannot spare the host.
+    #[error("{0}")]
+    NotSpared(String),
     /// Pods did not leave in time.
     #[error("{pods} within {within_s} s: {why}; the Node stays cordoned; {advice}")]
     TimedOut {
@@ -68,6 +74,15 @@ pub enum DrainError {
         /// What to do next.
         advice: String,
     },
+}
+
+/// The control plane that a drain takes a host from.
+#[derive(Debug, Clone, Copy)]
+pub struct ControlPlane<'a> {
+    /// The Nodes with a member of etcd or an API server.
+    pub hosts: &'a [HostName],
+    /// Whether a host may be taken from one that cannot spare any.
+    pub allow_outage: bool,
 }
 
 /// A drain that is asked for.
@@ -83,18 +98,42 @@ pub struct Draining<'a> {
     pub within: Duration,
     /// For how long it has lasted already, in an earlier run.
     pub lasts: Duration,
+    /// The control plane that the host belongs to, and may be taken from by the drain; `None`: nothing of it is taken.
+    pub taken_from: Option<ControlPlane<'a>>,
+    /// What limits the evictions of all drains of this process, if there are several.
+    pub pace: Option<&'a Pace>,
 }
 
 impl Draining<'_> {
-    /// Whether it would lose pods. Changes nothing.
+    /// Whether it would lose pods, or take a host that the control plane cannot spare. Changes nothing.
     ///
     /// # Errors
-    /// [`DrainError::Lost`], or the API cannot be used.
+    /// [`DrainError::Lost`], [`DrainError::NotSpared`], or the API cannot be used.
     pub async fn check(&self, client: &Client) -> Result<(), DrainError> {
         let until = Instant::now() + self.within.min(CHECK_WITHIN);
         let (rules, _) = client.drain_rules(self.host, until).await?;
         let (pods, _) = client.pods(self.host, until).await?;
-        none_is_lost(self.host, &Drain::by(rules, self.request.clone()).next(&pods, Duration::ZERO))
+        none_is_lost(self.host, &Drain::by(rules, self.request.clone()).next(&pods, Duration::ZERO))?;
+        self.spare(client, until).await.map(drop)
+    }
+
+    /// Whether it would lose pods, by what was seen before.
+    ///
+    /// # Errors
+    /// [`DrainError::Lost`].
+    pub fn loses_none(&self, preview: &DrainPreview) -> Result<(), DrainError> {
+        no_names(self.host, preview.lost.clone())
+    }
+
+    /// Whether the pod leaves that stands for the control plane of the host, if the control plane can spare that now.
+    async fn spare(&self, client: &Client, until: Instant) -> Result<bool, DrainError> {
+        let Some(ControlPlane { hosts, allow_outage }) = self.taken_from else { return Ok(false) };
+        let (pods, budget) = client.quorum(until).await?;
+        if allow_outage && budget.as_ref().is_some_and(BudgetFact::never) {
+            return Ok(false);
+        }
+        spare(self.host, hosts, &pods, budget.as_ref()).map_err(DrainError::NotSpared)?;
+        Ok(true)
     }
 
     /// Drains the Node by the rules of the cluster, and says meanwhile how far it is; returns what is to be said of the
@@ -111,22 +150,38 @@ impl Draining<'_> {
         let Self { host, within, .. } = *self;
         let until = Instant::now() + within.saturating_sub(LAST_WORD);
         let (rules, mut notes) = client.drain_rules(host, until).await?;
-        let drain = Drain::by(rules, self.request.clone());
         let (pods, _) = client.pods(host, until).await?;
-        none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
+        let takes_host = match self.spare(client, until).await {
+            // While its pod is there, its eviction is asked for until the budget allows it, and no other one before.
+            Err(DrainError::NotSpared(_)) if pods.iter().any(|pod| pod.quorum) => true,
+            spared => spared?,
+        };
+        let drain = Drain::by(rules, self.request.clone()).taking_host(takes_host);
+        let may_wait = self.by != Holder::Up;
+        if !may_wait {
+            none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
+        }
         if client.cordon(host, &self.by, until).await? != Cordoned::NoNode {
-            notes.extend(Engine { client, host, within, until }.run(drain, self.lasts, report).await?);
+            let engine = Engine { client, host, within, until, may_wait, pace: self.pace };
+            notes.extend(engine.run(drain, self.lasts, report).await?);
+        }
+        if takes_host {
+            // Others may have become worse since its pod left.
+            self.spare(client, Instant::now() + CHECK_WITHIN).await?;
         }
         Ok(notes)
     }
 }
 
 fn none_is_lost(host: &HostName, next: &Next<'_>) -> Result<(), DrainError> {
-    if next.lost.is_empty() {
+    no_names(host, next.lost.iter().map(|pod| pod.called()).collect())
+}
+
+fn no_names(host: &HostName, lost: Vec<String>) -> Result<(), DrainError> {
+    if lost.is_empty() {
         return Ok(());
     }
-    let pods = format!("{} on {host}", counted(next.lost.len(), "pod"));
-    Err(DrainError::Lost { pods, names: words::listed(next.lost.iter().map(|pod| pod.called()).collect()) })
+    Err(DrainError::Lost { pods: format!("{} on {host}", counted(lost.len(), "pod")), names: words::listed(lost) })
 }
 
 /// The pods of the Node, by uid.
@@ -166,6 +221,9 @@ struct Engine<'a> {
     host: &'a HostName,
     within: Duration,
     until: Instant,
+    /// Whether a pod that would be lost is waited for, as one that cannot leave. `up` ends at once.
+    may_wait: bool,
+    pace: Option<&'a Pace>,
 }
 
 impl<'a> Engine<'a> {
@@ -179,6 +237,7 @@ impl<'a> Engine<'a> {
 
     fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
         async move {
+            let _turn = Pace::turn(self.pace).await;
             let answer = self.client.evict(&pod, self.until).await;
             Done::Evicted(pod, answer)
         }
@@ -188,6 +247,7 @@ impl<'a> Engine<'a> {
     /// Deletes a pod that cannot be evicted. Its own grace period applies.
     fn delete(self, pod: PodFact) -> BoxFuture<'a, Done> {
         async move {
+            let _turn = Pace::turn(self.pace).await;
             let place = ObjectRef::new("v1", "Pod", Some(&pod.namespace), &pod.name);
             let until = self.until.min(Instant::now() + READ_WITHIN);
             let answer = match self.client.delete_if(&place, Some(&pod.uid), None, until).await {
@@ -227,17 +287,22 @@ impl<'a> Engine<'a> {
         loop {
             drain.seen(view.pods.values());
             let next = drain.next(view.pods.values(), begun.elapsed());
-            none_is_lost(self.host, &next)?;
-            to_leave.extend(next.left.iter().map(|left| left.pod.uid.clone()));
+            if !self.may_wait {
+                none_is_lost(self.host, &next)?;
+            }
+            let is_empty = next.left.is_empty() && next.lost.is_empty();
+            let leaving = next.left.iter().map(|left| left.pod).chain(next.lost.iter().copied());
+            to_leave.extend(leaving.map(|pod| pod.uid.clone()));
             let progress = || words::progress(&next, to_leave.len(), &forced);
-            if next.left.is_empty() && view.listed {
+            if is_empty && view.listed {
                 report(progress());
                 return Ok(words::kept(self.host, &next.kept));
             }
             if Instant::now() >= self.until {
+                none_is_lost(self.host, &next)?;
                 return Err(self.timed_out(&next.left));
             }
-            if next.left.is_empty() {
+            if is_empty {
                 list_at = Instant::now();
             } else if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAY_EVERY) {
                 let progress = progress();

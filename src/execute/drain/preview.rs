@@ -15,14 +15,19 @@ impl Draining<'_> {
     /// What it would do. With `rehearses`, the API server is asked whether it would accept each eviction now.
     ///
     /// # Errors
-    /// The API cannot be used.
+    /// [`DrainError::NotSpared`], or the API cannot be used.
     pub async fn preview(&self, client: &Client, rehearses: bool) -> Result<DrainPreview, DrainError> {
         let until = Instant::now() + CHECK_WITHIN;
         let (rules, notes) = client.drain_rules(self.host, until).await?;
         let (pods, _) = client.pods(self.host, until).await?;
-        let drain = Drain::by(rules, self.request.clone());
+        let takes_host = self.spare(client, until).await?;
+        let drain = Drain::by(rules, self.request.clone()).taking_host(takes_host);
         let next = drain.next(&pods, Duration::ZERO);
-        let own = |pod: &&PodFact| matches!(PodKind::of(pod), PodKind::Static | PodKind::DaemonSet | PodKind::Quorum);
+        let own = |pod: &&PodFact| match PodKind::of(pod) {
+            PodKind::Static | PodKind::DaemonSet => true,
+            PodKind::Quorum => !takes_host,
+            PodKind::Ended | PodKind::Bare | PodKind::Controlled => false,
+        };
         let evicted: Vec<&PodFact> = next.left.iter().filter(|left| is_evicted(left)).map(|left| left.pod).collect();
         let mut refused = Vec::new();
         if rehearses {

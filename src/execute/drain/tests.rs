@@ -91,7 +91,15 @@ impl Api {
         let client = Client::over(Arc::new(self.clone()));
         let within = Duration::from_secs(seconds);
         let request = self.state().request.clone();
-        let draining = Draining { host: &host, by: Holder::Up, request, within, lasts: Duration::ZERO };
+        let draining = Draining {
+            host: &host,
+            by: Holder::Up,
+            request,
+            within,
+            lasts: Duration::ZERO,
+            taken_from: None,
+            pace: None,
+        };
         draining.run(&client, &|_| {}).await.map_err(|error| error.to_string())
     }
 

@@ -34,15 +34,26 @@ pub(super) fn progress(next: &Next<'_>, to_leave: usize, forced: &[String]) -> D
         },
         never: left.state.never(),
     });
+    let lost = next.lost.iter().map(|pod| BlockedPod {
+        pod: pod.called(),
+        message: "no controller creates it again, so it is not evicted: delete it, or allow its loss".to_owned(),
+        never: true,
+    });
+    let waits_for = match next.lost.first() {
+        Some(pod) if next.left.is_empty() => {
+            format!("{} to be deleted, which no controller creates again", pod.called())
+        }
+        _ => format!("{} to leave", in_the_way(&next.left).1),
+    };
     DrainProgress {
         to_leave,
-        left: to_leave.saturating_sub(next.left.len()),
+        left: to_leave.saturating_sub(next.left.len() + next.lost.len()),
         later: next.left.iter().filter(|left| left.state == State::Later).count(),
-        blocked_count: blocked.count(),
-        blocked: named.collect(),
+        blocked_count: blocked.count() + next.lost.len(),
+        blocked: named.chain(lost).take(MOST_OF_STATUS).collect(),
         kept: reasons(&next.kept).take(MOST_OF_STATUS).collect(),
         forced: forced.to_vec(),
-        waits_for: format!("{} to leave", in_the_way(&next.left).1),
+        waits_for,
     }
 }
 

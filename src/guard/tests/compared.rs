@@ -121,3 +121,30 @@ fn annotations_are_plausible_for_hosts_of_the_policy_only() {
     assert_eq!(read.hosts.into_keys().collect::<Vec<_>>(), [name("cp1")]);
     assert_eq!(read.all.unwrap().reason, "a b");
 }
+
+#[test]
+fn a_host_is_needed_while_another_one_has_a_fault_is_not_heard_or_has_a_member_that_does_not_serve() {
+    let mut cp1 = Played::new();
+    let needed = |cp1: &Played, host: &str| cp1.state.needed(&name(host), cp1.now());
+    let serving = |_: &str, beat: Heartbeat| Heartbeat { etcd: Some(true), ..beat };
+    lasts(&mut cp1, 20, serving);
+    for host in ["cp1", "cp2", "cp3"] {
+        assert_eq!(needed(&cp1, host), None, "all are well");
+    }
+    let frozen = Fault { host: name("cp2"), kind: FaultKind::EtcdFrozen, since_ms: 1, evidence: String::new() };
+    lasts(&mut cp1, 20, |host, beat| {
+        let faults = if host == "cp2" { vec![frozen.clone()] } else { vec![] };
+        Heartbeat { faults, ..serving(host, beat) }
+    });
+    assert!(needed(&cp1, "cp3").unwrap().contains("cp2, its etcd member runs but does not answer"));
+    assert_eq!(needed(&cp1, "cp2"), None, "its own fault is no reason to keep it");
+    lasts(&mut cp1, 20, |host, beat| Heartbeat { etcd: Some(host != "cp3"), ..beat });
+    assert!(needed(&cp1, "cp1").unwrap().contains("the member of etcd on cp3 does not serve"));
+    assert_eq!(needed(&cp1, "cp3"), None);
+    lasts(&mut cp1, 20, serving);
+    for _ in 0..20 {
+        let beat = serving("cp3", cp1.beat("cp3", &[]));
+        cp1.second(&[beat], &["cp3"]);
+    }
+    assert!(needed(&cp1, "cp3").unwrap().contains("cp2"), "it is not heard");
+}

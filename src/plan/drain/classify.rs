@@ -11,8 +11,8 @@ pub enum PodKind {
     Static,
     /// Of a DaemonSet, whose controller ignores the cordon and creates it on the same Node again.
     DaemonSet,
-    /// It stands for the control plane of its host, so that other tools empty one such host at a time. hactl itself
-    /// compares members of etcd and API servers before it takes one away.
+    /// It stands for the control plane of its host, so that one such host is emptied at a time. `up` compares members of
+    /// etcd and API servers itself; in a maintenance this pod leaves first.
     Quorum,
     /// It has terminated.
     Ended,
@@ -50,6 +50,9 @@ pub struct Level {
 }
 
 impl Level {
+    /// Before all others.
+    pub const FIRST: Self = Self { order: i32::MIN, priority: 0 };
+
     /// The level of a pod with an order.
     pub fn of(pod: &PodFact, order: i32) -> Self {
         Self { order, priority: HIGHEST.partition_point(|highest| *highest < pod.priority) }

@@ -8,10 +8,12 @@
 //! many pods wait for it. Then as many pods are asked as it allows.
 
 mod classify;
+mod spare;
 #[cfg(test)]
 mod tests;
 
 pub use classify::{Level, PodKind};
+pub use spare::spare;
 
 use crate::model::drain_rule::{Behavior, DrainRules};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
@@ -40,6 +42,8 @@ pub struct Drain {
     /// How pods leave.
     rules: DrainRules,
     request: DrainRequest,
+    /// Whether the host is to go: then the pod leaves first that stands for its control plane.
+    takes_host: bool,
     /// The pods at the first look after the cordon, by uid.
     first: Option<BTreeSet<String>>,
     /// The latest attempt to evict each pod, by uid.
@@ -172,6 +176,12 @@ impl Drain {
         Self { rules, request, ..Self::default() }
     }
 
+    /// A drain after which the host of the Node may go. If a budget does not spare it, nothing else is asked to leave.
+    #[must_use]
+    pub fn taking_host(self, takes_host: bool) -> Self {
+        Self { takes_host, ..self }
+    }
+
     /// Notes which pods are on the Node. When one has left, its budget may allow another eviction.
     pub fn seen<'a>(&mut self, pods: impl IntoIterator<Item = &'a PodFact>) {
         let present: BTreeSet<String> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
@@ -225,7 +235,7 @@ impl Drain {
                 }
             }
             times.extend(attempt.map(|attempt| attempt.again));
-            let forced_at = attempt.and_then(|attempt| self.forced_at(attempt));
+            let forced_at = attempt.filter(|_| its != Level::FIRST).and_then(|attempt| self.forced_at(attempt));
             times.extend(forced_at);
             if forced_at.is_some_and(|at| at <= now) {
                 next.force.push(pod);
@@ -244,6 +254,9 @@ impl Drain {
 
     fn decide(&self, pod: &PodFact, now: Duration) -> Decision<'_> {
         let kind = PodKind::of(pod);
+        if kind == PodKind::Quorum && self.takes_host {
+            return Decision::Leaves(Level::FIRST);
+        }
         if !matches!(kind, PodKind::Bare | PodKind::Controlled) {
             return Decision::Stays;
         }

@@ -77,6 +77,23 @@ fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
 }
 
 #[test]
+fn where_the_host_is_to_go_the_pod_that_stands_for_its_control_plane_leaves_first_and_never_by_force() {
+    let pods = [PodFact { quorum: true, ..pod("stands") }, PodFact { priority: -7, ..pod("web") }];
+    let request = DrainRequest { force_after: Some(s(60)), ..DrainRequest::default() };
+    let mut drain = Drain::by(DrainRules::default(), request).taking_host(true);
+    drain.seen(&pods);
+    assert_eq!(uids(&drain.next(&pods, s(0)).ask), ["stands"]);
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], by_budget("quorum"), s(0));
+    for at in [1, 59, 60, 61, 600, 6000] {
+        let next = drain.next(&pods, s(at));
+        assert!(next.force.is_empty() && !uids(&next.ask).contains(&"web".to_owned()), "after {at} s: {next:?}");
+    }
+    let next = drain.next(&pods[1..], s(6001));
+    assert_eq!(uids(&next.ask), ["web"]);
+}
+
+#[test]
 fn bare_pods_leave_if_that_is_asked_for() {
     let pods = [PodFact { controller: None, ..pod("bare") }];
     let request = DrainRequest { evict_unmanaged: true, ..DrainRequest::default() };

@@ -1,8 +1,30 @@
-//! The view of the kind NodeMaintenance: the limits of time that a drain may have.
+//! The views of the kind NodeMaintenance, the limits of time that a drain may have, and of the rights of the guards that
+//! act on its objects.
 //!
-//! In: nothing. Out: the same for every cluster.
+//! In: the desired state. Out: views.
 
+use crate::model::desired::{Desired, Host, Role};
+use crate::model::healing;
+use crate::model::maintenance::{CONTROLLERS_LEASE, node_lease};
 use serde::Serialize;
+
+/// For `manifests/lifecycle/controllers.yaml`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Controllers {
+    users: Vec<String>,
+    leases: Vec<String>,
+}
+
+impl Controllers {
+    /// `None`: the inventory asks for no guards.
+    pub fn of(desired: &Desired) -> Option<Self> {
+        let acts = |host: &&Host| host.is(Role::ControlPlane) && healing::is_guarded(desired, host);
+        let users: Vec<_> = desired.hosts.iter().filter(acts).map(|host| healing::user(&host.name)).collect();
+        let nodes = desired.hosts.iter().filter(|host| host.is_node()).map(|host| node_lease(&host.name));
+        let leases = [CONTROLLERS_LEASE.to_owned()].into_iter().chain(nodes).collect();
+        (!users.is_empty()).then_some(Self { users, leases })
+    }
+}
 
 /// For `manifests/lifecycle/node-maintenances.yaml`.
 #[derive(Debug, Serialize)]

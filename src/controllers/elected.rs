@@ -1,0 +1,236 @@
+//! The controllers of a cluster: of all processes that run this, one at a time has their Lease, and brings every
+//! maintenance as far as its author asks for. The others wait to take over.
+//!
+//! In: an API client, and the name of this process. Out: changed objects. The state is in the API alone: who takes over
+//! continues. Beside the Lease, an idle cluster costs one watch.
+
+use super::ended::MaintenanceError;
+use super::maintenance::{Controller, Place};
+use super::right::{Right, WITHIN};
+use crate::execute::Pace;
+use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt};
+use crate::model::event::Sink;
+use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Wanted};
+use crate::model::names::HostName;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Between two attempts to take the Lease.
+const STAND_BY: Duration = Duration::from_secs(8);
+/// Between two renewals. The Lease itself decides whether one is due.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks for Nodes whose time has come.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Without a watch, it is opened again after this time.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
+/// A maintenance that waits, or an error, is looked at again after this time.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Nodes that are acted on at once; pods that are asked to leave at once, and one in so much time.
+const NODES: usize = 50;
+const PODS: usize = 32;
+/// Nodes on which work begins within a second: each begins with a list of its pods.
+const STARTS: usize = 8;
+const POD_EVERY: Duration = Duration::from_millis(50);
+
+/// What each Node is to the control plane, asked whenever its maintenances are looked at.
+pub type Places<'a> = &'a (dyn Fn(&HostName) -> Place + Sync);
+
+/// Acts on the maintenances of a cluster whenever this process has the Lease. Ends never.
+pub async fn control(client: &Client, sink: &dyn Sink, holder: &str, places: Places<'_>) {
+    loop {
+        match Lease::take(client, CONTROLLERS_LEASE, holder, Instant::now() + WITHIN).await {
+            Ok(LeaseAttempt::Taken(lease)) => {
+                sink.note("this guard acts on maintenances of Nodes");
+                let why = Term { client, sink, holder, places }.run(lease).await;
+                sink.note(format!("this guard does not act on maintenances any more: {why}"));
+            }
+            Ok(LeaseAttempt::HeldBy(_)) => {}
+            Err(error) => sink.warn(format!("the Lease {CONTROLLERS_LEASE} cannot be taken: {error}")),
+        }
+        sleep(STAND_BY).await;
+    }
+}
+
+/// What an author asks for, as far as it decides whether there is something to do.
+type Asked = Vec<(String, Wanted, bool)>;
+
+/// The time during which this process has the Lease.
+struct Term<'a> {
+    client: &'a Client,
+    sink: &'a dyn Sink,
+    holder: &'a str,
+    places: Places<'a>,
+}
+
+/// The maintenances of all Nodes as the watch shows them, and what is done about them.
+#[derive(Default)]
+struct Nodes {
+    all: BTreeMap<String, Maintenance>,
+    under_way: BTreeSet<HostName>,
+    /// What was asked for when a Node was looked at last, and when it is looked at again if that does not change.
+    looked: BTreeMap<HostName, (Asked, Instant)>,
+    /// Nodes of objects that are gone: if somebody removed their finalizer, they still hold something of the Node.
+    lost: BTreeSet<HostName>,
+}
+
+impl Nodes {
+    fn asked(&self, node: &HostName) -> Asked {
+        let of_node = self.all.values().filter(|one| one.wanted.node == *node);
+        of_node.map(|one| (one.uid.clone(), one.wanted.clone(), one.is_deleted)).collect()
+    }
+
+    /// Nodes with something to do: first those that are to be restored, which take little time, then as many others as
+    /// there is room for.
+    fn due(&mut self) -> Vec<HostName> {
+        let mut open: BTreeMap<&HostName, bool> = self.lost.iter().map(|node| (node, true)).collect();
+        for one in self.all.values().filter(|one| !one.is_settled()) {
+            *open.entry(&one.wanted.node).or_default() |= one.ends();
+        }
+        let waits = |node: &HostName| {
+            self.looked.get(node).is_some_and(|(asked, again)| Instant::now() < *again && *asked == self.asked(node))
+        };
+        open.retain(|node, _| !self.under_way.contains(*node) && (self.lost.contains(*node) || !waits(node)));
+        let room = NODES.saturating_sub(self.under_way.len()).min(STARTS);
+        let (ends, begin): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, ends)| *ends);
+        let due: Vec<HostName> =
+            ends.into_iter().take(STARTS).chain(begin.into_iter().take(room)).map(|(node, _)| node.clone()).collect();
+        for node in &due {
+            let asked = self.asked(node);
+            self.looked.insert(node.clone(), (asked, Instant::now() + AGAIN));
+            self.under_way.insert(node.clone());
+            self.lost.remove(node);
+        }
+        due
+    }
+
+    fn ended(&mut self, node: &HostName) {
+        self.under_way.remove(node);
+        if let Some((_, again)) = self.looked.get_mut(node) {
+            *again = Instant::now() + AGAIN;
+        }
+        let known: BTreeSet<&HostName> = self.all.values().map(|one| &one.wanted.node).collect();
+        self.looked.retain(|node, _| known.contains(node));
+    }
+
+    fn changed(&mut self, change: &Change, sink: &dyn Sink) {
+        let (object, is_gone) = match change {
+            Change::Is(object) => (object, false),
+            Change::Gone(object) => (object, true),
+        };
+        let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) else { return };
+        match Maintenance::of(object) {
+            Ok(one) if !is_gone => drop(self.all.insert(uid.to_owned(), one)),
+            Ok(gone) => {
+                self.all.remove(uid);
+                self.lost.insert(gone.wanted.node);
+            }
+            Err(why) => {
+                self.all.remove(uid);
+                if !is_gone {
+                    sink.warn(why);
+                }
+            }
+        }
+    }
+}
+
+impl Term<'_> {
+    /// Acts until the Lease is lost; returns why it is.
+    async fn run(&self, mut lease: Lease) -> String {
+        let (until, holds) = watch::channel(lease.until());
+        let renewed = async {
+            loop {
+                sleep(RENEW_EVERY).await;
+                if let Err(error) = lease.renew(self.client).await {
+                    return error.to_string();
+                }
+                until.send_replace(lease.until());
+            }
+        };
+        tokio::pin!(renewed);
+        let pace = Pace::new(PODS, POD_EVERY);
+        let (mut nodes, mut changes) = (Nodes::default(), self.open().boxed());
+        let mut live: Option<Changes> = None;
+        let mut work: FuturesUnordered<BoxFuture<'_, (HostName, Result<(), MaintenanceError>)>> =
+            FuturesUnordered::new();
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                why = &mut renewed => return why,
+                opened = &mut changes, if live.is_none() => {
+                    // It begins with each object as it is.
+                    nodes.all.clear();
+                    live = Some(opened);
+                }
+                change = next(&mut live) => match change {
+                    Some(change) => nodes.changed(&change, self.sink),
+                    None => {
+                        live = None;
+                        changes = self.open_again().boxed();
+                    }
+                },
+                Some((node, result)) = work.next() => {
+                    nodes.ended(&node);
+                    if let Err(error) = result {
+                        self.sink.warn(format!("{node}: its maintenance does not go on: {error}; it is tried again"));
+                    }
+                }
+                _ = looks.tick() => {
+                    for node in nodes.due() {
+                        work.push(self.settled(node, holds.clone(), &pace).boxed());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The watch of all maintenances, as soon as there is one.
+    async fn open(&self) -> Changes {
+        loop {
+            match self.client.maintenance_changes(None).await {
+                Ok(changes) => return changes,
+                // The kind comes with `up`.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => self.sink.warn(format!("maintenances cannot be watched: {error}")),
+            }
+            sleep(OPEN_AGAIN).await;
+        }
+    }
+
+    /// The same, after one that has ended.
+    async fn open_again(&self) -> Changes {
+        sleep(LOOK_EVERY).await;
+        self.open().await
+    }
+
+    async fn settled(
+        &self,
+        node: HostName,
+        holds: watch::Receiver<Instant>,
+        pace: &Pace,
+    ) -> (HostName, Result<(), MaintenanceError>) {
+        let result = async {
+            let right = Right::term(self.client, &node, self.holder, holds).await?;
+            let stop = CancellationToken::new();
+            let place = (&node, (self.places)(&node));
+            Controller::with(self.client, (self.sink, &stop), place, right, Some(pace)).settle().await
+        };
+        let result = result.await;
+        (node, result)
+    }
+}
+
+/// The next change; `None`: the watch has ended. Waits for ever without a watch.
+async fn next(live: &mut Option<Changes>) -> Option<Change> {
+    match live {
+        Some(changes) => changes.next().await?.ok(),
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,94 @@
+//! How far a maintenance was brought, or why it does not go on.
+
+use crate::execute::DrainError;
+use crate::kube::KubeError;
+use crate::model::names::HostName;
+
+/// So many times a Node is cordoned again that others uncordon.
+pub(super) const CONTESTED: u32 = 3;
+
+/// Why a maintenance does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum MaintenanceError {
+    /// The API cannot be used.
+    #[error(transparent)]
+    Api(#[from] KubeError),
+    /// The API server does not serve the kind.
+    #[error("the cluster does not serve NodeMaintenance")]
+    NotServed,
+    /// There is no such object.
+    #[error("there is no maintenance of {0}")]
+    None(String),
+    /// Its Node does not exist.
+    #[error("the API has no Node {0}")]
+    NoNode(HostName),
+    /// Another maintenance has the name.
+    #[error("NodeMaintenance {name} is for {node}")]
+    OtherNode {
+        /// The name.
+        name: String,
+        /// Its Node.
+        node: HostName,
+    },
+    /// The host is a load balancer without a member of etcd or an API server: nothing says whether it can be spared.
+    #[error("{0} is a load balancer of the control plane")]
+    Balancer(HostName),
+    /// The control plane cannot spare the host now.
+    #[error("{0}")]
+    NotSpared(String),
+    /// Another process acts on maintenances of the Node.
+    #[error("another process acts on the maintenance of {node}: {by}")]
+    Held {
+        /// The Node.
+        node: HostName,
+        /// The process.
+        by: String,
+    },
+    /// Pods would be lost.
+    #[error("{0}")]
+    WouldLose(String),
+    /// Pods did not leave in time.
+    #[error("{0}")]
+    GaveUp(String),
+    /// Another process should have restored the Node by now.
+    #[error("{0} is not restored yet by the process that acts on its maintenance")]
+    NotRestored(HostName),
+    /// Nothing acts on maintenances while no command runs.
+    #[error("no guard acts on maintenances")]
+    NoGuard,
+    /// Others uncordon the Node again and again.
+    #[error("{0} was uncordoned {CONTESTED} times by others during the drain")]
+    Contested(HostName),
+    /// A person interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl From<DrainError> for MaintenanceError {
+    fn from(error: DrainError) -> Self {
+        match error {
+            DrainError::Api(error) => error.into(),
+            lost @ DrainError::Lost { .. } => Self::WouldLose(lost.to_string()),
+            DrainError::NotSpared(why) => Self::NotSpared(why),
+            // Its advice is for a Node that stays cordoned.
+            DrainError::TimedOut { pods, within_s, why, .. } => {
+                Self::GaveUp(format!("{pods} within {within_s} s: {why}"))
+            }
+        }
+    }
+}
+
+/// How far a maintenance was brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The guards act on it from here.
+    Accepted,
+    /// It is only announced.
+    Idle,
+    /// Its Node is cordoned.
+    Cordoned,
+    /// Its Node is drained; what is to be said of pods that stay.
+    Drained(Vec<String>),
+    /// Its Node is as it was before.
+    Completed,
+}

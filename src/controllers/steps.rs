@@ -1,0 +1,148 @@
+//! What is done to one maintenance and its Node: it begins, waits, ends, and its status says so.
+//!
+//! In: the object as it was read. Out: writes, each of them idempotent, in an order that a process may leave at any
+//! moment.
+
+use super::ended::MaintenanceError;
+use super::maintenance::{Controller, draining, soon};
+use super::occurrence::{Occurrence, now_ms};
+use crate::kube::{Cordoned, ObjectRef};
+use crate::model::maintenance::{Conditions, DrainProgress, Maintenance, Stage, State, short};
+use crate::model::timestamp::rfc3339;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+impl Controller<'_> {
+    /// Has the status say what a maintenance waits for.
+    pub(super) async fn wait(&mut self, found: &Maintenance, why: String) -> Result<(), MaintenanceError> {
+        let written =
+            self.written.get(&found.uid).map_or((found.state, found.why.as_str()), |(state, why)| (Some(*state), why));
+        if written == (Some(State::Waiting), short(&why).as_str()) {
+            return Ok(());
+        }
+        self.report(found, State::Waiting, &why, None).await?;
+        self.tell(found, Occurrence::Waiting(why)).await;
+        Ok(())
+    }
+
+    /// Restores the Node of a drain that is given up.
+    pub(super) async fn give_up(&mut self, found: &Maintenance, why: &str) -> Result<(), MaintenanceError> {
+        self.end(found, State::Failed, why).await?;
+        self.tell(found, Occurrence::GaveUp(why.to_owned())).await;
+        Ok(())
+    }
+
+    /// The Node is cordoned, and the object cannot vanish before it is restored. Pods that would be lost are named before.
+    pub(super) async fn begin(&mut self, all: &[Maintenance], found: &Maintenance) -> Result<(), MaintenanceError> {
+        if found.wanted.stage == Stage::Drain && !found.holds {
+            draining((self.node, &self.place), all, found).check(self.client).await?;
+        }
+        if !found.holds && self.client.get(&ObjectRef::node(self.node), soon()).await?.is_none() {
+            return Err(MaintenanceError::NoNode(self.node.clone()));
+        }
+        let until = self.leased().await?;
+        if !self.client.hold_maintenance(found, true, until).await? {
+            return Err(MaintenanceError::None(found.name.clone()));
+        }
+        let (node, until) = (self.node, self.leased().await?);
+        match self.client.cordon(node, &found.holder(), until).await? {
+            Cordoned::NoNode => {
+                let until = self.leased().await?;
+                self.client.hold_maintenance(found, false, until).await?;
+                return Err(MaintenanceError::NoNode(node.clone()));
+            }
+            Cordoned::Before => {}
+            Cordoned::Now => self.tell(found, Occurrence::Cordoned).await,
+        }
+        let is_new = match found.state {
+            None | Some(State::Idle) => true,
+            Some(State::Waiting) => !found.holds,
+            Some(_) => false,
+        };
+        if is_new || found.is_over() || found.wanted.stage == Stage::Cordon {
+            self.report(found, State::Cordoned, "", None).await?;
+        }
+        Ok(())
+    }
+
+    /// Restores the Node, and lets the object go if it is deleted.
+    pub(super) async fn end(&mut self, found: &Maintenance, state: State, why: &str) -> Result<(), MaintenanceError> {
+        let (wanted, until) = (&found.wanted, self.leased().await?);
+        self.client.uncordon(&wanted.node, &found.holder(), wanted.stays_cordoned, until).await?;
+        if found.state != Some(state) || !found.is_observed || !why.is_empty() {
+            self.report(found, state, why, None).await?;
+        }
+        let until = self.leased().await?;
+        self.client.hold_maintenance(found, false, until).await?;
+        if state == State::Completed && found.holds {
+            self.tell(found, Occurrence::Completed).await;
+        }
+        Ok(())
+    }
+
+    /// Writes the status: what it waits for or why it was given up, and how far the drain is, when it began and how long it lasted, if that is known.
+    pub(super) async fn report(
+        &mut self,
+        found: &Maintenance,
+        state: State,
+        why: &str,
+        drain: Option<(&DrainProgress, i64, Duration)>,
+    ) -> Result<(), MaintenanceError> {
+        self.announce(found, state).await?;
+        let waits: &[Value] =
+            if why.is_empty() { &[] } else { &[json!({"reason": state.name(), "message": short(why)})] };
+        let conditions = conditions(self.conditions.get(&found.uid).unwrap_or(&found.conditions), state);
+        let mut status = json!({
+            "state": state.name(),
+            "observedGeneration": found.generation,
+            "waitingFor": waits,
+            "conditions": written(&conditions, state),
+        });
+        if let Some((progress, began_ms, lasted)) = drain {
+            status["drain"] = progress.status(began_ms, lasted);
+        }
+        if state.is_over() {
+            // The object stays for people, with its counts. The next drain has the whole time again.
+            status["drain"] = json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0});
+        }
+        let until = self.leased().await?;
+        self.client.report_maintenance(found, &status, until).await?;
+        self.conditions.insert(found.uid.clone(), conditions);
+        self.written.insert(found.uid.clone(), (state, short(why)));
+        Ok(())
+    }
+
+    /// Has the conditions of the Node show a state: before the status does, so that after a crash that does not claim
+    /// what the Node does not show.
+    async fn announce(&mut self, found: &Maintenance, state: State) -> Result<(), MaintenanceError> {
+        let shows = (state, found.wanted.reason.clone());
+        if self.shown.get(&found.uid) == Some(&shows) {
+            return Ok(());
+        }
+        let until = self.leased().await?;
+        self.client.announce(found, state, now_ms(), until).await?;
+        self.shown.insert(found.uid.clone(), shows);
+        Ok(())
+    }
+}
+
+/// The conditions in a state, each with the time of its last change.
+fn conditions(before: &Conditions, state: State) -> Conditions {
+    let is_cordoned = matches!(state, State::Cordoned | State::Draining | State::Blocked | State::Drained);
+    let now =
+        [("Cordoned", is_cordoned), ("Drained", state == State::Drained), ("Completed", state == State::Completed)];
+    let since = |kind: &str, is: bool| {
+        let before = before.get(kind).filter(|(was, _)| *was == is);
+        before.map_or_else(|| rfc3339(now_ms()), |(_, since)| since.clone())
+    };
+    now.into_iter().map(|(kind, is)| (kind.to_owned(), (is, since(kind, is)))).collect()
+}
+
+/// The same as `kubectl wait --for=condition=Drained` reads them.
+fn written(conditions: &Conditions, state: State) -> Vec<Value> {
+    let one = |(kind, (is, since)): (&String, &(bool, String))| {
+        let status = if *is { "True" } else { "False" };
+        json!({"type": kind, "status": status, "reason": state.name(), "message": "", "lastTransitionTime": since})
+    };
+    conditions.iter().map(one).collect()
+}

@@ -1,0 +1,63 @@
+//! How many pods all drains of one process ask to leave: a limit at once, and one in time.
+//!
+//! In: the limits. Out: turns. A drain alone has its own limit and needs none.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until};
+
+/// The limits, and when the next turn begins.
+#[derive(Debug)]
+pub struct Pace {
+    at_once: Semaphore,
+    every: Duration,
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    /// So many at once, and one in this time.
+    pub fn new(at_once: usize, every: Duration) -> Self {
+        Self { at_once: Semaphore::new(at_once), every, next: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits for a turn, which lasts until it is dropped. Without limits it is there at once.
+    pub(super) async fn turn(pace: Option<&Self>) -> Option<SemaphorePermit<'_>> {
+        let pace = pace?;
+        // Nobody closes it.
+        let permit = pace.at_once.acquire().await.ok();
+        let at = {
+            let mut next = pace.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = Instant::now().max(*next);
+            *next = at + pace.every;
+            at
+        };
+        sleep_until(at).await;
+        permit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_limit_is_exceeded_and_nobody_waits_for_ever() {
+        let pace = Pace::new(3, Duration::from_millis(50));
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let begun = Instant::now();
+        let work = (0..20).map(async |_| {
+            let _turn = Pace::turn(Some(&pace)).await;
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+        });
+        join_all(work).await;
+        assert!(most.load(Ordering::SeqCst) <= 3);
+        assert!(begun.elapsed() >= Duration::from_millis(19 * 50 + 100), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(Pace::turn(None).await.is_none());
+    }
+}

@@ -1,0 +1,87 @@
+//! Maintenances of Nodes: the guard of one control-plane host at a time acts on them.
+//!
+//! In: the policy, and the certificate of this guard, which the API binds to the rights of the controllers. Out: Nodes
+//! that are cordoned, drained and restored as objects NodeMaintenance ask for, and lines in the journal.
+
+use super::api::servers;
+use super::shared::Shared;
+use crate::agent::Root;
+use crate::controllers::{Place, control};
+use crate::kube::Client;
+use crate::model::desired::Role;
+use crate::model::event::{Event, Sink};
+use crate::model::healing::{GuardedHost, Policy};
+use crate::model::names::HostName;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A sentence that is repeated within this time is not said again: until somebody mends its cause, it would come every
+/// few seconds.
+const AGAIN: Duration = Duration::from_secs(600);
+/// The most sentences that are remembered.
+const MOST: usize = 100;
+
+/// The journal of the guard.
+struct Journal {
+    shared: Arc<Shared>,
+    said: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Journal {
+    fn say(&self, text: String) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|_, at| at.elapsed() < AGAIN);
+        if said.contains_key(&text) {
+            return;
+        }
+        if said.len() >= MOST {
+            said.clear();
+        }
+        self.shared.say(&format!("maintenance: {text}"));
+        said.insert(text, Instant::now());
+    }
+}
+
+impl Sink for Journal {
+    fn emit(&self, event: Event) {
+        match event {
+            Event::Warning { text } | Event::Note { text } => self.say(text),
+            // The status of the object has them.
+            _ => {}
+        }
+    }
+}
+
+/// Acts on maintenances whenever this guard is elected. Ends never.
+pub(super) async fn act(shared: Arc<Shared>, root: Root, policy: Policy) {
+    let own = shared.own.name.clone();
+    let client = match servers(&root, &policy, &own).map(Client::of_servers) {
+        Ok(Some(client)) => client,
+        Ok(None) => return shared.idle("no maintenance of Nodes: no host has an API server").await,
+        Err(why) => return shared.idle(&format!("no maintenance of Nodes: {why}")).await,
+    };
+    // A guard that starts again is another process: the Lease of the earlier one ends by itself.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let holder = format!("guard of {own}, {since}");
+    let places = |node: &HostName| place(&shared, &policy, node);
+    let journal = Journal { shared: Arc::clone(&shared), said: Mutex::default() };
+    control(&client, &journal, &holder, &places).await;
+}
+
+/// What a Node is to the control plane. One of its hosts may go only while the guards know of no fault of another one:
+/// they notice it before the API does.
+fn place(shared: &Shared, policy: &Policy, node: &HostName) -> Place {
+    let is_node = |guard: &GuardedHost| guard.is(Role::ControlPlane) || guard.is(Role::Worker);
+    let counts = |guard: &&GuardedHost| is_node(guard) && (guard.has_etcd() || guard.is(Role::ControlPlane));
+    let Some(host) = policy.guard(node) else { return Place::default() };
+    if counts(&host) {
+        let hosts = policy.guards.iter().filter(counts).map(|guard| guard.name.clone()).collect();
+        Place { control_plane: Some(hosts), needed: shared.with(|state| state.needed(node, shared.now())) }
+    } else if host.is(Role::LoadBalancer) {
+        let why = format!("{node} is a load balancer of the control plane: nothing says whether it can be spared");
+        Place { control_plane: None, needed: Some(why) }
+    } else {
+        Place::default()
+    }
+}
