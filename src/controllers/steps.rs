@@ -80,7 +80,8 @@ impl Controller<'_> {
         Ok(())
     }
 
-    /// Writes the status: what it waits for or why it was given up, and how far the drain is, when it began and how long it lasted, if that is known.
+    /// Writes the status: what it waits for or why it was given up; how far the drain is, when it began and how long it
+    /// lasted, if that is known.
     pub(super) async fn report(
         &mut self,
         found: &Maintenance,

@@ -3,9 +3,9 @@
 
 use super::acting::{TAKEN_OVER, complete, reaches, status};
 use super::drains::{drain, stands_on};
-use super::guard::{faults, guarded, next};
+use super::guard::{asked, faults, guarded, is_known, next};
 use super::maintain::{HEAL, apply, kubectl, object};
-use super::support::Hactl;
+use super::support::{Hactl, wait_for};
 use super::{Scenario, World, in_one_line};
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn by_guards(w: &World) {
 
     // A member of etcd is down.
     w.on("cp1", "sudo systemctl stop etcd");
-    super::support::wait_for("the guards report it", TURN, || !faults(&hactl).is_empty());
+    wait_for("the guards report it", TURN, || !faults(&hactl).is_empty());
     apply(w, &object("cp3", "{nodeName: cp3, stage: Drain, reason: new memory}")).ok();
     reaches(w, "cp3", "Waiting", TURN);
     let why = status(w, "cp3", "waitingFor[0].message");
@@ -98,11 +98,10 @@ fn by_guards(w: &World) {
     reaches(w, "cp2", "Waiting", TURN);
     assert!(status(w, "cp2", "waitingFor[0].message").contains("cp3"));
     w.on("cp3", "sudo systemctl kill --signal=SIGSTOP etcd");
-    super::support::wait_for("the guard says why it does nothing", TURN, || {
-        next(&hactl, "cp3").contains("the host is held")
-    });
+    wait_for("the guards report it", TURN, || is_known(&hactl, "cp3", "EtcdFrozen"));
+    wait_for("the guard says why it does nothing", TURN, || next(&hactl, "cp3").contains("the host is held"));
     w.on("cp3", "sudo systemctl kill --signal=SIGCONT etcd");
-    super::support::wait_for("the fault is over", TURN, || faults(&hactl).is_empty());
+    wait_for("the fault is over", TURN, || faults(&hactl).is_empty());
     complete(w, "cp3");
     reaches(w, "cp3", "Completed", TURN);
     reaches(w, "cp2", "Drained", TURN + TAKEN_OVER);
@@ -110,7 +109,7 @@ fn by_guards(w: &World) {
     hactl.run(&["maintain", "finish", "cp2"]).ok().says("the maintenance of cp2 is over");
     kubectl(w, "delete nmt cp2 cp3").ok();
     stands_on(w, "3");
-    let plain = super::guard::asked(w, "");
+    let plain = asked(w, "");
     plain.up().ok();
     plain.up().ok().says("nothing to do");
     w.healthy(HEAL);
