@@ -6,6 +6,7 @@
 
 use super::ended::MaintenanceError;
 use super::maintenance::{Controller, Place};
+use super::news::next;
 use super::right::{Right, WITHIN};
 use crate::execute::Pace;
 use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt};
@@ -31,11 +32,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
 /// A maintenance that waits, or an error, is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Nodes that are acted on at once; pods that are asked to leave at once, and one in so much time.
+/// Nodes that are acted on at once.
 const NODES: usize = 50;
-const PODS: usize = 32;
 /// Nodes on which work begins within a second: each begins with a list of its pods.
 const STARTS: usize = 8;
+/// Pods that are asked to leave at once, and one in so much time.
+const PODS: usize = 32;
 const POD_EVERY: Duration = Duration::from_millis(50);
 
 /// What each Node is to the control plane, asked whenever its maintenances are looked at.
@@ -224,13 +226,5 @@ impl Term<'_> {
         };
         let result = result.await;
         (node, result)
-    }
-}
-
-/// The next change; `None`: the watch has ended. Waits for ever without a watch.
-async fn next(live: &mut Option<Changes>) -> Option<Change> {
-    match live {
-        Some(changes) => changes.next().await?.ok(),
-        None => std::future::pending().await,
     }
 }

@@ -5,11 +5,11 @@
 use super::drain::News;
 use super::ended::{Ended, MaintenanceError};
 use super::maintenance::soon;
+use super::news::next;
 use super::occurrence::{Occurrence, now_ms};
 use crate::kube::{Change, Changes, Client, KubeError, Lease, LeaseSeen};
 use crate::model::event::{Event, Sink};
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Stage, State};
-use futures::stream::StreamExt as _;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -146,14 +146,6 @@ pub async fn follow(
                 }
             }
         }
-    }
-}
-
-/// The next change; `None`: the watch has ended. Waits for ever without a watch.
-async fn next(changes: &mut Option<Changes>) -> Option<Change> {
-    match changes {
-        Some(changes) => changes.next().await?.ok(),
-        None => std::future::pending().await,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::model::maintenance::Maintenance;
 use crate::model::names::HostName;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt as _, select, unfold};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -42,14 +43,22 @@ pub(super) fn differs(known: &Maintenance, now: &Maintenance) -> bool {
     known.wanted != now.wanted || known.is_deleted != now.is_deleted
 }
 
+/// The next change; `None`: the watch has ended. Waits for ever without a watch.
+pub(super) async fn next(live: &mut Option<Changes>) -> Option<Change> {
+    match live {
+        Some(changes) => changes.next().await?.ok(),
+        None => std::future::pending().await,
+    }
+}
+
 /// A signal for each change that is news, and whenever a change may have been missed.
 fn signals<'a>(
     open: impl Fn() -> BoxFuture<'a, Result<Changes, KubeError>> + Send + Sync + 'a,
     is_news: impl Fn(&Change) -> bool + Send + Sync + 'a,
 ) -> BoxStream<'a, ()> {
-    let open = std::sync::Arc::new((open, is_news));
+    let both = Arc::new((open, is_news));
     unfold((None, true), move |(mut changes, mut first)| {
-        let both = std::sync::Arc::clone(&open);
+        let both = Arc::clone(&both);
         async move {
             let (open, is_news) = &*both;
             loop {

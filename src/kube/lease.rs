@@ -4,6 +4,7 @@
 //! holds it. An expired Lease is recognised by this process's own clock: it was not renewed while we watched.
 
 use super::{Client, KubeError, ObjectRef};
+use crate::model::pod::NAMESPACE;
 use crate::model::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -11,8 +12,6 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 use tokio::time::{Instant, sleep};
 
-/// The namespace of Leases.
-const NAMESPACE: &str = "kube-system";
 /// A Lease that was not renewed for this long may be taken over.
 const LASTS: Duration = Duration::from_secs(15);
 /// The holder gives up its work this long after it renewed the Lease the last time, before others may take it over.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{Client, KubeError, ObjectRef};
 use crate::model::check::{Check, Outcome};
 use crate::model::names::HostName;
+use crate::model::pod::NAMESPACE;
 
 /// What to probe.
 #[derive(Debug, Clone)]
@@ -27,7 +28,6 @@ pub struct Ask {
     pub name: String,
 }
 
-const NAMESPACE: &str = "kube-system";
 /// How long the cluster's DNS may take to answer: it may still be starting.
 const TIMEOUT_S: u32 = 60;
 /// Long enough to kill a container, short enough to notice when that fails.

@@ -37,8 +37,14 @@ async fn reaches(api: &Api, path: &str, wanted: &str) {
 
 /// Runs `work` beside one guard.
 async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
+    beside(api, &worker, work).await;
+}
+
+/// The same; what each Node is to the control plane.
+async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
+    let client = api.client();
     tokio::select! {
-        () = guard(api.client(), "a") => unreachable!("it ends never"),
+        () = control(&client, &Quiet, "a", places) => unreachable!("it ends never"),
         () = work => {}
     }
 }
@@ -126,11 +132,7 @@ async fn pods_that_would_be_lost_hold_a_maintenance_back_until_they_are_gone() {
 async fn a_maintenance_that_may_not_begin_changes_nothing_and_says_why() {
     let api = Api::watched(&["web-1"], false, DrainRequest::default());
     let refuses = |_: &HostName| Place { needed: Some("EtcdFrozen of cp2".to_owned()), control_plane: None };
-    let client = api.client();
-    tokio::select! {
-        () = control(&client, &Quiet, "a", &refuses) => unreachable!(),
-        () = reaches(&api, MAINTENANCE, "Waiting") => {}
-    }
+    beside(&api, &refuses, reaches(&api, MAINTENANCE, "Waiting")).await;
     let object = api.object(MAINTENANCE);
     assert_eq!(object["status"]["waitingFor"][0]["message"], "EtcdFrozen of cp2");
     assert_eq!(object["metadata"]["finalizers"], Value::Null);
@@ -223,7 +225,6 @@ fn host_of_control_plane(_: &HostName) -> Place {
 async fn of_a_control_plane_host_the_pod_leaves_first_that_stands_for_it_and_nothing_else_while_its_budget_refuses() {
     let api = Api::of_control_plane(&["web-1", "web-2"], true);
     api.state().refuses = true;
-    let client = api.client();
     let author = async {
         reaches(&api, MAINTENANCE, "Blocked").await;
         sleep(Duration::from_secs(60)).await;
@@ -240,16 +241,12 @@ async fn of_a_control_plane_host_the_pod_leaves_first_that_stands_for_it_and_not
         let annotations = api.object(NODE)["metadata"]["annotations"].clone();
         assert_eq!(annotations, json!({}));
     };
-    tokio::select! {
-        () = control(&client, &Quiet, "a", &host_of_control_plane) => unreachable!(),
-        () = author => {}
-    }
+    beside(&api, &host_of_control_plane, author).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_host_waits_untouched_until_the_others_are_ready() {
     let api = Api::of_control_plane(&["web-1"], false);
-    let client = api.client();
     let author = async {
         reaches(&api, MAINTENANCE, "Waiting").await;
         sleep(Duration::from_secs(60)).await;
@@ -261,10 +258,7 @@ async fn a_control_plane_host_waits_untouched_until_the_others_are_ready() {
         reaches(&api, MAINTENANCE, "Drained").await;
         assert_eq!(api.state().order[0], STANDS);
     };
-    tokio::select! {
-        () = control(&client, &Quiet, "a", &host_of_control_plane) => unreachable!(),
-        () = author => {}
-    }
+    beside(&api, &host_of_control_plane, author).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,10 +266,7 @@ async fn a_control_plane_host_that_is_needed_meanwhile_is_not_drained_by_the_gua
     let api = Api::of_control_plane(&["web-1"], true);
     api.state().refuses = true;
     let client = api.client();
-    tokio::select! {
-        () = control(&client, &Quiet, "a", &host_of_control_plane) => unreachable!(),
-        () = reaches(&api, MAINTENANCE, "Blocked") => {}
-    }
+    beside(&api, &host_of_control_plane, reaches(&api, MAINTENANCE, "Blocked")).await;
     let needed = |host: &HostName| Place { needed: Some("cp1 is not heard".to_owned()), ..host_of_control_plane(host) };
     tokio::select! {
         () = control(&client, &Quiet, "b", &needed) => unreachable!(),
@@ -288,7 +279,6 @@ async fn a_control_plane_host_that_is_needed_meanwhile_is_not_drained_by_the_gua
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_pod_left_is_not_called_drained_while_another_one_is_not_ready() {
     let api = Api::of_control_plane(&["db-1"], true);
-    let client = api.client();
     let author = async {
         reaches(&api, MAINTENANCE, "Blocked").await;
         assert_eq!(api.state().order, [STANDS]);
@@ -301,10 +291,7 @@ async fn a_host_whose_pod_left_is_not_called_drained_while_another_one_is_not_re
         api.state().others.insert("cp2".to_owned(), true);
         reaches(&api, MAINTENANCE, "Drained").await;
     };
-    tokio::select! {
-        () = control(&client, &Quiet, "a", &host_of_control_plane) => unreachable!(),
-        () = author => {}
-    }
+    beside(&api, &host_of_control_plane, author).await;
 }
 
 #[tokio::test(start_paused = true)]
