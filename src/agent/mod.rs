@@ -23,6 +23,7 @@ mod pki;
 mod plain_http;
 mod power;
 pub mod probe;
+mod reboot;
 mod relay;
 mod repair;
 mod session;
@@ -36,6 +37,7 @@ pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
 pub use power::{PowerPlugin, note_power, power_of};
+pub use reboot::{ShutsDown, boot_of, is_reboot_due, reboot};
 pub use repair::{StepLock, annotated, hold, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_as, serve_at};
 

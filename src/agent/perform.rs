@@ -11,7 +11,7 @@ use super::op_error::Outcome;
 use super::parts::blob::Blob;
 use super::parts::{self, images};
 use super::pki::keys as pki;
-use super::{host::Host, hosting, observe, op_error, repair};
+use super::{host::Host, hosting, observe, op_error, reboot, repair};
 use crate::protocol::{MemberChange, Op, OpError, Reply};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Gather(ask) => gather::gather(host, ask).await.map(Reply::Pages),
         Op::Guard(ask) => repair::obey(host, ask).await.map(done),
         Op::Hosting(ask) => hosting::obey(host, ask).await.map(done),
+        Op::Boot => reboot::boot().map(Reply::Boot),
+        Op::Reboot { boot } => reboot::end(&host.root, &boot).await.map(done),
     }
 }
 

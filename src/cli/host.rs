@@ -119,6 +119,20 @@ pub struct HostingArgs {
     servers: Vec<IpAddr>,
 }
 
+/// Arguments of `host-node-agent`.
+#[derive(Debug, Args)]
+pub struct NodeAgentArgs {
+    /// The Node of this host
+    #[arg(long)]
+    node: HostName,
+    /// The URL of the API, as the kubelet has it
+    #[arg(long)]
+    server: String,
+    /// The kernel's name of the boot, as systemd has it
+    #[arg(long)]
+    boot: String,
+}
+
 /// Arguments of `host-await-turn`.
 #[derive(Debug, Args)]
 pub struct TurnArgs {
@@ -221,6 +235,23 @@ pub fn hosting(args: &HostingArgs) -> Exit {
         runtime.block_on(crate::guard::keep_hosting(Root::host(), place, journal));
     });
     ended("host-hosting", kept)
+}
+
+/// Serves the Node of this host until it is stopped.
+pub fn node_agent(args: &NodeAgentArgs) -> Exit {
+    // One thread, as for a guard.
+    let served = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
+        runtime.block_on(crate::guard::serve_node(
+            Root::host(),
+            args.node.clone(),
+            (args.server.clone(), &args.boot),
+            journal,
+        ))
+    });
+    match served {
+        Ok(served) => ended("host-node-agent", served),
+        Err(error) => ended("host-node-agent", Err(error)),
+    }
 }
 
 /// Once nobody listens there, becomes the command, if there is one; otherwise returns.

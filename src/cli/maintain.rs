@@ -1,12 +1,14 @@
 //! `hactl maintain`.
 
 use super::common::{Common, Needs, Said, ended, known, number_with_unit};
+use super::roll_out::{Many, RolloutRequest, pause};
 use crate::controllers::{Ended, MaintenanceError};
 use crate::kube::KubeError;
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
-use crate::model::maintenance::{DrainPreview, DrainRequest, Maintenance, Stage, State, Wanted};
+use crate::model::maintenance::{DrainPreview, DrainRequest, Maintenance, RebootRequest, Stage, State, Wanted, Work};
 use crate::model::names::HostName;
+use crate::model::rollout::{Rollout, RolloutState};
 use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Exit, FailureKind, MaintenanceKind, Style, Verdict};
 use crate::workflow::{self, Finish};
@@ -40,6 +42,20 @@ interrupted. Elsewhere the command drains it, and the same command continues. Ex
 in time; 3 refused: pods would be lost, or the control plane cannot spare the host; 6 another process acts on it; 7 no API
 server answers.")]
     Start(Start),
+    /// Drain Nodes, reboot their hosts, and restore each Node when it is ready again
+    #[command(after_help = "\
+Examples:
+  hactl maintain reboot w3 --reason 'new kernel'
+  hactl maintain reboot w3 --no-wait              leave it to the guards, and do not wait
+  hactl maintain reboot w1 w2 w3 --max-unavailable 2
+  hactl maintain reboot --all --only-if-required  every Node whose package manager asks for it, workers first
+  hactl maintain reboot --selector pool=gpu --dry-run
+
+Where guards run, they drain each Node, and the node agent on its host reboots it. Elsewhere the command does both for one
+Node, over SSH. Hosts of the control plane reboot one at a time, and only while all others are well. A host that is not
+back in time stays cordoned until it is, or until the maintenance is ended. Exit codes: as `start`; 0 all Nodes are ready
+again; 1 also: a host is not back in time, or too many Nodes failed.")]
+    Reboot(Reboot),
     /// Show all maintenances, or those of one Node
     #[command(
         visible_alias = "list",
@@ -49,7 +65,7 @@ Examples:
   hactl maintain status w3
   hactl maintain status -o json | jq -r '.maintenances[] | [.node, .state] | @tsv'
 
-Exit codes: 0; 4 the eviction of a pod is refused, or a drain was given up; 7 no API server answers."
+Exit codes: 0; 4 the eviction of a pod is refused, a drain was given up, or a host is not back in time; 7 no API server answers."
     )]
     Status {
         /// Show only this Node
@@ -78,13 +94,44 @@ A Node that was cordoned before the maintenance stays cordoned. Works from any m
         #[arg(long)]
         stay_cordoned: bool,
     },
-    /// Call a maintenance off, restore its Node, and delete its object
-    #[command(after_help = "Examples:\n  hactl maintain cancel w3")]
+    /// Call a maintenance or a rollout off, restore its Nodes, and delete its object
+    #[command(after_help = "Examples:\n  hactl maintain cancel w3\n  hactl maintain cancel reboot-20261129-041500")]
     Cancel {
-        /// The Node, or the name of its maintenance
+        /// The Node, or the name of its maintenance or rollout
         #[arg(value_name = "NODE|NAME")]
         which: HostName,
     },
+    /// Let no other Node of a rollout begin; what is under way goes on
+    #[command(after_help = "Examples:\n  hactl maintain pause reboot-20261129-041500")]
+    Pause {
+        /// The rollout
+        #[arg(value_name = "NAME")]
+        name: HostName,
+    },
+    /// Let a rollout go on
+    #[command(after_help = "Examples:\n  hactl maintain resume reboot-20261129-041500")]
+    Resume {
+        /// The rollout
+        #[arg(value_name = "NAME")]
+        name: HostName,
+    },
+}
+
+/// Why, and what it is called.
+#[derive(Debug, Args)]
+pub struct About {
+    /// Why: status and kubectl show it to others
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(super) reason: String,
+    /// The name of the object [default: that of the Node, or the time]
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<HostName>,
+    /// Show what would be done, and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Leave the Node cordoned at the end
+    #[arg(long)]
+    pub(super) stay_cordoned: bool,
 }
 
 #[derive(Debug, Args)]
@@ -92,37 +139,46 @@ struct Start {
     /// The Node: a host of the inventory
     #[arg(value_name = "NODE")]
     node: HostName,
-    /// Why: status and kubectl show it to others
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    reason: String,
-    /// The name of the maintenance [default: that of the Node]
-    #[arg(long, value_name = "NAME")]
-    name: Option<HostName>,
-    /// Show what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    about: About,
     /// Only cordon: no new pods come, and those that run stay
     #[arg(long)]
     cordon_only: bool,
     #[command(flatten)]
     drain: DrainFlags,
-    /// Leave the Node cordoned when the maintenance is finished
+}
+
+#[derive(Debug, Args)]
+struct Reboot {
+    /// The Nodes: hosts of the inventory
+    #[arg(value_name = "NODE")]
+    nodes: Vec<HostName>,
+    #[command(flatten)]
+    about: About,
+    #[command(flatten)]
+    many: Many,
+    #[command(flatten)]
+    drain: DrainFlags,
+    /// How long a host may take until its Node is ready again, a number with m or h
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = up_to_four_hours)]
+    timeout: Duration,
+    /// Let guards repair a host that is not back in time
     #[arg(long)]
-    stay_cordoned: bool,
+    then_heal: bool,
 }
 
 /// How pods leave.
 #[derive(Debug, Args)]
-struct DrainFlags {
+pub struct DrainFlags {
     /// Evict also pods that no controller creates again
     #[arg(long)]
     evict_unmanaged: bool,
     /// Take a host also from a control plane that cannot spare any, such as one of a single host
     #[arg(long)]
-    allow_outage: bool,
+    pub(super) allow_outage: bool,
     /// Leave the drain to the guards of the cluster, and do not wait for it
     #[arg(long)]
-    no_wait: bool,
+    pub(super) no_wait: bool,
     /// Delete a pod, with its own grace period, whose eviction was refused for so long, a number with m, h or d
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_week)]
     force_after: Option<Duration>,
@@ -132,6 +188,17 @@ struct DrainFlags {
     /// Give the drain up, and restore the Node, when it has lasted for so long, a number with m, h or d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = up_to_a_month)]
     give_up_after: Option<Duration>,
+}
+
+impl From<&DrainFlags> for DrainRequest {
+    fn from(flags: &DrainFlags) -> Self {
+        Self {
+            evict_unmanaged: flags.evict_unmanaged,
+            force_after: flags.force_after,
+            wait_completed_for: flags.wait_completed,
+            give_up_after: flags.give_up_after,
+        }
+    }
 }
 
 /// A week, in minutes: the bound of the kind.
@@ -148,14 +215,29 @@ fn up_to_a_week(text: &str) -> Result<Duration, String> {
     lasting(text, WEEK_MIN, "from 1m to 7d")
 }
 
+fn up_to_four_hours(text: &str) -> Result<Duration, String> {
+    lasting(text, 240, "from 1m to 4h")
+}
+
 fn up_to_a_month(text: &str) -> Result<Duration, String> {
     lasting(text, MONTH_MIN, "from 1m to 30d")
 }
 
 pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
     match &args.verb {
-        Verb::Start(start) if start.dry_run => preview(common, start),
-        Verb::Start(start) => begin(common, start),
+        Verb::Start(Start { node, about, cordon_only, drain }) => {
+            let stage = if *cordon_only { Stage::Cordon } else { Stage::Drain };
+            Request::of((node, about), drain, stage, Work::ByPerson).run(common)
+        }
+        Verb::Reboot(Reboot { nodes, about, many, drain, timeout, then_heal }) => {
+            let work = Work::Reboot(RebootRequest { timeout: *timeout, then_heal: *then_heal });
+            match nodes.first().filter(|_| !many.is_rollout(nodes) && !many.selects()) {
+                Some(node) => Request::of((node, about), drain, Stage::Drain, work).run(common),
+                None => RolloutRequest { named: nodes, about, many, drain, work }.run(common),
+            }
+        }
+        Verb::Pause { name } => pause(common, name, true),
+        Verb::Resume { name } => pause(common, name, false),
         Verb::Status { node } => status(common, node.as_ref(), false),
         Verb::Watch { node } => status(common, node.as_ref(), true),
         Verb::Finish { which, stay_cordoned } => end(common, which, Finish::Complete(*stay_cordoned)),
@@ -163,38 +245,47 @@ pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
     }
 }
 
-impl Start {
-    fn wanted(&self) -> Wanted {
-        Wanted {
-            node: self.node.clone(),
-            stage: if self.cordon_only { Stage::Cordon } else { Stage::Drain },
-            reason: self.reason.clone(),
-            stays_cordoned: self.stay_cordoned,
-            allow_outage: self.drain.allow_outage,
-            drain: DrainRequest {
-                evict_unmanaged: self.drain.evict_unmanaged,
-                force_after: self.drain.force_after,
-                wait_completed_for: self.drain.wait_completed,
-                give_up_after: self.drain.give_up_after,
-            },
-        }
+/// What a person asks for.
+struct Request<'a> {
+    about: &'a About,
+    wanted: Wanted,
+    waits: bool,
+}
+
+impl<'a> Request<'a> {
+    fn of((node, about): (&HostName, &'a About), drain: &DrainFlags, stage: Stage, work: Work) -> Self {
+        let wanted = Wanted {
+            node: node.clone(),
+            stage,
+            reason: about.reason.clone(),
+            work,
+            stays_cordoned: about.stay_cordoned,
+            allow_outage: drain.allow_outage,
+            drain: DrainRequest::from(drain),
+        };
+        Self { about, wanted, waits: !drain.no_wait }
     }
 
     fn check(&self, desired: &Desired) -> Result<(), Verdict> {
-        known("NODE", std::slice::from_ref(&self.node), desired)?;
-        if self.drain.force_after.zip(self.drain.give_up_after).is_some_and(|(force, give_up)| force >= give_up) {
+        known("NODE", std::slice::from_ref(&self.wanted.node), desired)?;
+        let drain = &self.wanted.drain;
+        if drain.force_after.zip(drain.give_up_after).is_some_and(|(force, give_up)| force >= give_up) {
             let headline = "--force-after has to be shorter than --give-up-after".to_owned();
             return Err(Verdict { headline, ..Verdict::of(&FailureKind::Usage, None) });
         }
         Ok(())
     }
+
+    fn run(&self, common: &Common) -> Exit {
+        if self.about.dry_run { preview(common, self) } else { begin(common, self) }
+    }
 }
 
-fn preview(common: &Common, start: &Start) -> Exit {
-    let (reader, wanted) = (common.reader(), start.wanted());
-    let check = |desired: &Desired| start.check(desired);
+fn preview(common: &Common, request: &Request<'_>) -> Exit {
+    let (reader, wanted) = (common.reader(), &request.wanted);
+    let check = |desired: &Desired| request.check(desired);
     let asked = common.run_checked(check, common.sink(&reader), Needs::Hosts, async |session| {
-        workflow::would_maintain(session, &wanted).await
+        workflow::would_maintain(session, wanted).await
     });
     let said = asked.map(|preview| Said {
         object: report::preview_json(&wanted.node, &preview),
@@ -204,9 +295,9 @@ fn preview(common: &Common, start: &Start) -> Exit {
     common.said(&reader, said)
 }
 
-fn begin(common: &Common, start: &Start) -> Exit {
-    let (reader, choices, wanted) = (common.reader(), common.choices(), start.wanted());
-    let name = start.name.as_ref().unwrap_or(&start.node).as_str();
+fn begin(common: &Common, request: &Request<'_>) -> Exit {
+    let (reader, choices, wanted) = (common.reader(), common.choices(), &request.wanted);
+    let name = request.about.name.as_ref().unwrap_or(&wanted.node).as_str();
     let sink: Arc<dyn Sink> = reader.clone();
     let shows = |preview: &DrainPreview| {
         if !common.json() {
@@ -214,9 +305,9 @@ fn begin(common: &Common, start: &Start) -> Exit {
             print(&report::preview_text(&wanted.node, preview, &Style::stdout(common.verbose)));
         }
     };
-    let check = |desired: &Desired| start.check(desired);
+    let check = |desired: &Desired| request.check(desired);
     let result = common.run_checked(check, reader.clone(), Needs::Hosts, async |session| {
-        workflow::maintain(session, (name, &wanted, !start.drain.no_wait), (&choices, &reader), &shows).await
+        workflow::maintain(session, (name, wanted, request.waits), (&choices, &reader), &shows).await
     });
     let node = &wanted.node;
     let finish = if name == node.as_str() { name.to_owned() } else { format!("{name} (its Node is {node})") };
@@ -228,6 +319,10 @@ fn begin(common: &Common, start: &Start) -> Exit {
         Ended::Cordoned => {
             Verdict::ok(format!("{node} is cordoned. When you are done: hactl maintain finish {finish}"))
         }
+        Ended::Rebooted if wanted.stays_cordoned => {
+            Verdict::ok(format!("{node} has rebooted and is ready, and stays cordoned"))
+        }
+        Ended::Rebooted => Verdict::ok(format!("{node} has rebooted, and is ready and restored")),
         Ended::Completed => {
             Verdict::ok(format!("the maintenance of {node} was ended meanwhile, and {node} is restored"))
         }
@@ -244,10 +339,19 @@ fn begin(common: &Common, start: &Start) -> Exit {
 
 fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
     let (reader, choices) = (common.reader(), common.choices());
-    let result = common.run(reader.clone(), Needs::Hosts, async |session| {
-        workflow::finish(session, which, how, (&choices, &reader)).await
-    });
-    let verdict = result.map(|node| Verdict::ok(format!("the maintenance of {node} is over")));
+    let result =
+        common.run(reader.clone(), Needs::Hosts, async |session| match workflow::rollout(session, which).await? {
+            Some(_) if how != Finish::Cancel => Err(MaintenanceError::IsRollout(which.to_string()).into()),
+            Some(rollout) => {
+                workflow::cancel_rollout(session, &rollout).await?;
+                Ok(format!("the rollout {which} is called off, and its Nodes are restored"))
+            }
+            None => {
+                let node = workflow::finish(session, which, how, (&choices, &reader)).await?;
+                Ok(format!("the maintenance of {node} is over"))
+            }
+        });
+    let verdict = result.map(Verdict::ok);
     ended(&reader, verdict)
 }
 
@@ -256,14 +360,23 @@ fn status(common: &Common, node: Option<&HostName>, watches: bool) -> Exit {
     let shows = |one: &Maintenance| node.is_none_or(|node| *node == one.wanted.node);
     let result = common.run(common.sink(&reader), Needs::Hosts, async |session| {
         loop {
-            let (mut all, unread) = workflow::maintenances(session).await?;
+            let (mut all, mut unread) = workflow::maintenances(session).await?;
             all.retain(shows);
+            let rollouts = if node.is_none() {
+                let (rollouts, garbled) = workflow::rollouts(session).await?;
+                unread.extend(garbled);
+                rollouts
+            } else {
+                Vec::new()
+            };
             reader.pause();
             if watches && !common.json() && std::io::stdout().is_terminal() {
                 harmless::clear();
             }
-            show(common, &all, &unread);
-            let bad = all.iter().any(|one| matches!(one.state, Some(State::Blocked | State::Failed)));
+            show(common, (&rollouts, &all), &unread);
+            let stopped = rollouts.iter().any(|one| one.state == Some(RolloutState::Stopped));
+            let bad = stopped
+                || all.iter().any(|one| matches!(one.state, Some(State::Blocked | State::Failed | State::Overdue)));
             let exit = if bad { Exit::Degraded } else { Exit::Done };
             if !watches {
                 return Ok(exit);
@@ -277,12 +390,12 @@ fn status(common: &Common, node: Option<&HostName>, watches: bool) -> Exit {
     result.unwrap_or_else(|verdict| ended(&reader, Err(verdict)))
 }
 
-fn show(common: &Common, all: &[Maintenance], unread: &[String]) {
+fn show(common: &Common, (rollouts, all): (&[Rollout], &[Maintenance]), unread: &[String]) {
     if common.json() {
-        return print_json(&report::maintenances_json(all, unread));
+        return print_json(&report::maintenances_json(rollouts, all, unread));
     }
     let now_ms = crate::model::timestamp::millis(OffsetDateTime::now_utc()).unwrap_or(0);
-    let text = report::maintenances_text(all, unread, now_ms, &Style::stdout(common.verbose));
+    let text = report::maintenances_text((rollouts, all), unread, now_ms, &Style::stdout(common.verbose));
     print(if text.is_empty() { "no Node is in maintenance\n" } else { &text });
 }
 
@@ -301,6 +414,11 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::WouldLose(_) => MaintenanceKind::WouldLose,
         MaintenanceError::GaveUp(_) => MaintenanceKind::GaveUp,
         MaintenanceError::Contested(_) => MaintenanceKind::Contested,
+        MaintenanceError::NoneSelected => MaintenanceKind::NoneSelected,
+        MaintenanceError::NoRollout(_) => MaintenanceKind::NoRollout,
+        MaintenanceError::RolloutExists(_) => MaintenanceKind::RolloutExists,
+        MaintenanceError::IsRollout(_) => MaintenanceKind::IsRollout,
+        MaintenanceError::Stopped { .. } => MaintenanceKind::Stopped,
         MaintenanceError::Interrupted => return Verdict::of(&FailureKind::Interrupted, None),
         MaintenanceError::Api(KubeError::Unreachable { .. } | KubeError::TimedOut { .. }) => MaintenanceKind::Down,
         MaintenanceError::Api(_) => MaintenanceKind::Refused,

@@ -21,6 +21,7 @@ mod lab;
 mod maintain;
 mod new_file;
 mod recover;
+mod roll_out;
 mod runbook;
 mod snapshot;
 mod state;
@@ -241,6 +242,9 @@ Examples:
     /// Keep a control plane on this host where its pods do not; run as a unit where the inventory has `hosting: self`
     #[command(hide = true)]
     HostHosting(host::HostingArgs),
+    /// Reboot this host when a maintenance of its Node asks for it; run as a unit on the Nodes of clusters with guards
+    #[command(hide = true)]
+    HostNodeAgent(host::NodeAgentArgs),
     /// Wait until nobody listens at a port of the host; run in pods of the control plane
     #[command(hide = true)]
     HostAwaitTurn(host::TurnArgs),
@@ -279,6 +283,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostPositions(args) => host::positions(&args),
         Verb::HostGuard(args) => host::guard(&args),
         Verb::HostHosting(args) => host::hosting(&args),
+        Verb::HostNodeAgent(args) => host::node_agent(&args),
         Verb::HostAwaitTurn(args) => host::await_turn(&args),
         Verb::HostPeer(args) => host::peer(&args),
         Verb::HostHeal(args) => host::heal(&args),

@@ -16,7 +16,7 @@ use futures::stream::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// Between two reports of how far the drain is.
 const REPORT_AT_MOST_EVERY: Duration = Duration::from_secs(3);
@@ -106,7 +106,9 @@ impl Controller<'_> {
         let drained = draining.run(client, &seen);
         tokio::pin!(drained);
         let mut news = news(client, node, all);
-        let mut ticks = interval(REPORT_AT_MOST_EVERY);
+        // What was drained before is probably drained at once.
+        let first = if found.state == Some(State::Drained) { REPORT_AT_MOST_EVERY } else { Duration::ZERO };
+        let mut ticks = interval_at(Instant::now() + first, REPORT_AT_MOST_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let result = loop {
             tokio::select! {
@@ -133,9 +135,11 @@ impl Controller<'_> {
                 }
                 let progress = latest().unwrap_or_default();
                 self.tell_of(&mut under_way, &progress).await;
-                let (began_ms, lasted) = (under_way.began_ms, under_way.lasted());
-                self.report(found, State::Drained, "", Some((&progress, began_ms, lasted))).await?;
-                self.tell(found, Occurrence::Drained).await;
+                let status = progress.status(under_way.began_ms, under_way.lasted());
+                if found.state != Some(State::Drained) || !found.is_observed {
+                    self.report(found, State::Drained, "", Some(("drain", status))).await?;
+                    self.tell(found, Occurrence::Drained).await;
+                }
                 let ms = u64::try_from(under_way.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                 sink.emit(Event::Done { step: 0, ms, host: Some(node.clone()), what: format!("drain {node}") });
                 Ok(Some(notes))
@@ -176,8 +180,8 @@ impl Controller<'_> {
         self.tell_of(drain, &progress).await;
         if drain.reported.as_ref().is_none_or(|(at, last)| *last != progress || at.elapsed() >= REPORT_EVERY) {
             let state = if progress.blocked_count > 0 { State::Blocked } else { State::Draining };
-            let (began_ms, lasted) = (drain.began_ms, drain.lasted());
-            self.report(drain.found, state, "", Some((&progress, began_ms, lasted))).await?;
+            let status = progress.status(drain.began_ms, drain.lasted());
+            self.report(drain.found, state, "", Some(("drain", status))).await?;
             drain.reported = Some((Instant::now(), progress));
         }
         Ok(())

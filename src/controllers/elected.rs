@@ -8,6 +8,7 @@ use super::ended::MaintenanceError;
 use super::maintenance::{Controller, Place};
 use super::news::next;
 use super::right::{Right, WITHIN};
+use super::rollouts::Rollouts;
 use crate::execute::Pace;
 use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt};
 use crate::model::event::Sink;
@@ -32,6 +33,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
 /// A maintenance that waits, or an error, is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
+/// A host that reboots is looked for so often.
+const REBOOTS_AGAIN: Duration = Duration::from_secs(2);
+/// Before its own host reboots, a guard leaves the Lease to another one for so long.
+const LEFT_TO_OTHERS: Duration = Duration::from_secs(30);
 /// Nodes that are acted on at once.
 const NODES: usize = 50;
 /// Nodes on which work begins within a second: each begins with a list of its pods.
@@ -43,14 +48,21 @@ const POD_EVERY: Duration = Duration::from_millis(50);
 /// What each Node is to the control plane, asked whenever its maintenances are looked at.
 pub type Places<'a> = &'a (dyn Fn(&HostName) -> Place + Sync);
 
-/// Acts on the maintenances of a cluster whenever this process has the Lease. Ends never.
-pub async fn control(client: &Client, sink: &dyn Sink, holder: &str, places: Places<'_>) {
+/// Acts on the maintenances of a cluster whenever this process, on this host, has the Lease. Ends never.
+pub async fn control(client: &Client, sink: &dyn Sink, (holder, own): (&str, &HostName), places: Places<'_>) {
+    // If no other guard takes the Lease that this one has left, this one has its own host reboot.
+    let mut leaves = true;
     loop {
         match Lease::take(client, CONTROLLERS_LEASE, holder, Instant::now() + WITHIN).await {
             Ok(LeaseAttempt::Taken(lease)) => {
                 sink.note("this guard acts on maintenances of Nodes");
-                let why = Term { client, sink, holder, places }.run(lease).await;
-                sink.note(format!("this guard does not act on maintenances any more: {why}"));
+                let own = Some(own).filter(|_| leaves);
+                let ended = Term { client, sink, holder, places, own }.run(lease).await;
+                sink.note(format!("this guard does not act on maintenances any more: {ended}"));
+                leaves = !matches!(ended, TermEnded::OwnReboots);
+                if !leaves {
+                    sleep(LEFT_TO_OTHERS).await;
+                }
             }
             Ok(LeaseAttempt::HeldBy(_)) => {}
             Err(error) => sink.warn(format!("the Lease {CONTROLLERS_LEASE} cannot be taken: {error}")),
@@ -68,6 +80,19 @@ struct Term<'a> {
     sink: &'a dyn Sink,
     holder: &'a str,
     places: Places<'a>,
+    /// The Node of this process, if it leaves its reboot to another process.
+    own: Option<&'a HostName>,
+}
+
+/// Why it ends.
+#[derive(Debug, thiserror::Error)]
+enum TermEnded {
+    /// The Lease is lost.
+    #[error("{0}")]
+    Lost(String),
+    /// The own host is to reboot.
+    #[error("its own host is about to reboot")]
+    OwnReboots,
 }
 
 /// The maintenances of all Nodes as the watch shows them, and what is done about them.
@@ -75,7 +100,7 @@ struct Term<'a> {
 struct Nodes {
     all: BTreeMap<String, Maintenance>,
     under_way: BTreeSet<HostName>,
-    /// What was asked for when a Node was looked at last, and when it is looked at again if that does not change.
+    /// What was asked for when a Node was looked at last, and when that was.
     looked: BTreeMap<HostName, (Asked, Instant)>,
     /// Nodes of objects that are gone: if somebody removed their finalizer, they still hold something of the Node.
     lost: BTreeSet<HostName>,
@@ -87,6 +112,12 @@ impl Nodes {
         of_node.map(|one| (one.uid.clone(), one.wanted.clone(), one.is_deleted)).collect()
     }
 
+    /// After which time a Node is looked at again, if its authors ask for nothing else.
+    fn again(&self, node: &HostName) -> Duration {
+        let reboots = |one: &Maintenance| one.wanted.node == *node && one.is_about_to_reboot();
+        if self.all.values().any(reboots) { REBOOTS_AGAIN } else { AGAIN }
+    }
+
     /// Nodes with something to do: first those that are to be restored, which take little time, then as many others as
     /// there is room for.
     fn due(&mut self) -> Vec<HostName> {
@@ -95,7 +126,8 @@ impl Nodes {
             *open.entry(&one.wanted.node).or_default() |= one.ends();
         }
         let waits = |node: &HostName| {
-            self.looked.get(node).is_some_and(|(asked, again)| Instant::now() < *again && *asked == self.asked(node))
+            let looked = self.looked.get(node);
+            looked.is_some_and(|(asked, at)| at.elapsed() < self.again(node) && *asked == self.asked(node))
         };
         open.retain(|node, _| !self.under_way.contains(*node) && (self.lost.contains(*node) || !waits(node)));
         let room = NODES.saturating_sub(self.under_way.len()).min(STARTS);
@@ -104,7 +136,7 @@ impl Nodes {
             ends.into_iter().take(STARTS).chain(begin.into_iter().take(room)).map(|(node, _)| node.clone()).collect();
         for node in &due {
             let asked = self.asked(node);
-            self.looked.insert(node.clone(), (asked, Instant::now() + AGAIN));
+            self.looked.insert(node.clone(), (asked, Instant::now()));
             self.under_way.insert(node.clone());
             self.lost.remove(node);
         }
@@ -113,8 +145,8 @@ impl Nodes {
 
     fn ended(&mut self, node: &HostName) {
         self.under_way.remove(node);
-        if let Some((_, again)) = self.looked.get_mut(node) {
-            *again = Instant::now() + AGAIN;
+        if let Some((_, at)) = self.looked.get_mut(node) {
+            *at = Instant::now();
         }
         let known: BTreeSet<&HostName> = self.all.values().map(|one| &one.wanted.node).collect();
         self.looked.retain(|node, _| known.contains(node));
@@ -143,8 +175,14 @@ impl Nodes {
 }
 
 impl Term<'_> {
-    /// Acts until the Lease is lost; returns why it is.
-    async fn run(&self, mut lease: Lease) -> String {
+    /// Whether the host of this process is to reboot, which another process had better look after.
+    fn own_reboots(&self, nodes: &Nodes) -> bool {
+        let is_asked = |one: &Maintenance| one.reboot.is_none() && one.is_about_to_reboot();
+        self.own.is_some_and(|own| nodes.all.values().any(|one| one.wanted.node == *own && is_asked(one)))
+    }
+
+    /// Acts until the Lease is lost or left.
+    async fn run(&self, mut lease: Lease) -> TermEnded {
         let (until, holds) = watch::channel(lease.until());
         let renewed = async {
             loop {
@@ -155,7 +193,21 @@ impl Term<'_> {
                 until.send_replace(lease.until());
             }
         };
-        tokio::pin!(renewed);
+        let Self { client, sink, places, .. } = *self;
+        let rollouts = Rollouts { client, sink, places, holds: holds.clone() };
+        tokio::select! {
+            why = renewed => return TermEnded::Lost(why),
+            () = rollouts.act() => {}
+            () = self.act(holds) => {}
+        }
+        if let Err(error) = lease.release(self.client).await {
+            self.sink.warn(format!("the Lease {CONTROLLERS_LEASE} is not given back: {error}"));
+        }
+        TermEnded::OwnReboots
+    }
+
+    /// Acts until the own host is to reboot.
+    async fn act(&self, holds: watch::Receiver<Instant>) {
         let pace = Pace::new(PODS, POD_EVERY);
         let (mut nodes, mut changes) = (Nodes::default(), self.open().boxed());
         let mut live: Option<Changes> = None;
@@ -165,7 +217,6 @@ impl Term<'_> {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                why = &mut renewed => return why,
                 opened = &mut changes, if live.is_none() => {
                     // It begins with each object as it is.
                     nodes.all.clear();
@@ -185,6 +236,9 @@ impl Term<'_> {
                     }
                 }
                 _ = looks.tick() => {
+                    if self.own_reboots(&nodes) {
+                        return;
+                    }
                     for node in nodes.due() {
                         work.push(self.settled(node, holds.clone(), &pace).boxed());
                     }

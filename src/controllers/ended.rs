@@ -56,6 +56,26 @@ pub enum MaintenanceError {
     /// Nothing acts on maintenances while no command runs.
     #[error("no guard acts on maintenances")]
     NoGuard,
+    /// A rollout selects no Node.
+    #[error("no Node is selected")]
+    NoneSelected,
+    /// There is no such rollout.
+    #[error("there is no rollout {0}")]
+    NoRollout(String),
+    /// A rollout of this name exists.
+    #[error("there is a rollout {0} already")]
+    RolloutExists(String),
+    /// A rollout ends by itself, or is called off.
+    #[error("{0} is a rollout, which ends when all its Nodes are done")]
+    IsRollout(String),
+    /// Too many Nodes of a rollout failed.
+    #[error("the rollout {name} has stopped: {why}")]
+    Stopped {
+        /// The rollout.
+        name: String,
+        /// Which Nodes.
+        why: String,
+    },
     /// Others uncordon the Node again and again.
     #[error("{0} was uncordoned {CONTESTED} times by others during the drain")]
     Contested(HostName),
@@ -89,6 +109,8 @@ pub enum Ended {
     Cordoned,
     /// Its Node is drained; what is to be said of pods that stay.
     Drained(Vec<String>),
+    /// Its host has rebooted, and its Node is as it was before.
+    Rebooted,
     /// Its Node is as it was before.
     Completed,
 }

@@ -15,11 +15,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// A Lease that was not renewed while it was looked at for so long was left.
-const LEFT: Duration = Duration::from_secs(20);
+const LEFT: Duration = Duration::from_secs(30);
 /// One whose time is so far in the past was probably left.
 const LONG_LEFT_MS: i64 = 60_000;
 /// Then it is looked at for so long: a guard renews it every few seconds.
 const WATCHED: Duration = Duration::from_secs(8);
+/// Without an answer of an API server for so long, it is not followed any more.
+const UNHEARD: Duration = Duration::from_secs(120);
 /// Between two looks at the Lease, and at the object where there is no watch.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -89,25 +91,29 @@ pub async fn follow(
     let mut now = client.maintenance(name, soon()).await?.ok_or_else(gone)?;
     let node = now.wanted.node.clone();
     let (begun, mut news, mut said) = (Instant::now(), News::default(), String::new());
-    let what = format!("drain {node}");
+    let what = if now.reboots() { format!("drain and reboot {node}") } else { format!("drain {node}") };
     sink.note(format!("the {} acts on it", elected.name()));
     if now.wanted.stage == Stage::Drain {
         sink.emit(Event::Started { step: 0, what: what.clone(), host: Some(node.clone()) });
     }
-    let mut changes: Option<Changes> = None;
+    let (mut changes, mut heard): (Option<Changes>, _) = (None, Instant::now());
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         for occurrence in news.of(&now.progress) {
             occurrence.line(sink, &node);
         }
-        if now.state == Some(State::Waiting) && now.why != said {
+        if now.why != said {
             said.clone_from(&now.why);
-            Occurrence::Waiting(said.clone()).line(sink, &node);
+            match now.state {
+                Some(State::Waiting | State::Drained) => Occurrence::Waiting(said.clone()).line(sink, &node),
+                Some(State::Overdue) => Occurrence::Overdue(said.clone()).line(sink, &node),
+                _ => {}
+            }
         }
         match reached(&now) {
             Some(Ok(ended)) => {
-                if matches!(ended, Ended::Drained(_)) {
+                if matches!(ended, Ended::Drained(_) | Ended::Rebooted) {
                     let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                     sink.emit(Event::Done { step: 0, ms, host: Some(node), what });
                 }
@@ -133,20 +139,52 @@ pub async fn follow(
                 Some(Change::Gone(_)) => {}
                 None => changes = None,
             },
-            _ = ticks.tick() => {
-                if !elected.acts(client).await? {
-                    return Ok(Followed::Left(elected));
+            _ = ticks.tick() => match looked(client, &mut elected, &now, &mut changes).await {
+                Ok(Looked::Is(one)) => {
+                    heard = Instant::now();
+                    now = *one;
                 }
-                if changes.is_none() {
-                    match client.maintenance(name, soon()).await?.filter(|one| one.uid == now.uid) {
-                        Some(one) => now = one,
-                        None => return Ok(Followed::Ended(Ended::Completed)),
-                    }
-                    changes = client.maintenance_changes(Some(&now.wanted.node)).await.ok();
+                Ok(Looked::Same) => heard = Instant::now(),
+                Ok(Looked::Gone) => return Ok(Followed::Ended(Ended::Completed)),
+                Ok(Looked::Left) => return Ok(Followed::Left(elected)),
+                // Another API server answers, perhaps: this one's host may be the one that reboots.
+                Err(KubeError::Unreachable { .. } | KubeError::TimedOut { .. }) if heard.elapsed() < UNHEARD => {
+                    changes = None;
                 }
-            }
+                Err(error) => return Err(error.into()),
+            },
         }
     }
+}
+
+/// What a look at a maintenance found.
+enum Looked {
+    /// It is as it was.
+    Same,
+    /// It is so now.
+    Is(Box<Maintenance>),
+    /// It does not exist any more.
+    Gone,
+    /// No guard acts on it any more.
+    Left,
+}
+
+/// Looks whether a guard still acts, and at the object where there is no watch.
+async fn looked(
+    client: &Client,
+    elected: &mut Elected,
+    now: &Maintenance,
+    changes: &mut Option<Changes>,
+) -> Result<Looked, KubeError> {
+    if !elected.acts(client).await? {
+        return Ok(Looked::Left);
+    }
+    if changes.is_some() {
+        return Ok(Looked::Same);
+    }
+    let found = client.maintenance(&now.name, soon()).await?.filter(|one| one.uid == now.uid);
+    *changes = client.maintenance_changes(Some(&now.wanted.node)).await.ok();
+    Ok(found.map_or(Looked::Gone, |one| Looked::Is(Box::new(one))))
 }
 
 /// How it ended, if it has.
@@ -159,9 +197,10 @@ fn reached(now: &Maintenance) -> Option<Result<Ended, MaintenanceError>> {
         State::Idle => Some(Ok(Ended::Idle)),
         State::Cordoned => Some(Ok(Ended::Cordoned)),
         State::Drained => Some(Ok(Ended::Drained(kept()))),
+        State::Completed if now.reboots() && !now.ends() => Some(Ok(Ended::Rebooted)),
         State::Completed => Some(Ok(Ended::Completed)),
         State::Failed => Some(Err(MaintenanceError::GaveUp(now.why.clone()))),
-        State::Waiting | State::Draining | State::Blocked => None,
+        State::Waiting | State::Draining | State::Blocked | State::Rebooting | State::Overdue => None,
     }
 }
 
@@ -169,7 +208,8 @@ fn reached(now: &Maintenance) -> Option<Result<Ended, MaintenanceError>> {
 fn on(now: &Maintenance) -> String {
     match now.state {
         None => "the guard to begin".to_owned(),
-        Some(State::Waiting) => now.why.clone(),
+        Some(_) if !now.why.is_empty() => now.why.clone(),
+        Some(State::Rebooting | State::Overdue) => "its host to boot".to_owned(),
         Some(_) if now.progress.to_leave == 0 => "its pods to leave".to_owned(),
         Some(_) => format!("{} of {} pods have left", now.progress.left, now.progress.to_leave),
     }

@@ -7,19 +7,23 @@
 use super::ended::{Ended, MaintenanceError};
 use super::news::differs;
 use super::occurrence::Occurrence;
+use super::reboot::Hosts;
 use super::right::Right;
 use crate::execute::{ControlPlane, Draining, Pace};
 use crate::kube::{Client, KubeError};
+use crate::model::boot::BootId;
 use crate::model::event::Sink;
 use crate::model::maintenance::{Conditions, DrainRequest, Maintenance, Stage, State};
 use crate::model::names::HostName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// How long a read or a write of the object may take.
 const REQUEST: Duration = Duration::from_secs(30);
+/// Between two looks for a host that reboots.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A drain without a limit lasts so long at most.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
@@ -39,6 +43,8 @@ pub struct Controller<'a> {
     pub(super) stop: &'a CancellationToken,
     pub(super) node: &'a HostName,
     pub(super) place: Place,
+    /// Hosts that this process reaches itself; `None`: their node agents watch the objects.
+    pub(super) hosts: Option<&'a dyn Hosts>,
     right: Right,
     /// Limits the evictions of all drains of this process.
     pub(super) pace: Option<&'a Pace>,
@@ -48,6 +54,8 @@ pub struct Controller<'a> {
     pub(super) conditions: BTreeMap<String, Conditions>,
     /// The state of each maintenance, and what it waits for, as this process wrote them, by its uid.
     pub(super) written: BTreeMap<String, (State, String)>,
+    /// Boots that hosts were asked to end by this process itself.
+    pub(super) asked: BTreeSet<BootId>,
     /// How many occurrences there were.
     occurrences: u32,
 }
@@ -59,6 +67,8 @@ pub struct Place {
     pub control_plane: Option<Vec<HostName>>,
     /// Why its host cannot be spared now, if more is known than the API shows.
     pub needed: Option<String>,
+    /// Whether it is a load balancer of the control plane, and nothing else of it.
+    pub is_balancer: bool,
 }
 
 /// Until when a request about a maintenance may take.
@@ -98,10 +108,10 @@ impl<'a> Controller<'a> {
         client: &'a Client,
         (sink, stop): (&'a dyn Sink, &'a CancellationToken),
         (node, place): (&'a HostName, Place),
-        holder: &str,
+        (hosts, holder): (&'a dyn Hosts, &str),
     ) -> Result<Self, MaintenanceError> {
         let right = Right::own(client, node, holder).await?;
-        Ok(Self::with(client, (sink, stop), (node, place), right, None))
+        Ok(Self { hosts: Some(hosts), ..Self::with(client, (sink, stop), (node, place), right, None) })
     }
 
     pub(super) fn with(
@@ -112,7 +122,8 @@ impl<'a> Controller<'a> {
         pace: Option<&'a Pace>,
     ) -> Self {
         let (shown, conditions, written) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { client, sink, stop, node, place, right, pace, shown, conditions, written, occurrences: 0 }
+        let (hosts, asked, occurrences) = (None, BTreeSet::new(), 0);
+        Self { client, sink, stop, node, place, hosts, right, pace, shown, conditions, written, asked, occurrences }
     }
 
     /// Gives the Lease back.
@@ -153,6 +164,7 @@ impl<'a> Controller<'a> {
     /// # Errors
     /// See [`MaintenanceError`].
     pub async fn run(&mut self, name: &str) -> Result<Ended, MaintenanceError> {
+        let mut is_drained = false;
         loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
             let Some(found) = all.iter().find(|one| one.name == name) else {
@@ -165,13 +177,32 @@ impl<'a> Controller<'a> {
             if found.wanted.stage == Stage::Idle {
                 return Ok(Ended::Idle);
             }
-            self.begin(&all, found).await?;
-            if found.wanted.stage == Stage::Cordon {
-                return Ok(Ended::Cordoned);
+            if found.state == Some(State::Completed) {
+                self.end(found, State::Completed, "").await?;
+                return Ok(Ended::Rebooted);
             }
-            // Without notes, an author asks for something else now.
-            if let Some(notes) = self.drain(&all, found).await? {
-                return Ok(Ended::Drained(notes));
+            if found.reboot.is_none() {
+                self.begin(&all, found).await?;
+                if found.wanted.stage == Stage::Cordon {
+                    return Ok(Ended::Cordoned);
+                }
+                if !is_drained {
+                    // Without notes, an author asks for something else now.
+                    let Some(notes) = self.drain(&all, found).await? else { continue };
+                    if !found.reboots() {
+                        return Ok(Ended::Drained(notes));
+                    }
+                    is_drained = true;
+                    continue;
+                }
+            }
+            if self.reboot(&all, found).await? {
+                return Ok(Ended::Rebooted);
+            }
+            self.leased().await?;
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = self.stop.cancelled() => return Err(MaintenanceError::Interrupted),
             }
         }
     }
@@ -185,23 +216,34 @@ impl<'a> Controller<'a> {
         self.end_lost().await?;
         'look: loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
-            let mut drains = None;
+            let (mut drains, mut drained) = (None, Vec::new());
             for found in all.iter().filter(|one| !one.is_settled()) {
-                if found.ends() {
+                if found.ends() || found.state == Some(State::Completed) {
                     self.end(found, State::Completed, "").await?;
                 } else if found.wanted.stage == Stage::Idle {
                     self.report(found, State::Idle, "", None).await?;
+                } else if found.reboot.is_some() {
+                    self.look_for(&all, found).await?;
                 } else {
                     match self.may_begin(&all, found).await? {
                         Begun::Waits(why) => self.wait(found, why).await?,
+                        // It only waits for its reboot.
+                        Begun::Yes if found.state == Some(State::Drained) => drained.push(found),
                         Begun::Yes if found.wanted.stage == Stage::Drain => drains = drains.or(Some(found)),
                         Begun::Yes => {}
                         Begun::Gone => continue 'look,
                     }
                 }
             }
-            let Some(found) = drains else { return Ok(()) };
+            let Some(found) = drains.or(drained.first().copied()) else { return Ok(()) };
             match self.drain(&all, found).await {
+                Ok(Some(_)) if found.reboots() => {
+                    // After a drain it is looked at again, with what is known of other hosts by then.
+                    for one in drained.iter().filter(|_| drains.is_none()) {
+                        self.look_for(&all, one).await?;
+                    }
+                    return Ok(());
+                }
                 Ok(_) | Err(MaintenanceError::GaveUp(_) | MaintenanceError::NoNode(_)) => {}
                 Err(MaintenanceError::WouldLose(why) | MaintenanceError::NotSpared(why)) => {
                     return self.wait(found, why).await;
@@ -209,6 +251,14 @@ impl<'a> Controller<'a> {
                 Err(contested @ MaintenanceError::Contested(_)) => self.give_up(found, &contested.to_string()).await?,
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Looks after the reboot of a host. A Node that is gone has ended its maintenance.
+    async fn look_for(&mut self, all: &[Maintenance], found: &Maintenance) -> Result<(), MaintenanceError> {
+        match self.reboot(all, found).await {
+            Ok(_) | Err(MaintenanceError::NoNode(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

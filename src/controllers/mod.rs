@@ -10,7 +10,9 @@ mod followed;
 mod maintenance;
 mod news;
 mod occurrence;
+mod reboot;
 mod right;
+mod rollouts;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -19,3 +21,5 @@ pub use elected::{Places, control};
 pub use ended::{Ended, MaintenanceError};
 pub use followed::{Elected, Followed, follow};
 pub use maintenance::{Controller, Place, soon};
+pub use reboot::Hosts;
+pub use rollouts::node_view;

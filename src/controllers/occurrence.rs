@@ -35,6 +35,12 @@ pub(super) enum Occurrence {
     Forced(String),
     /// All pods that have to leave have left.
     Drained,
+    /// Its host was asked to reboot.
+    RebootAsked,
+    /// Its Node is ready by another boot, so many seconds later.
+    Rebooted(i64),
+    /// Its host is not back in time.
+    Overdue(String),
     /// The drain ends without that, and why.
     GaveUp(String),
     /// The Node is as it was before.
@@ -51,13 +57,16 @@ impl Occurrence {
             Self::Blocked(_) => "EvictionBlocked",
             Self::Forced(_) => "EvictionForced",
             Self::Drained => "DrainCompleted",
+            Self::RebootAsked => "RebootRequested",
+            Self::Rebooted(_) => "NodeRebooted",
+            Self::Overdue(_) => "RebootTimedOut",
             Self::GaveUp(_) => "DrainGaveUp",
             Self::Completed => "MaintenanceCompleted",
         }
     }
 
     fn is_warning(&self) -> bool {
-        matches!(self, Self::Contested | Self::Blocked(_) | Self::Forced(_) | Self::GaveUp(_))
+        matches!(self, Self::Contested | Self::Blocked(_) | Self::Forced(_) | Self::GaveUp(_) | Self::Overdue(_))
     }
 
     /// What happened.
@@ -70,6 +79,9 @@ impl Occurrence {
             Self::Blocked(why) => format!("{node}: {why}"),
             Self::Forced(pod) => format!("{node}: {pod} was deleted, because its eviction was refused for too long"),
             Self::Drained => format!("{node} is drained"),
+            Self::RebootAsked => format!("{node} reboots"),
+            Self::Rebooted(seconds) => format!("{node} is ready again, {seconds} s after it was asked to reboot"),
+            Self::Overdue(why) => format!("{why}; it stays cordoned"),
             Self::GaveUp(why) => format!("the drain of {node} was given up, and the Node is as before: {why}"),
             Self::Completed => format!("the maintenance of {node} is over, and the Node is as before"),
         }

@@ -7,10 +7,9 @@ use super::ended::MaintenanceError;
 use super::maintenance::{Controller, draining, soon};
 use super::occurrence::{Occurrence, now_ms};
 use crate::kube::{Cordoned, ObjectRef};
-use crate::model::maintenance::{Conditions, DrainProgress, Maintenance, Stage, State, short};
+use crate::model::maintenance::{Conditions, Maintenance, Stage, State, short};
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 impl Controller<'_> {
     /// Has the status say what a maintenance waits for.
@@ -80,14 +79,13 @@ impl Controller<'_> {
         Ok(())
     }
 
-    /// Writes the status: what it waits for or why it was given up; how far the drain is, when it began and how long it
-    /// lasted, if that is known.
+    /// Writes the status: what it waits for or why it was given up, and a part of it that is known, by its name.
     pub(super) async fn report(
         &mut self,
         found: &Maintenance,
         state: State,
         why: &str,
-        drain: Option<(&DrainProgress, i64, Duration)>,
+        part: Option<(&'static str, Value)>,
     ) -> Result<(), MaintenanceError> {
         self.announce(found, state).await?;
         let waits: &[Value] =
@@ -99,12 +97,15 @@ impl Controller<'_> {
             "waitingFor": waits,
             "conditions": written(&conditions, state),
         });
-        if let Some((progress, began_ms, lasted)) = drain {
-            status["drain"] = progress.status(began_ms, lasted);
+        if let Some((name, part)) = part {
+            status[name] = part;
         }
         if state.is_over() {
             // The object stays for people, with its counts. The next drain has the whole time again.
             status["drain"] = json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0});
+        }
+        if state == State::Failed {
+            status["reboot"] = Value::Null;
         }
         let until = self.leased().await?;
         self.client.report_maintenance(found, &status, until).await?;
@@ -129,9 +130,9 @@ impl Controller<'_> {
 
 /// The conditions in a state, each with the time of its last change.
 fn conditions(before: &Conditions, state: State) -> Conditions {
-    let is_cordoned = matches!(state, State::Cordoned | State::Draining | State::Blocked | State::Drained);
-    let now =
-        [("Cordoned", is_cordoned), ("Drained", state == State::Drained), ("Completed", state == State::Completed)];
+    let is_drained = matches!(state, State::Drained | State::Rebooting | State::Overdue);
+    let is_cordoned = is_drained || matches!(state, State::Cordoned | State::Draining | State::Blocked);
+    let now = [("Cordoned", is_cordoned), ("Drained", is_drained), ("Completed", state == State::Completed)];
     let since = |kind: &str, is: bool| {
         let before = before.get(kind).filter(|(was, _)| *was == is);
         before.map_or_else(|| rfc3339(now_ms()), |(_, since)| since.clone())

@@ -3,21 +3,38 @@
 
 mod api;
 mod guards;
+mod reboots;
 
 use super::*;
 use crate::kube::Client;
+use crate::model::boot::{Boot, BootId};
 use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::labels::COMPLETION;
 use crate::model::maintenance::DrainRequest;
+use crate::model::names::HostName;
 use api::{Api, GRACE, MAINTENANCE, NODE, Quiet};
+use futures::future::BoxFuture;
 use serde_json::json;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// No host is reached.
+struct NoHosts;
+
+impl Hosts for NoHosts {
+    fn boot<'a>(&'a self, _: &'a HostName) -> BoxFuture<'a, Result<Boot, String>> {
+        Box::pin(async { Err("it is not reached".to_owned()) })
+    }
+    fn reboot<'a>(&'a self, _: &'a HostName, _: &'a BootId) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Err("it is not reached".to_owned()) })
+    }
+}
+
 async fn run(client: &Client, holder: &str) -> Result<Ended, MaintenanceError> {
     let stop = CancellationToken::new();
     let node = "w3".parse().unwrap();
-    let mut controller = Controller::elected(client, (&Quiet, &stop), (&node, Place::default()), holder).await?;
+    let mut controller =
+        Controller::elected(client, (&Quiet, &stop), (&node, Place::default()), (&NoHosts, holder)).await?;
     let result = controller.run("w3").await;
     controller.release().await?;
     result
@@ -185,7 +202,8 @@ async fn a_cordon_of_a_maintenance_that_does_not_exist_any_more_ends() {
     api.state().remove(MAINTENANCE);
     assert!(is_cordoned(&api.object(NODE)));
     let (stop, node) = (CancellationToken::new(), "w3".parse().unwrap());
-    let mut controller = Controller::elected(&client, (&Quiet, &stop), (&node, Place::default()), "b").await.unwrap();
+    let mut controller =
+        Controller::elected(&client, (&Quiet, &stop), (&node, Place::default()), (&NoHosts, "b")).await.unwrap();
     assert!(controller.end_lost().await.unwrap());
     assert!(!is_cordoned(&api.object(NODE)));
     assert!(!controller.end_lost().await.unwrap());

@@ -66,7 +66,7 @@ pub(super) async fn act(shared: Arc<Shared>, root: Root, policy: Policy) {
     let holder = format!("guard of {own}, {since}");
     let places = |node: &HostName| place(&shared, &policy, node);
     let journal = Journal { shared: Arc::clone(&shared), said: Mutex::default() };
-    control(&client, &journal, &holder, &places).await;
+    control(&client, &journal, (&holder, &own), &places).await;
 }
 
 /// What a Node is to the control plane. One of its hosts may go only while the guards know of no fault of another one:
@@ -77,10 +77,11 @@ fn place(shared: &Shared, policy: &Policy, node: &HostName) -> Place {
     let Some(host) = policy.guard(node) else { return Place::default() };
     if counts(&host) {
         let hosts = policy.guards.iter().filter(counts).map(|guard| guard.name.clone()).collect();
-        Place { control_plane: Some(hosts), needed: shared.with(|state| state.needed(node, shared.now())) }
+        let needed = shared.with(|state| state.needed(node, shared.now()));
+        Place { control_plane: Some(hosts), needed, is_balancer: false }
     } else if host.is(Role::LoadBalancer) {
         let why = format!("{node} is a load balancer of the control plane: nothing says whether it can be spared");
-        Place { control_plane: None, needed: Some(why) }
+        Place { control_plane: None, needed: Some(why), is_balancer: true }
     } else {
         Place::default()
     }

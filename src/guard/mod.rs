@@ -18,6 +18,7 @@ mod ledger;
 mod maintain;
 mod members;
 mod metrics;
+mod node_agent;
 mod notify;
 mod on_host;
 mod peer;
@@ -32,6 +33,7 @@ mod tests;
 
 pub use heal::{HealError, heal};
 pub use hosting::{Place, run as keep_hosting};
+pub use node_agent::run as serve_node;
 pub use peer::{PeerError, peer};
 pub use setup::GuardError;
 

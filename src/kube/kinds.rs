@@ -23,6 +23,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     ("lifecycle.hactl.dev/v1alpha1", "NodeMaintenance", "nodemaintenances", false),
+    ("lifecycle.hactl.dev/v1alpha1", "NodeMaintenanceRollout", "nodemaintenancerollouts", false),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 

@@ -6,7 +6,7 @@ use super::client::{MERGE, STRATEGIC};
 use super::{Changes, Client, KubeError, ObjectRef};
 use crate::model::announced::announcement;
 use crate::model::cordon::CordonRecord;
-use crate::model::labels::COMPLETION;
+use crate::model::labels::{COMPLETION, HOLD};
 use crate::model::maintenance::{API, KIND, Maintenance, PLURAL, State, Wanted};
 use crate::model::names::HostName;
 use serde_json::{Value, json};
@@ -120,6 +120,15 @@ impl Client {
         absent_is_done(self.change(&node, "/status", STRATEGIC, &patch, until).await)
     }
 
+    /// Lets guards repair the host of a Node that is in maintenance.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn heal_in_maintenance(&self, node: &HostName, until: Instant) -> Result<(), KubeError> {
+        let change = json!({"metadata": {"annotations": {HOLD: null}}});
+        absent_is_done(self.merge(&ObjectRef::node(node), &change, until).await)
+    }
+
     /// Sets or removes our finalizer, and leaves those of others. Returns whether the object exists.
     ///
     /// # Errors
@@ -133,6 +142,10 @@ impl Client {
             let all = live.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
             let mut finalizers: Vec<&Value> = all.filter(|one| *one != COMPLETION).collect();
             let own = json!(COMPLETION);
+            let held = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+            if held.is_some_and(|all| all.contains(&own)) == holds {
+                return Ok(true);
+            }
             if holds {
                 finalizers.push(&own);
             }

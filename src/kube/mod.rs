@@ -23,6 +23,7 @@ pub mod record;
 mod renewed;
 pub mod request;
 pub mod rewrite;
+mod rollout;
 mod servers;
 pub mod trusted;
 mod watch;

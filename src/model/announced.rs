@@ -8,11 +8,13 @@ use super::timestamp::rfc3339;
 use serde_json::{Value, json};
 
 /// The conditions that may be set, as KEP-5683 names them.
-const ALL: [&str; 4] = ["MaintenancePlanned", "DrainInProgress", "Drained", "MaintenanceInProgress"];
+const ALL: [&str; 5] =
+    ["MaintenancePlanned", "DrainInProgress", "Drained", "MaintenanceInProgress", "GracefulNodeShutdownInProgress"];
 const PLANNED: (&str, &str) = (ALL[0], "AdminRequested");
 const DRAINS: (&str, &str) = (ALL[1], "AdminRequested");
 const DRAINED: (&str, &str) = (ALL[2], "DrainCompleted");
 const IN_PROGRESS: (&str, &str) = (ALL[3], "AdminRequested");
+const SHUTS_DOWN: (&str, &str) = (ALL[4], "NodeShutdown");
 
 /// The conditions in a state, each with its reason.
 fn conditions(state: State) -> &'static [(&'static str, &'static str)] {
@@ -20,6 +22,7 @@ fn conditions(state: State) -> &'static [(&'static str, &'static str)] {
         State::Idle | State::Waiting | State::Cordoned => &[PLANNED],
         State::Draining | State::Blocked => &[PLANNED, DRAINS],
         State::Drained => &[DRAINED, IN_PROGRESS],
+        State::Rebooting | State::Overdue => &[DRAINED, IN_PROGRESS, SHUTS_DOWN],
         State::Completed | State::Failed => &[],
     }
 }

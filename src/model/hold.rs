@@ -4,6 +4,7 @@
 //! only prevent repairs, so its texts need no proof of who wrote them.
 
 use super::fault::evidence;
+use super::labels;
 use super::names::HostName;
 use super::timestamp;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,12 @@ impl Hold {
         Self { by, reason: String::new(), since_ms: 0, until_ms: None, annotated: false }
     }
 
+    /// That of a person or another tool on a Node, by an annotation; those of its maintenances are none of them.
+    pub fn of_node(node: &Value) -> Option<Self> {
+        let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        annotation(node, &format!("the Node {name}"), 0, |key| key != labels::HOLD)
+    }
+
     /// Whether it still holds.
     pub fn holds(&self, now_ms: i64) -> bool {
         self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
@@ -82,9 +89,9 @@ impl Annotated {
             let since_ms = before.filter(|before| before.by == hold.by).map_or(hold.since_ms, |before| before.since_ms);
             Hold { since_ms, ..hold }
         };
-        let all = annotation(namespace, "the Namespace kube-system", now_ms);
+        let all = annotation(namespace, "the Namespace kube-system", now_ms, |_| true);
         let host = |(name, node): (&HostName, &Value)| {
-            let hold = annotation(node, &format!("the Node {name}"), now_ms)?;
+            let hold = annotation(node, &format!("the Node {name}"), now_ms, |_| true)?;
             Some((name.clone(), since(hold, before.hosts.get(name))))
         };
         Self { all: all.map(|hold| since(hold, before.all.as_ref())), hosts: nodes.iter().filter_map(host).collect() }
@@ -106,10 +113,10 @@ impl Annotated {
     }
 }
 
-/// The first hold among the annotations of an object.
-fn annotation(object: &Value, of: &str, now_ms: i64) -> Option<Hold> {
+/// The first hold among the annotations of an object, if it counts.
+fn annotation(object: &Value, of: &str, now_ms: i64, counts: impl Fn(&str) -> bool) -> Option<Hold> {
     let annotations = object.pointer("/metadata/annotations")?.as_object()?;
-    let (key, reason) = annotations.iter().find(|(key, _)| key.starts_with(ANNOTATION))?;
+    let (key, reason) = annotations.iter().find(|(key, _)| key.starts_with(ANNOTATION) && counts(key))?;
     let hold = Hold {
         by: format!("the annotation {key} of {of}"),
         reason: reason.as_str().unwrap_or_default().to_owned(),
@@ -150,5 +157,16 @@ mod tests {
         assert_eq!((later.hosts[&cp1].since_ms, later.all.as_ref().unwrap().since_ms), (5, 9));
         assert!(later.hold(&cp2).is_some(), "all are held");
         assert_eq!(Annotated::of(&plain, &BTreeMap::new(), &later, 10), Annotated::default(), "both are removed");
+    }
+
+    #[test]
+    fn a_maintenance_is_held_by_others_and_not_by_itself() {
+        let node = |keys: &[&str]| {
+            let all: BTreeMap<&str, &str> = keys.iter().map(|key| (*key, "disk")).collect();
+            json!({"metadata": {"name": "w3", "annotations": all}})
+        };
+        assert_eq!(Hold::of_node(&node(&[labels::HOLD])), None);
+        let hold = Hold::of_node(&node(&[labels::HOLD, "hold.hactl.dev/ops"])).unwrap();
+        assert_eq!(hold.to_string(), "the annotation hold.hactl.dev/ops of the Node w3: \"disk\"");
     }
 }

@@ -28,6 +28,12 @@ pub const QUORUM: &str = "hactl.dev/quorum";
 pub const RECORD: &str = "lifecycle.hactl.dev/record";
 /// On a Node: its maintenances hold the repairs of its host (`model/hold`).
 pub const HOLD: &str = "hold.hactl.dev/maintenance";
+/// The label of a NodeMaintenance that a rollout has made: its name.
+pub const ROLLOUT: &str = "lifecycle.hactl.dev/rollout";
+/// On a Node: the boot by which it is ready (`model/boot`).
+pub const BOOT: &str = "lifecycle.hactl.dev/boot";
+/// On a Node: its host needs a reboot.
+pub const REBOOT_REQUIRED: &str = "lifecycle.hactl.dev/reboot-required";
 /// The finalizer of a NodeMaintenance that has changed its Node.
 pub const COMPLETION: &str = "lifecycle.hactl.dev/completion";
 

@@ -3,13 +3,14 @@
 //! In: an object NodeMaintenance of the API. Out: a [`Maintenance`]; the `spec` of a new object; its `status`. Texts
 //! from the API are shown to people only.
 
+use super::boot::BootId;
 use super::cordon::Holder;
+pub use super::drain_progress::{BlockedPod, DrainPreview, DrainProgress, MOST_NAMED, short};
 use super::labels::COMPLETION;
 use super::names::HostName;
-use super::timestamp::{parse_rfc3339, rfc3339};
+use super::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// The group and version of the kind.
@@ -20,12 +21,8 @@ pub const KIND: &str = "NodeMaintenance";
 pub const PLURAL: &str = "nodemaintenances";
 /// The Lease of the process that acts on the maintenances of all Nodes.
 pub const CONTROLLERS_LEASE: &str = "hactl-controllers";
-/// The most blocked and kept pods that a status names.
-pub const MOST_NAMED: usize = 20;
 /// Longer than any bound of the kind, and short enough for every clock.
 const YEAR_S: u64 = 31_536_000;
-/// The longest text of a status, in characters: an object stays small.
-const LONGEST: usize = 300;
 
 /// The Lease of a command that acts on the maintenances of one Node.
 pub fn node_lease(node: &HostName) -> String {
@@ -78,6 +75,10 @@ pub enum State {
     Blocked,
     /// No pod is left that has to leave.
     Drained,
+    /// Its host was asked to reboot.
+    Rebooting,
+    /// Its host was asked to reboot, and is not back in time.
+    Overdue,
     /// The Node is as it was before.
     Completed,
     /// The drain was given up, and the Node is as it was before.
@@ -85,13 +86,15 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Idle,
         Self::Waiting,
         Self::Cordoned,
         Self::Draining,
         Self::Blocked,
         Self::Drained,
+        Self::Rebooting,
+        Self::Overdue,
         Self::Completed,
         Self::Failed,
     ];
@@ -105,6 +108,8 @@ impl State {
             Self::Draining => "Draining",
             Self::Blocked => "Blocked",
             Self::Drained => "Drained",
+            Self::Rebooting => "Rebooting",
+            Self::Overdue => "Overdue",
             Self::Completed => "Completed",
             Self::Failed => "Failed",
         }
@@ -149,7 +154,7 @@ impl DrainRequest {
         }
     }
 
-    fn of(drain: &Value) -> Result<Self, String> {
+    pub(super) fn of(drain: &Value) -> Result<Self, String> {
         let [force_after, wait_completed_for, give_up_after] = Self::DURATIONS.map(|field| match &drain[field] {
             Value::Null => Ok(None),
             text => {
@@ -165,7 +170,7 @@ impl DrainRequest {
         })
     }
 
-    fn spec(&self) -> Value {
+    pub(super) fn spec(&self) -> Value {
         let mut drain = json!({"unmanagedPods": if self.evict_unmanaged { "Evict" } else { "Block" }});
         let durations = [self.force_after, self.wait_completed_for, self.give_up_after];
         for (field, duration) in Self::DURATIONS.into_iter().zip(durations) {
@@ -176,7 +181,7 @@ impl DrainRequest {
 }
 
 /// Reads a duration as Kubernetes writes it: `1h30m`, `90s`.
-fn go_duration(text: &str) -> Option<Duration> {
+pub(super) fn go_duration(text: &str) -> Option<Duration> {
     let (mut seconds, mut rest) = (0_u64, text);
     while !rest.is_empty() {
         let (number, unit) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
@@ -199,6 +204,78 @@ fn in_go(duration: Duration) -> String {
     }
 }
 
+/// What is done once the Node is drained.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Work {
+    /// A person works on the host, and completes the maintenance.
+    #[default]
+    ByPerson,
+    /// The host reboots, and the maintenance ends when its Node is ready again.
+    Reboot(RebootRequest),
+}
+
+/// How a host reboots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RebootRequest {
+    /// How long it may take until the Node is ready again.
+    pub timeout: Duration,
+    /// Whether guards may repair a host that is not back in time.
+    pub then_heal: bool,
+}
+
+impl Default for RebootRequest {
+    /// As the kind has it.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(900), then_heal: false }
+    }
+}
+
+impl Work {
+    pub(super) fn of(spec: &Value) -> Result<Self, String> {
+        match spec["action"].as_str() {
+            None | Some("None") => Ok(Self::ByPerson),
+            Some("Reboot") => {
+                let default = RebootRequest::default();
+                let timeout = match &spec["reboot"]["timeout"] {
+                    Value::Null => default.timeout,
+                    text => text.as_str().and_then(go_duration).ok_or("its reboot.timeout cannot be read")?,
+                };
+                Ok(Self::Reboot(RebootRequest { timeout, then_heal: spec["reboot"]["onTimeout"] == "Heal" }))
+            }
+            Some(_) => Err("its action cannot be read".to_owned()),
+        }
+    }
+
+    /// The fields of `spec`.
+    pub(super) fn spec(&self) -> [(&'static str, Value); 2] {
+        match self {
+            Self::ByPerson => [("action", json!("None")), ("reboot", json!({}))],
+            Self::Reboot(RebootRequest { timeout, then_heal }) => {
+                let on_timeout = if *then_heal { "Heal" } else { "Hold" };
+                let reboot = json!({"timeout": in_go(*timeout), "onTimeout": on_timeout});
+                [("action", json!("Reboot")), ("reboot", reboot)]
+            }
+        }
+    }
+}
+
+/// The reboot of the host, as far as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reboot {
+    /// The boot that is to end.
+    pub boot: BootId,
+    /// When that was asked for, by the clock of hactl, milliseconds since 1970.
+    pub asked_ms: i64,
+}
+
+impl Reboot {
+    /// One that cannot be read is none: it is asked for again.
+    fn of(status: &Value) -> Option<Self> {
+        let boot = BootId::try_from(status["boot"].as_str()?.to_owned()).ok()?;
+        Some(Self { boot, asked_ms: parse_rfc3339(status["requestTime"].as_str()?)? })
+    }
+}
+
 /// What its author asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -208,6 +285,8 @@ pub struct Wanted {
     pub stage: Stage,
     /// Why, for people.
     pub reason: String,
+    /// What is done once the Node is drained.
+    pub work: Work,
     /// Whether the Node stays cordoned at the end.
     pub stays_cordoned: bool,
     /// Whether a host may be taken from a control plane that cannot spare any.
@@ -219,14 +298,18 @@ pub struct Wanted {
 impl Wanted {
     /// The whole `spec` of the object, as a merge patch: what is not asked for is null.
     pub fn spec(&self) -> Value {
-        json!({
+        let mut spec = json!({
             "nodeName": self.node,
             "stage": self.stage.name(),
             "reason": self.reason,
             "after": if self.stays_cordoned { "StayCordoned" } else { "Restore" },
             "allowOutage": self.allow_outage,
             "drain": self.drain.spec(),
-        })
+        });
+        for (field, value) in self.work.spec() {
+            spec[field] = value;
+        }
+        spec
     }
 }
 
@@ -264,6 +347,8 @@ pub struct Maintenance {
     pub drain_lasted: Duration,
     /// What was last reported of its drain.
     pub progress: DrainProgress,
+    /// The reboot of its host, once it was asked for.
+    pub reboot: Option<Reboot>,
 }
 
 impl Maintenance {
@@ -288,6 +373,7 @@ impl Maintenance {
                     Some(stage) => Stage::of(stage).ok_or_else(|| garbled("its stage cannot be read"))?,
                 },
                 reason: short(text("/spec/reason").unwrap_or_default()),
+                work: Work::of(&object["spec"]).map_err(|why| garbled(&why))?,
                 stays_cordoned: text("/spec/after") == Some("StayCordoned"),
                 allow_outage: object["spec"]["allowOutage"] == true,
                 drain: DrainRequest::of(&object["spec"]["drain"]).map_err(|why| garbled(&why))?,
@@ -302,6 +388,7 @@ impl Maintenance {
             drain_began_ms: text("/status/drain/startTime").and_then(parse_rfc3339),
             drain_lasted: seconds(object.pointer("/status/drain/lastedSeconds")),
             progress: DrainProgress::of(&object["status"]["drain"]),
+            reboot: Reboot::of(&object["status"]["reboot"]),
         })
     }
 
@@ -315,6 +402,19 @@ impl Maintenance {
         self.state.is_some_and(State::is_over)
     }
 
+    /// Whether the host reboots once its Node is drained.
+    pub fn reboots(&self) -> bool {
+        self.wanted.stage == Stage::Drain && matches!(self.wanted.work, Work::Reboot(_))
+    }
+
+    /// Whether nothing is in the way of its reboot any more, or it is under way.
+    pub fn is_about_to_reboot(&self) -> bool {
+        self.reboots()
+            && !self.ends()
+            && self.why.is_empty()
+            && matches!(self.state, Some(State::Drained | State::Rebooting))
+    }
+
     /// Whether its Node is to be restored.
     pub fn ends(&self) -> bool {
         self.is_deleted || self.wanted.stage == Stage::Complete
@@ -325,9 +425,11 @@ impl Maintenance {
         match (self.state, self.wanted.stage) {
             _ if self.ends() => !self.holds && (self.is_over() || self.is_deleted),
             (None | Some(State::Waiting), _) => false,
-            (Some(State::Completed | State::Failed), _) => self.is_observed,
+            // Its reboot is done. It is not repeated, whatever changes in its `spec`.
+            (Some(State::Completed), _) => !self.holds,
+            (Some(State::Failed), _) => self.is_observed,
             (Some(state), Stage::Cordon) => state == State::Cordoned,
-            (Some(state), Stage::Drain) => state == State::Drained,
+            (Some(state), Stage::Drain) => state == State::Drained && !self.reboots(),
             (Some(_), Stage::Idle | Stage::Complete) => true,
         }
     }
@@ -345,112 +447,6 @@ fn conditions(object: &Value) -> Conditions {
         Some((short(one["type"].as_str()?), (one["status"] == "True", since)))
     };
     all.filter_map(read).collect()
-}
-
-/// How far a drain is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DrainProgress {
-    /// Pods that had to leave so far.
-    pub to_leave: usize,
-    /// Those of them that have left.
-    pub left: usize,
-    /// Pods that are not asked yet, because others leave before them.
-    pub later: usize,
-    /// How many cannot leave now.
-    pub blocked_count: usize,
-    /// The first of them.
-    pub blocked: Vec<BlockedPod>,
-    /// Pods that stay, and why.
-    pub kept: Vec<(String, String)>,
-    /// Pods that were deleted, because their eviction was refused for too long.
-    pub forced: Vec<String>,
-    /// What the drain waits for, in words.
-    pub waits_for: String,
-}
-
-/// A pod whose eviction is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlockedPod {
-    /// Namespace and name.
-    pub pod: String,
-    /// What refuses, in words.
-    pub message: String,
-    /// Whether that lasts until a person changes something.
-    pub never: bool,
-}
-
-impl fmt::Display for DrainProgress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.left, self.to_leave)
-    }
-}
-
-impl DrainProgress {
-    fn of(drain: &Value) -> Self {
-        let count = |field: &str| drain[field].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-        let text = |value: &Value| short(value.as_str().unwrap_or_default());
-        let list = |field: &str| drain[field].as_array().into_iter().flatten().take(MOST_NAMED);
-        let blocked = |one: &Value| BlockedPod {
-            pod: text(&one["pod"]),
-            message: text(&one["message"]),
-            never: one["never"] == true,
-        };
-        Self {
-            to_leave: count("toLeave"),
-            left: count("left"),
-            later: count("later"),
-            blocked_count: count("blockedCount"),
-            blocked: list("blocked").map(blocked).collect(),
-            kept: list("kept").map(|one| (text(&one["pod"]), text(&one["reason"]))).collect(),
-            forced: list("forced").map(text).collect(),
-            waits_for: String::new(),
-        }
-    }
-
-    /// As `status.drain`. Lists that are empty are written as such: a merge patch replaces them.
-    pub fn status(&self, began_ms: i64, lasted: Duration) -> Value {
-        let blocked = self.blocked.iter().take(MOST_NAMED);
-        let kept = self.kept.iter().take(MOST_NAMED);
-        json!({
-            "startTime": rfc3339(began_ms),
-            "lastedSeconds": lasted.as_secs(),
-            "forced": self.forced.iter().take(MOST_NAMED).collect::<Vec<_>>(),
-            "progress": self.to_string(),
-            "toLeave": self.to_leave,
-            "left": self.left,
-            "later": self.later,
-            "blockedCount": self.blocked_count,
-            "blocked": blocked.map(|one| json!({"pod": one.pod, "message": short(&one.message), "never": one.never}))
-                .collect::<Vec<_>>(),
-            "kept": kept.map(|(pod, why)| json!({"pod": pod, "reason": short(why)})).collect::<Vec<_>>(),
-        })
-    }
-}
-
-/// What a drain would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DrainPreview {
-    /// How many pods leave.
-    pub leaves: usize,
-    /// How many of them after the others.
-    pub later: usize,
-    /// How many belong to the Node, and stay.
-    pub own: usize,
-    /// Pods for which the drain waits until they have completed, and why.
-    pub waits: Vec<(String, String)>,
-    /// Pods that stay, and why.
-    pub kept: Vec<(String, String)>,
-    /// Pods that no controller creates again.
-    pub lost: Vec<String>,
-    /// Pods whose eviction would be refused now.
-    pub refused: Vec<BlockedPod>,
-    /// What is to be said of rules.
-    pub notes: Vec<String>,
-}
-
-/// Text of limited length, on one line.
-pub fn short(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect()
 }
 
 #[cfg(test)]
@@ -481,13 +477,21 @@ mod tests {
         }
     }
 
+    fn work() -> impl Strategy<Value = Work> {
+        let reboot = (60..14_400_u64, any::<bool>()).prop_map(|(seconds, then_heal)| {
+            Work::Reboot(RebootRequest { timeout: Duration::from_secs(seconds), then_heal })
+        });
+        prop_oneof![Just(Work::ByPerson), reboot]
+    }
+
     proptest! {
         #[test]
         fn what_is_written_into_an_object_is_read_from_it(
-            drain in request(), stays_cordoned: bool, allow_outage: bool, stage in 0..4_usize, reason in "[ -~]{1,40}",
+            (drain, work) in (request(), work()), stays_cordoned: bool, allow_outage: bool, stage in 0..4_usize,
+            reason in "[ -~]{1,40}",
         ) {
             let wanted = Wanted {
-                node: "w3".parse().unwrap(), stage: Stage::ALL[stage], reason, stays_cordoned, allow_outage, drain,
+                node: "w3".parse().unwrap(), stage: Stage::ALL[stage], reason, work, stays_cordoned, allow_outage, drain,
             };
             prop_assert_eq!(Maintenance::of(&object(wanted.spec(), Value::Null)).unwrap().wanted, wanted);
         }
@@ -531,6 +535,8 @@ mod tests {
             json!({}),
             json!({"nodeName": "../w3"}),
             json!({"nodeName": "w3", "stage": "Later"}),
+            json!({"nodeName": "w3", "action": "Explode"}),
+            json!({"nodeName": "w3", "action": "Reboot", "reboot": {"timeout": 3}}),
             json!({"nodeName": "w3", "drain": {"forceAfter": "soon"}}),
             json!({"nodeName": "w3", "drain": {"giveUpAfter": 3}}),
             json!({"nodeName": "w3", "drain": {"forceAfter": "18446744073709551615h"}}),
@@ -548,7 +554,7 @@ mod tests {
         let status = json!({"drain": {"blocked": [{"pod": "a\n\u{1b}b", "message": long}]}});
         let read = Maintenance::of(&object(json!({"nodeName": "w3", "reason": "a\nb"}), status)).unwrap();
         let blocked = &read.progress.blocked[0];
-        assert_eq!((blocked.pod.as_str(), blocked.message.len()), ("a  b", LONGEST));
+        assert_eq!((blocked.pod.as_str(), blocked.message.len()), ("a  b", crate::model::drain_progress::LONGEST));
         assert_eq!(read.wanted.reason, "a b");
     }
 }

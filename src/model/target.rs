@@ -142,6 +142,8 @@ pub enum FileSet {
     Guard,
     /// The keeper of a self-hosted control plane, if the inventory asks for one.
     Hosting,
+    /// The node agent, if the inventory asks for guards.
+    NodeAgent,
     /// Files of a former load balancer.
     FormerBalancer,
     /// Files of a former control plane, in particular its keys.
@@ -172,6 +174,7 @@ impl FileSet {
             Self::Drills,
             Self::Guard,
             Self::Hosting,
+            Self::NodeAgent,
         ];
         !self.is_former() && !apart.contains(&self)
     }
@@ -200,6 +203,7 @@ impl fmt::Display for FileSet {
             Self::Drills => "restore drills",
             Self::Guard => "guard",
             Self::Hosting => "self-hosting",
+            Self::NodeAgent => "node agent",
             Self::FormerBalancer => "the former load balancer",
             Self::FormerControlPlane => "the former control plane",
             Self::FormerEtcd => "the former etcd member",

@@ -5,6 +5,7 @@ use super::draft::Draft;
 use super::etcd::etcd_fact;
 use super::rollout::reason;
 use super::steps::Steps;
+use crate::model::boot::NODE_AGENT;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
@@ -485,6 +486,13 @@ pub(super) fn guard(d: &Draft, host: &Host) -> Steps {
     watched.retain(|condition| d.plans(condition));
     watched.push(Condition::Certified(name.clone()));
     on_demand(d, name, FileSet::Guard, healing::UNIT, (vec![], watched))
+}
+
+/// The node agent of the host, or its removal. It needs the certificate of a kubelet that has joined.
+pub(super) fn node_agent(d: &Draft, host: &Host) -> Steps {
+    let runs = Condition::Running(host.name.clone(), kubelet_unit());
+    let runs = if d.plans(&runs) { vec![runs] } else { vec![] };
+    on_demand(d, &host.name, FileSet::NodeAgent, NODE_AGENT, (vec![], runs))
 }
 
 /// A unit and its files if the inventory asks for them; otherwise they are removed, the unit first. The files and the

@@ -16,6 +16,7 @@ pub mod hosting;
 mod identity;
 mod intent;
 pub mod local_repair;
+pub mod maintain;
 mod move_member;
 pub mod power;
 mod prepare;

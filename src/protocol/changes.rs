@@ -26,6 +26,9 @@ pub fn changes(op: &Op) -> bool {
         | Op::ReadBundle { .. }
         | Op::Copies(_)
         | Op::PruneBundles
+        | Op::Boot
+        // It takes the lock itself.
+        | Op::Reboot { .. }
         // A guard must be stopped at once, also while a run has the lock.
         | Op::Guard(_)
         | Op::Blame { .. } => false,

@@ -6,6 +6,7 @@
 //! names the host.
 
 use crate::model::blob::SnapshotBlob;
+use crate::model::boot::{Boot, BootId};
 use crate::model::copies::CopiesFact;
 use crate::model::facts::{ClusterId, HostFacts};
 use crate::model::firewall::Opening;
@@ -346,6 +347,13 @@ pub enum Op {
     Guard(GuardAsk),
     /// Moves manifests of static pods to the kubelet or away from it.
     Hosting(HostingAsk),
+    /// Says by which boot the host runs.
+    Boot,
+    /// Reboots the host, if it still runs by this boot.
+    Reboot {
+        /// The boot that is to end.
+        boot: BootId,
+    },
 }
 
 /// What a person wants of a guard.
@@ -427,6 +435,8 @@ pub enum Reply {
     Lines(Vec<String>),
     /// Contents of files, by path.
     Texts(BTreeMap<String, String>),
+    /// The boot by which the host runs.
+    Boot(Boot),
     /// The collected diagnostics.
     Pages(Vec<Page>),
     /// The survey of the host.

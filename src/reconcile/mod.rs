@@ -25,5 +25,5 @@ pub use fleet::{Fleet, LOCK_TIMEOUT, Locked, person};
 pub use leaving::{balanced, removed_hosts, replaced};
 pub use repair_spec::{EtcdPast, RepairSpec};
 pub use round::{Files, Round};
-pub use run::{Run, api_client};
+pub use run::{Run, api_client, api_clients};
 pub use spec::Spec;

@@ -148,3 +148,24 @@ pub async fn api_client(fleet: &Fleet, access: &dyn ConnectApi) -> Result<ApiCli
     }
     Err(last.map_or_else(|| Failure::NoHost { hosts: vec![] }, Failure::Api))
 }
+
+/// Clients of all API servers that answer, at least of one.
+///
+/// # Errors
+/// None answers.
+pub async fn api_clients(fleet: &Fleet, access: &dyn ConnectApi) -> Result<Vec<ApiClient>, Failure> {
+    let hosts = fleet.desired.with(Role::ControlPlane);
+    let machines = hosts.filter_map(|host| Some((host, fleet.machines.get(&host.name)?)));
+    let asked = machines.map(|(host, machine)| access.connect(&**machine, host.address, fleet.desired.api_port));
+    let (mut clients, mut last) = (Vec::new(), None);
+    for answer in futures::future::join_all(asked).await {
+        match answer {
+            Ok(client) => clients.push(client),
+            Err(error) => last = Some(error),
+        }
+    }
+    if clients.is_empty() {
+        return Err(last.map_or_else(|| Failure::NoHost { hosts: vec![] }, Failure::Api));
+    }
+    Ok(clients)
+}

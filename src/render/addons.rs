@@ -48,6 +48,7 @@ pub(super) static HOSTING: Manifest = manifest!("manifests/hosting.yaml");
 static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
 static DRAIN_RULES: Manifest = manifest!("manifests/lifecycle/drain-rules.yaml");
 static MAINTENANCES: Manifest = manifest!("manifests/lifecycle/node-maintenances.yaml");
+static ROLLOUTS: Manifest = manifest!("manifests/lifecycle/node-maintenance-rollouts.yaml");
 static CONTROLLERS: Manifest = manifest!("manifests/lifecycle/controllers.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
@@ -65,6 +66,7 @@ pub(super) static MANIFESTS: &[&Manifest] = &[
     &QUORUM,
     &DRAIN_RULES,
     &MAINTENANCES,
+    &ROLLOUTS,
     &CONTROLLERS,
     &COREFILE,
 ];
@@ -127,6 +129,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     addons.push(CORE_DNS.addon(COREDNS, false, &view)?);
     addons.push(DRAIN_RULES.addon("drain-rules", false, &DrainRules::new())?);
     addons.push(MAINTENANCES.addon("maintenances", false, &Maintenances::new())?);
+    addons.push(ROLLOUTS.addon("rollouts", false, &Maintenances::new())?);
     if let Some(view) = Controllers::of(desired) {
         addons.push(CONTROLLERS.addon("controllers", false, &view)?);
     }

@@ -5,7 +5,7 @@
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
 use super::table::{FILES, Row, guarded, keeps_state, unit, units};
-use super::views::{drills, guard, hosting, registries, renewal, snapshots};
+use super::views::{drills, guard, hosting, node_agent, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -46,7 +46,9 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
         (FileSet::Trust | FileSet::EtcdBalancer | FileSet::Approver, _) => &[FormerControlPlane],
         (FileSet::ControlPlaneConfig | FileSet::ControlPlane | FileSet::Hosting, _) => &[FormerControlPlane],
         (FileSet::Etcd | FileSet::Fence | FileSet::Snapshots | FileSet::Drills, _) => &[FormerEtcd],
-        (FileSet::Os | FileSet::Runtime | FileSet::Registries | FileSet::Kubelet, _) => &[FormerNode],
+        (FileSet::Os | FileSet::Runtime | FileSet::Registries | FileSet::Kubelet | FileSet::NodeAgent, _) => {
+            &[FormerNode]
+        }
         (FileSet::LoadBalancer, _) if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) => &[FormerNode],
         (FileSet::LoadBalancer | FileSet::VrrpFilter | FileSet::Keepalived, _) => &[FormerBalancer],
         (FileSet::State | FileSet::Renewal, _) => &[FormerControlPlane, FormerEtcd],
@@ -123,6 +125,9 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     }
     if host.is(Role::ControlPlane) && hosting::wanted(desired).is_empty() {
         files.extend(hosting::own());
+    }
+    if host.is_node() && node_agent::wanted(desired).is_empty() {
+        files.extend(node_agent::own());
     }
     files
 }

@@ -9,6 +9,7 @@ use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
 use super::views::etcd::own_etcd;
 use super::views::os::sysctls;
 use super::views::{drills, runtime};
+use crate::model::boot::NODE_AGENT;
 use crate::model::control_plane::ELECTED_PORTS;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
@@ -209,7 +210,7 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
 /// and their data. The rest of the host keeps running. Keys of the kubelet are not moved aside with its data, so that
 /// they cannot be used again.
 pub fn clear_node(desired: &Desired, host: &Host) -> WipeAsk {
-    let mut units = vec![kubelet_unit(), containerd_unit()];
+    let mut units = vec![unit(NODE_AGENT), kubelet_unit(), containerd_unit()];
     if matches!(desired.endpoint.kind, EndpointKind::Local { .. }) && !desired.balances(host) {
         units.push(unit("haproxy.service"));
     }

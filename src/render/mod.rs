@@ -68,6 +68,7 @@ impl RenderedSet {
                 FileSet::Guard if self.files.is_empty() => views::guard::own(),
                 FileSet::Guard => views::guard::own_of_repairs(),
                 FileSet::Hosting if self.files.is_empty() => views::hosting::own(),
+                FileSet::NodeAgent if self.files.is_empty() => views::node_agent::own(),
                 _ => vec![],
             },
             told_by: vec![],
@@ -117,6 +118,7 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
         (FileSet::Drills, input.host.may_vote()),
         (FileSet::Guard, table::guarded(input.desired, input.host)),
         (FileSet::Hosting, input.host.is(Role::ControlPlane)),
+        (FileSet::NodeAgent, input.host.is_node()),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
         if !sets.iter().any(|s| s.set == set) {

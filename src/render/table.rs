@@ -6,10 +6,11 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 use super::views::{
-    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, os, program, registries, renewal, runtime,
-    snapshots,
+    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, node_agent, os, program, registries,
+    renewal, runtime, snapshots,
 };
 use super::{Input, RenderError, text, yaml};
+use crate::model::boot::NODE_AGENT;
 use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, Security};
 use crate::model::drill;
 use crate::model::healing::{self, Policy};
@@ -89,6 +90,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Drills => (drill::TIMER, false),
         FileSet::Guard => (healing::UNIT, false),
         FileSet::Hosting => (model_hosting::UNIT, false),
+        FileSet::NodeAgent => (NODE_AGENT, false),
         FileSet::Os
         | FileSet::Trust
         | FileSet::Registries
@@ -283,6 +285,8 @@ pub(super) static FILES: &[Row] = &[
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     row!(Hosting, control_plane_host, 0o644, "/etc/systemd/system/hactl-hosting.service", "templates/hosting/hactl-hosting.service", What::Each(hosting::wanted, |i, r, _| r.fill(&hosting::unit(i)))),
+
+    row!(NodeAgent, node, 0o644, "/etc/systemd/system/hactl-node-agent.service", "templates/node-agent/hactl-node-agent.service", What::Each(node_agent::wanted, |i, r, _| r.fill(&node_agent::unit(i)))),
 
     // It is made from the files of all hosts, so its content comes last.
     Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok("{}\n".to_owned())), check: &[] },

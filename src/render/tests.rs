@@ -309,7 +309,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_yaml_files_parse() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 20, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 21, "some set was never rendered: {seen:?}");
 }
 
 #[test]
@@ -556,8 +556,9 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
-    let first: Vec<&str> = ask.units.iter().take(2).map(UnitName::as_str).collect();
-    assert_eq!(first, ["hactl-hosting.service", "hactl-guard.service"], "nothing starts again what is stopped");
+    let first: Vec<&str> = ask.units.iter().take(3).map(UnitName::as_str).collect();
+    let residents = ["hactl-node-agent.service", "hactl-hosting.service", "hactl-guard.service"];
+    assert_eq!(first, residents, "nothing starts again what is stopped");
     for path in super::paths(&desired, &desired.hosts[0]) {
         let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
         assert!(

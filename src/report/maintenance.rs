@@ -2,19 +2,21 @@
 //!
 //! Schema `hactl.maintain.list/1`: `maintenances[]`: `name`, `node`, `stage` (what is asked for: `Idle`, `Cordon`,
 //! `Drain`, `Complete`), `state` (what was reached, null: nothing was done yet), `reason`, `why` (what it waits for, or why
-//! its drain was given up), `createdMs`, `drain`
+//! its drain was given up), `createdMs`, `reboots` (whether its host reboots once it is drained), `drain`
 //! (`toLeave`, `left`, `later`, `blockedCount`, `blocked[]`: `pod`, `message`, `never`; `kept[]`: `pod`, `reason`);
-//! `unread[]`: objects that cannot be read. `hactl.maintain.preview/1`: `node`, `leaves`, `later`, `own`, `waits[]` and
+//! `unread[]`: objects that cannot be read. `rollouts[]` are described in `rollouts.rs`. `hactl.maintain.preview/1`: `node`, `leaves`, `later`, `own`, `waits[]` and
 //! `kept[]` (`pod`, `reason`), `lost[]`, `refused[]` (as `blocked[]`), `notes[]`. Within one schema, fields are added,
 //! never renamed or removed.
 
 use super::flow::Flow;
+use super::rollouts::{rollouts_json, rollouts_text};
 use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use super::words::{clean, count};
 use crate::model::duration::human_duration;
-use crate::model::maintenance::{BlockedPod, DrainPreview, Maintenance, State};
+use crate::model::maintenance::{BlockedPod, DrainPreview, Maintenance, State, Work};
 use crate::model::names::HostName;
+use crate::model::rollout::Rollout;
 use serde_json::{Value, json};
 
 /// The most names of a list that are shown.
@@ -98,7 +100,7 @@ pub fn preview_json(node: &HostName, preview: &DrainPreview) -> Value {
 fn painted(state: Option<State>) -> Cell {
     match state {
         None => (Paint::Warn, "none".to_owned()),
-        Some(state @ (State::Blocked | State::Failed)) => (Paint::Bad, state.name().to_uppercase()),
+        Some(state @ (State::Blocked | State::Failed | State::Overdue)) => (Paint::Bad, state.name().to_uppercase()),
         Some(State::Waiting) => (Paint::Warn, State::Waiting.name().to_owned()),
         Some(state @ (State::Drained | State::Completed)) => (Paint::Good, state.name().to_owned()),
         Some(state) => plain(state.name()),
@@ -106,7 +108,12 @@ fn painted(state: Option<State>) -> Cell {
 }
 
 /// All maintenances, one line each, and what is in the way of each.
-pub fn maintenances_text(all: &[Maintenance], unread: &[String], now_ms: i64, style: &Style) -> String {
+pub fn maintenances_text(
+    (rollouts, all): (&[Rollout], &[Maintenance]),
+    unread: &[String],
+    now_ms: i64,
+    style: &Style,
+) -> String {
     let row = |one: &Maintenance| -> Vec<Cell> {
         let progress = if one.progress.to_leave == 0 { "-".to_owned() } else { one.progress.to_string() };
         let blocked = match one.progress.blocked_count {
@@ -126,8 +133,11 @@ pub fn maintenances_text(all: &[Maintenance], unread: &[String], now_ms: i64, st
             plain(clean(&one.wanted.reason)),
         ]
     };
-    let mut text = String::new();
+    let mut text = rollouts_text(rollouts, now_ms, style);
     if !all.is_empty() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
         let heads = ["NAME", "NODE", "ASKED", "STATE", "LEFT", "BLOCKED", "AGE", "REASON"];
         text.push_str(&table(&heads, &all.iter().map(row).collect::<Vec<_>>(), style));
     }
@@ -150,7 +160,7 @@ pub fn maintenances_text(all: &[Maintenance], unread: &[String], now_ms: i64, st
 }
 
 /// The same as JSON.
-pub fn maintenances_json(all: &[Maintenance], unread: &[String]) -> Value {
+pub fn maintenances_json(rollouts: &[Rollout], all: &[Maintenance], unread: &[String]) -> Value {
     let one = |one: &Maintenance| {
         json!({
             "name": one.name,
@@ -158,6 +168,7 @@ pub fn maintenances_json(all: &[Maintenance], unread: &[String]) -> Value {
             "stage": one.wanted.stage.name(),
             "state": one.state.map(State::name),
             "reason": one.wanted.reason,
+            "reboots": matches!(one.wanted.work, Work::Reboot(_)),
             "why": one.why,
             "createdMs": one.created_ms,
             "drain": {
@@ -172,6 +183,7 @@ pub fn maintenances_json(all: &[Maintenance], unread: &[String]) -> Value {
     };
     json!({
         "schema": "hactl.maintain.list/1",
+        "rollouts": rollouts_json(rollouts),
         "maintenances": all.iter().map(one).collect::<Vec<_>>(),
         "unread": unread,
     })

@@ -31,6 +31,16 @@ pub enum MaintenanceKind {
     GaveUp,
     /// Others uncordon the Node.
     Contested,
+    /// A rollout selects no Node.
+    NoneSelected,
+    /// There is no such rollout.
+    NoRollout,
+    /// A rollout has the name.
+    RolloutExists,
+    /// It is a rollout, and no maintenance of one Node.
+    IsRollout,
+    /// Too many Nodes of a rollout failed.
+    Stopped,
     /// No API server answers.
     Down,
     /// The API server refused a request.
@@ -52,6 +62,11 @@ impl MaintenanceKind {
             Self::WouldLose => "would-be-lost",
             Self::GaveUp => "drain-blocked",
             Self::Contested => "cordon-contested",
+            Self::NoneSelected => "no-node",
+            Self::NoRollout => "no-maintenance",
+            Self::RolloutExists => "name-taken",
+            Self::IsRollout => "is-rollout",
+            Self::Stopped => "rollout-stopped",
             Self::Down => "api-down",
             Self::Refused => "failed",
         }
@@ -59,10 +74,11 @@ impl MaintenanceKind {
     pub(super) const fn exit(self) -> Exit {
         match self {
             Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
+            Self::NoneSelected | Self::NoRollout | Self::RolloutExists | Self::IsRollout => Exit::Usage,
             Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
             Self::Held => Exit::Locked,
             Self::Down => Exit::Down,
-            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Refused => Exit::Failed,
+            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Stopped | Self::Refused => Exit::Failed,
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
@@ -87,8 +103,16 @@ impl MaintenanceKind {
             Self::NotRestored => {
                 &["`hactl maintain status` shows how far it is; `hactl guard status` shows whether the guards work"]
             }
+            Self::NoneSelected => &["`hactl kubectl -- get nodes --show-labels` shows the labels of the Nodes"],
+            Self::NoRollout => &["`hactl maintain list` shows all rollouts"],
+            Self::RolloutExists => &["`--name NAME` gives this rollout another name"],
+            Self::IsRollout => &["`hactl maintain cancel NAME` calls it off, `hactl maintain pause NAME` pauses it"],
+            Self::Stopped => &[
+                "`hactl maintain status` shows what is in the way of each Node",
+                "`hactl maintain cancel NAME` calls it off and restores its Nodes",
+            ],
             Self::NoGuard => &[
-                "without --no-wait this command drains the Node itself",
+                "for one Node and without --no-wait, this command does it itself",
                 "`healing: watch` in the inventory and `hactl up` start guards, which act on maintenances",
             ],
             Self::WouldLose => &["`--evict-unmanaged` deletes them for good, and their data with them"],

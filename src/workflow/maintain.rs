@@ -4,16 +4,20 @@
 //! brought. Where guards act on maintenances, it is left to them and followed. Else this process acts on it, as the only
 //! one in the cluster; if it is interrupted, the same command continues.
 
+use super::boots::OverSsh;
 use super::{Failure, Session};
 use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, soon};
-use crate::execute::{ApiClient, ControlPlane, Draining};
-use crate::kube::{KubeError, ObjectRef};
+use crate::execute::{ApiClient, ConnectApi as _, ControlPlane, Draining};
+use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
 use crate::model::desired::{Host, Role};
-use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted};
+use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted, Work};
 use crate::model::names::HostName;
 use crate::reconcile::{Ask, Choices, Failure as Stop, person};
+use crate::transport::Agent;
 use serde_json::{Value, json};
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -42,22 +46,62 @@ pub async fn maintenances(session: &Session) -> Result<Listed, Failure> {
     listed(&client).await
 }
 
-async fn listed(client: &ApiClient) -> Result<Listed, Failure> {
+pub(super) async fn listed(client: &Client) -> Result<Listed, Failure> {
     let (mut all, unread) = client.maintenances(soon()).await.map_err(unusable)?.ok_or(MaintenanceError::NotServed)?;
     all.sort_by(|a, b| (a.created_ms, &a.name).cmp(&(b.created_ms, &b.name)));
     Ok((all, unread))
 }
 
-fn unusable(error: KubeError) -> Failure {
+pub(super) fn unusable(error: KubeError) -> Failure {
     MaintenanceError::Api(error).into()
 }
 
-async fn api(session: &Session) -> Result<ApiClient, Failure> {
+/// A client of all API servers that answer: one of their hosts may be the one that goes.
+pub(super) struct Api {
+    client: Client,
+    // Dropping one closes its port.
+    _each: Vec<ApiClient>,
+    // Those of connections of its own.
+    _agents: Vec<Arc<dyn Agent>>,
+}
+
+impl Deref for Api {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+pub(super) async fn api(session: &Session) -> Result<Api, Failure> {
     let access = session.state(false).await?.api_access();
-    crate::reconcile::api_client(session, &access).await.map_err(|stop| match stop {
+    let each = crate::reconcile::api_clients(session, &access).await.map_err(|stop| match stop {
         Stop::Api(error) => unusable(error),
         other => other.into(),
-    })
+    })?;
+    Api::of(each, Vec::new())
+}
+
+impl Api {
+    fn of(each: Vec<ApiClient>, agents: Vec<Arc<dyn Agent>>) -> Result<Self, Failure> {
+        let client = Client::of_servers(each.iter().map(|one| Client::clone(one)).collect());
+        let client = client.ok_or(Stop::NoHost { hosts: vec![] })?;
+        Ok(Self { client, _each: each, _agents: agents })
+    }
+}
+
+/// The same by connections of its own: those of the session to hosts that have booted since are gone.
+pub(super) async fn reconnected(session: &Session) -> Result<Api, Failure> {
+    let access = session.state(false).await?.api_access();
+    let asked = session.desired.with(Role::ControlPlane).map(|host| {
+        let access = &access;
+        async move {
+            let agent = session.connect.connect(&host.name, &host.ssh).await.ok()?;
+            let client = access.connect(&*agent, host.address, session.desired.api_port).await.ok()?;
+            Some((client, agent))
+        }
+    });
+    let (each, agents) = futures::future::join_all(asked).await.into_iter().flatten().unzip();
+    Api::of(each, agents)
 }
 
 /// The Nodes with a member of etcd or an API server, if this is one of them: such a host is taken only if it can be
@@ -117,7 +161,15 @@ pub async fn maintain(
         }
         if !choices.yes {
             let node = &wanted.node;
-            ask.yes(&format!("Drain {node}?"), &format!("the drain of {node}: its pods are evicted"))?;
+            match wanted.work {
+                Work::ByPerson => {
+                    ask.yes(&format!("Drain {node}?"), &format!("the drain of {node}: its pods are evicted"))?;
+                }
+                Work::Reboot(_) => {
+                    let what = format!("the reboot of {node}: its pods are evicted before");
+                    ask.yes(&format!("Drain and reboot {node}?"), &what)?;
+                }
+            }
         }
     }
     let mut left = None;
@@ -135,7 +187,7 @@ pub async fn maintain(
         } else if !waits {
             return Err(MaintenanceError::NoGuard.into());
         }
-        let this = (&wanted.node, Place { control_plane: place.clone(), needed: None });
+        let this = (&wanted.node, Place { control_plane: place.clone(), ..Place::default() });
         let is_put = left.is_some();
         let ended = as_the_only_one((session, &client, Some(left.as_ref())), this, async |controller| {
             controller.end_lost().await?;
@@ -154,7 +206,7 @@ pub async fn maintain(
 
 /// Creates the object, or changes what the one of this name asks for. One that has ended is removed first.
 async fn put(
-    client: &ApiClient,
+    client: &Client,
     name: &str,
     wanted: &Wanted,
     remove: impl AsyncFnOnce(&Maintenance) -> Result<(), MaintenanceError>,
@@ -170,7 +222,7 @@ async fn put(
 }
 
 /// Whether the Node is as the state of its maintenance says: others may have uncordoned it, or it was created again.
-async fn is_true(client: &ApiClient, found: &Maintenance) -> Result<bool, MaintenanceError> {
+async fn is_true(client: &Client, found: &Maintenance) -> Result<bool, MaintenanceError> {
     if !matches!(found.state, Some(State::Cordoned | State::Drained)) {
         return Ok(true);
     }
@@ -180,7 +232,7 @@ async fn is_true(client: &ApiClient, found: &Maintenance) -> Result<bool, Mainte
 }
 
 /// Deletes a maintenance that has ended, and waits until the guards have let it go.
-async fn gone(client: &ApiClient, ended: &Maintenance) -> Result<(), MaintenanceError> {
+async fn gone(client: &Client, ended: &Maintenance) -> Result<(), MaintenanceError> {
     client.delete_maintenance(ended, soon()).await?;
     let until = Instant::now() + RESTORED_WITHIN;
     while client.maintenance(&ended.name, soon()).await?.is_some_and(|now| now.uid == ended.uid) {
@@ -193,11 +245,7 @@ async fn gone(client: &ApiClient, ended: &Maintenance) -> Result<(), Maintenance
 }
 
 /// The maintenance of this name, which must be for this Node.
-async fn of_this_node(
-    client: &ApiClient,
-    name: &str,
-    node: &HostName,
-) -> Result<Option<Maintenance>, MaintenanceError> {
+async fn of_this_node(client: &Client, name: &str, node: &HostName) -> Result<Option<Maintenance>, MaintenanceError> {
     let (all, _) = client.maintenances(soon()).await?.ok_or(MaintenanceError::NotServed)?;
     match all.into_iter().find(|one| one.name == name) {
         Some(other) if other.wanted.node != *node => {
@@ -267,7 +315,7 @@ pub async fn finish(
 
 /// Waits until another process has restored the Node. Returns the guard that should have, if it acts no more.
 async fn restored(
-    (session, client): (&Session, &ApiClient),
+    (session, client): (&Session, &Client),
     node: &HostName,
     found: &[&Maintenance],
     mut elected: Option<Elected>,
@@ -310,7 +358,7 @@ async fn end(
     .await
 }
 
-async fn ask_to_end(client: &ApiClient, one: &Maintenance, how: Finish) -> Result<(), KubeError> {
+async fn ask_to_end(client: &Client, one: &Maintenance, how: Finish) -> Result<(), KubeError> {
     match how {
         Finish::Cancel => client.delete_maintenance(one, soon()).await,
         Finish::Complete(_) if one.ends() => Ok(()),
@@ -325,7 +373,7 @@ async fn ask_to_end(client: &ApiClient, one: &Maintenance, how: Finish) -> Resul
 }
 
 /// Whether another process has brought all of these to their end.
-async fn are_over(client: &ApiClient, all: &[&Maintenance]) -> Result<bool, KubeError> {
+async fn are_over(client: &Client, all: &[&Maintenance]) -> Result<bool, KubeError> {
     for one in all {
         let now = client.maintenance(&one.name, soon()).await?.filter(|now| now.uid == one.uid);
         if now.is_some_and(|now| now.holds || !now.is_over()) {
@@ -337,7 +385,7 @@ async fn are_over(client: &ApiClient, all: &[&Maintenance]) -> Result<bool, Kube
 
 /// This process: its session, its client, and whether it leaves the work to guards: to any but the one that is known to
 /// act no more.
-type Process<'a> = (&'a Session, &'a ApiClient, Option<Option<&'a Elected>>);
+type Process<'a> = (&'a Session, &'a Client, Option<Option<&'a Elected>>);
 
 /// Works while this process holds the Lease for a Node, and gives it back. `None`: the guards act on maintenances.
 async fn as_the_only_one<T>(
@@ -348,7 +396,9 @@ async fn as_the_only_one<T>(
     // Processes in containers share their numbers.
     let since = time::OffsetDateTime::now_utc().unix_timestamp_nanos();
     let holder = format!("{}, pid {}, {since}", person(), std::process::id());
-    let mut controller = Controller::elected(client, (&*session.sink, &session.stop), (node, place), &holder).await?;
+    let hosts = OverSsh::of(session);
+    let (says, is) = ((&*session.sink, &session.stop), (node, place));
+    let mut controller = Controller::elected(client, says, is, (&hosts, &holder)).await?;
     // After the Lease was taken: a guard that is elected later finds it.
     let elected = match guards {
         Some(left) => Elected::look(client, left).await,

@@ -48,6 +48,8 @@ pub struct Session {
     pub inventory: String,
     /// The paths on this machine.
     pub places: Places,
+    /// How its hosts are reached.
+    pub(super) connect: Arc<dyn Connect>,
     /// The password for sudo that a person typed for this run.
     pub sudo_password: Option<Arc<Secret<String>>>,
 }
@@ -123,7 +125,7 @@ impl Session {
     ) -> Result<Self, Failure> {
         let connect: Arc<dyn Connect> = Arc::new(access.clone());
         let fleet = Fleet::open(desired, &connect, access.at_once, sink, stop).await?;
-        Ok(Self { fleet, attached, inventory, places, sudo_password: access.sudo_password.clone() })
+        Ok(Self { fleet, attached, inventory, places, connect, sudo_password: access.sudo_password.clone() })
     }
 
     /// The administrator's files that the state uses as `Authority`.

@@ -4,6 +4,7 @@
 use super::drains::workloads;
 use super::guard::asked;
 use super::maintain::{BUDGET, HEAL, announced, apply, is_cordoned, kubectl, object};
+use super::reboot::booted;
 use super::support::{Hactl, wait_for};
 use super::{Scenario, World, in_one_line, present_image};
 use std::time::{Duration, Instant};
@@ -72,6 +73,7 @@ fn alone(w: &World) {
         ("get secrets -n kube-system", false),
         ("patch leases.coordination.k8s.io/kube-scheduler -n kube-system", false),
         ("delete nodes", false),
+        ("reboot nodes/w1", false),
     ] {
         assert_eq!(may(&hactl, words), expected, "{words}");
     }
@@ -114,11 +116,24 @@ fn alone(w: &World) {
     assert!(!is_cordoned(w));
     kubectl(w, "delete namespace rules").ok();
 
+    // A rollout of one Node, whose node agent has the host reboot.
+    let before = booted(w, "w1");
+    let reboot = ["maintain", "reboot", "--selector", "kubernetes.io/hostname=w1", "--name", "kernel", "--yes"];
+    let took = hactl.run(&reboot).ok().says("the rollout kernel is complete: 1/1 Nodes").took;
+    println!("        the guards had the worker reboot in {took:.1?}");
+    assert_ne!(booted(w, "w1"), before);
+    assert!(!is_cordoned(w));
+    kubectl(w, "delete nmr kernel").ok();
+    wait_for("its maintenance is gone", HEAL, || kubectl(w, "get nmt -o name").ok().out.is_empty());
+
     // Without guards, a command does not wait for the one that was there.
     let plain = asked(w, "");
     plain.up().ok();
     plain.run(&["maintain", "start", "w1", "--yes"]).ok().says("w1 is drained");
     plain.run(&["maintain", "finish", "w1"]).ok();
+    let before = booted(w, "w1");
+    plain.run(&["maintain", "reboot", "w1", "--yes"]).ok().says("w1 has rebooted, and is ready and restored");
+    assert_ne!(booted(w, "w1"), before);
     assert!(!is_cordoned(w));
     plain.up().ok().says("nothing to do");
     w.healthy(HEAL);

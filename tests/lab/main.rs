@@ -48,10 +48,12 @@ mod power;
 mod prometheus;
 mod quota;
 mod reboot;
+mod rebooted;
 mod recover;
 mod rejoin;
 mod repairs;
 mod roles;
+mod rolled;
 mod rolled_back;
 mod room;
 mod rotations;
@@ -294,9 +296,11 @@ fn main() {
             guard::SCENARIOS,
             acting::REPLACED,
             spared::SCENARIOS,
+            rebooted::SCENARIOS,
         ]
         .concat(),
     );
+    tally.suite("t-rollout", (3, 3), rolled::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);

@@ -78,7 +78,20 @@ fn admitted(w: &World) {
     let stranger = ["--as=someone", "create", "-f", path.to_str().expect("a path of letters")];
     w.hactl.kubectl(&stranger).exits(1).says("someone may not delete the Node w1");
     kubectl(w, "--as=someone delete nmt t1").exits(1).says("someone may not delete the Node w1");
-    kubectl(w, "delete nmt t1").ok();
+    // The right to delete it is none to reboot its host.
+    kubectl(w, "create clusterrole nodes --verb=delete --resource=nodes").ok();
+    kubectl(w, "create clusterrolebinding nodes --clusterrole=nodes --user=someone").ok();
+    std::fs::write(&path, object("t4", "{nodeName: w1, action: Reboot}")).expect("writable");
+    w.hactl.kubectl(&stranger).exits(1).says("a reboot needs the verb reboot on the Node");
+    std::fs::write(&path, object("t4", "{nodeName: w1}")).expect("writable");
+    w.hactl.kubectl(&stranger).ok();
+    let reboot = "{\"spec\":{\"action\":\"Reboot\"}}";
+    let patch = ["--as=someone", "patch", "nmt", "t4", "--type", "merge", "-p", reboot];
+    w.hactl.kubectl(&patch).exits(1).says("a reboot needs the verb reboot on the Node");
+    let long = "{\"spec\":{\"reboot\":{\"timeout\":\"5h\"}}}";
+    w.hactl.kubectl(&["patch", "nmt", "t4", "--type", "merge", "-p", long]).exits(1).says("timeout is 1m to 4h");
+    kubectl(w, "delete clusterrole,clusterrolebinding nodes").ok();
+    kubectl(w, "delete nmt t1 t4").ok();
     kubectl(w, "delete clusterrole,clusterrolebinding nmt").ok();
 }
 

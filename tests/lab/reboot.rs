@@ -25,7 +25,7 @@ systemctl daemon-reload
 systemctl restart kubelet && echo broken"#;
 
 /// When the host booted: the start of its first process.
-fn booted(w: &World, host: &str) -> String {
+pub fn booted(w: &World, host: &str) -> String {
     w.on(host, "stat -c %Y /proc/1")
 }
 

@@ -134,6 +134,14 @@ fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
                 .into(),
         ),
         MaintenanceKind::Contested => MaintenanceError::Contested(node()),
+        MaintenanceKind::NoneSelected => MaintenanceError::NoneSelected,
+        MaintenanceKind::NoRollout => MaintenanceError::NoRollout("kernel".to_owned()),
+        MaintenanceKind::RolloutExists => MaintenanceError::RolloutExists("kernel".to_owned()),
+        MaintenanceKind::IsRollout => MaintenanceError::IsRollout("kernel".to_owned()),
+        MaintenanceKind::Stopped => {
+            let why = "w1 failed, and 0 may".to_owned();
+            MaintenanceError::Stopped { name: "kernel".to_owned(), why }
+        }
         MaintenanceKind::Down => MaintenanceError::Api(KubeError::Unreachable {
             what: "reach the API of cp1".into(),
             why: "Connection refused (os error 111)".into(),

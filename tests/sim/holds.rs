@@ -138,6 +138,7 @@ impl World {
             | FileSet::Drills
             | FileSet::Guard
             | FileSet::Hosting
+            | FileSet::NodeAgent
             | FileSet::FormerBalancer
             | FileSet::FormerControlPlane
             | FileSet::FormerEtcd

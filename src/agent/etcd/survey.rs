@@ -8,6 +8,7 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, run};
 use crate::agent::machine::{addresses, firewall};
 use crate::agent::op_error::Outcome;
+use crate::agent::reboot::is_reboot_due;
 use crate::model::survey::Survey;
 use std::fs;
 use std::io::Write as _;
@@ -66,7 +67,7 @@ pub(crate) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAdd
         nameservers: nameservers(&read("/etc/resolv.conf")),
         mtu,
         fsync_us: fsync_us?,
-        reboot_required: root.own("/run/reboot-required").exists() || root.own("/var/run/reboot-required").exists(),
+        reboot_required: is_reboot_due(root),
         noexec: noexec(&read("/proc/self/mounts")),
     })
 }

@@ -3,7 +3,7 @@
 
 use crate::kube::{Answer, Chunks, Client, Http, Request};
 use crate::model::event::{Event, Sink};
-use crate::model::maintenance::{DrainRequest, Stage, Wanted};
+use crate::model::maintenance::{DrainRequest, RebootRequest, Stage, Wanted, Work};
 use crate::model::merge_patch::merged;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
@@ -16,6 +16,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 pub const NODE: &str = "/api/v1/nodes/w3";
 pub const MAINTENANCE: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenances/w3";
 const MAINTENANCES: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenances";
+const NODES: &str = "/api/v1/nodes";
+const ROLLOUTS: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenancerollouts";
 const PODS: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3Dw3";
 /// The time that a pod takes to end.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -125,7 +127,9 @@ impl Api {
         match method {
             "GET" if path == QUORUM => (200, json!({"items": state.quorum()})),
             "GET" if path == BUDGET => (200, state.budget()),
-            "GET" if path == MAINTENANCES => (200, json!({"items": state.within(MAINTENANCES)})),
+            "GET" if [MAINTENANCES, NODES].contains(&path.as_str()) => {
+                (200, json!({"metadata": {"resourceVersion": "9"}, "items": state.within(&path)}))
+            }
             _ if path.ends_with("/eviction") => self.evict(&mut state, &body),
             "GET" => state.objects.get(&path).map_or((404, Value::Null), |object| (200, object.clone())),
             "POST" => {
@@ -135,8 +139,14 @@ impl Api {
                     return (409, json!({"message": "it exists"}));
                 }
                 object["metadata"]["resourceVersion"] = json!("1");
+                object["metadata"]["generation"] = json!(1);
+                object["metadata"]["uid"] = json!(format!("u-{path}"));
                 state.put(&path, object.clone());
                 (201, object)
+            }
+            "PATCH" if path == format!("{NODE}/status") => {
+                let before = state.objects.get(NODE).cloned().unwrap_or_default();
+                state.patch(NODE, &by_type(&before, &body))
             }
             "PATCH" => state.patch(path.trim_end_matches("/status"), &body),
             "DELETE" => state.delete(&path),
@@ -177,8 +187,25 @@ impl Api {
 impl State {
     /// Creates a maintenance.
     pub fn ask(&mut self, name: &str, drain: DrainRequest) {
+        self.create(name, drain, Work::ByPerson);
+    }
+
+    /// Creates one that reboots the host; one of this name is replaced.
+    pub fn reboot(&mut self, name: &str, request: &RebootRequest) {
+        self.create(name, DrainRequest::default(), Work::Reboot(request.clone()));
+    }
+
+    /// Creates a rollout of reboots over all Nodes.
+    pub fn roll_out(&mut self, name: &str) {
+        let spec = json!({"allNodes": true, "soak": "1s", "template": {"action": "Reboot"}});
+        let metadata = json!({"name": name, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1});
+        self.put(&format!("{ROLLOUTS}/{name}"), json!({"metadata": metadata, "spec": spec}));
+    }
+
+    fn create(&mut self, name: &str, drain: DrainRequest, work: Work) {
         let (node, reason) = ("w3".parse().unwrap(), "disk".to_owned());
-        let wanted = Wanted { node, stage: Stage::Drain, reason, stays_cordoned: false, allow_outage: false, drain };
+        let (stage, stays_cordoned, allow_outage) = (Stage::Drain, false, false);
+        let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, drain };
         let metadata = json!({"name": name, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1});
         self.put(&format!("{MAINTENANCES}/{name}"), json!({"metadata": metadata, "spec": wanted.spec()}));
     }
@@ -271,6 +298,19 @@ impl State {
         }
         self.remove(path).map_or((404, Value::Null), |object| (200, object))
     }
+}
+
+/// A strategic merge patch of conditions, as one that replaces all of them.
+fn by_type(before: &Value, body: &Value) -> Value {
+    let list = |object: &Value| object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut all = list(before);
+    for change in list(body) {
+        all.retain(|one| one["type"] != change["type"]);
+        if change.get("$patch").is_none() {
+            all.push(change);
+        }
+    }
+    json!({"status": {"conditions": all}})
 }
 
 fn line(kind: &str, object: &Value) -> Vec<u8> {

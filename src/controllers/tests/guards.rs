@@ -10,15 +10,20 @@ const OTHER: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenances/other";
 /// Long enough for whatever the guards do in these tests.
 const ENOUGH: Duration = Duration::from_secs(300);
 
-fn worker(_: &HostName) -> Place {
+pub fn worker(_: &HostName) -> Place {
     Place::default()
 }
 
-async fn guard(client: Client, name: &str) {
-    control(&client, &Quiet, name, &worker).await;
+/// The host of a guard that is not w3.
+fn other() -> HostName {
+    "cp1".parse().unwrap()
 }
 
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub async fn guard(client: Client, name: &str) {
+    control(&client, &Quiet, (name, &other()), &worker).await;
+}
+
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let seen = async {
         while !holds() {
             sleep(Duration::from_millis(500)).await;
@@ -27,24 +32,29 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     timeout(ENOUGH, seen).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-fn state(api: &Api, path: &str) -> Value {
+pub fn state(api: &Api, path: &str) -> Value {
     api.object(path)["status"]["state"].clone()
 }
 
-async fn reaches(api: &Api, path: &str, wanted: &str) {
-    until(&format!("{path} is {wanted}"), || state(api, path) == wanted).await;
+pub async fn reaches(api: &Api, path: &str, wanted: &str) {
+    let seen = timeout(ENOUGH, async {
+        while state(api, path) != wanted {
+            sleep(Duration::from_millis(500)).await;
+        }
+    });
+    assert!(seen.await.is_ok(), "{path} is not {wanted}: {}", api.object(path));
 }
 
 /// Runs `work` beside one guard.
-async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
+pub async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
     beside(api, &worker, work).await;
 }
 
 /// The same; what each Node is to the control plane.
-async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
-    let client = api.client();
+pub async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
+    let (client, own) = (api.client(), other());
     tokio::select! {
-        () = control(&client, &Quiet, "a", places) => unreachable!("it ends never"),
+        () = control(&client, &Quiet, ("a", &own), places) => unreachable!("it ends never"),
         () = work => {}
     }
 }
@@ -131,7 +141,7 @@ async fn pods_that_would_be_lost_hold_a_maintenance_back_until_they_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_maintenance_that_may_not_begin_changes_nothing_and_says_why() {
     let api = Api::watched(&["web-1"], false, DrainRequest::default());
-    let refuses = |_: &HostName| Place { needed: Some("EtcdFrozen of cp2".to_owned()), control_plane: None };
+    let refuses = |_: &HostName| Place { needed: Some("EtcdFrozen of cp2".to_owned()), ..Place::default() };
     beside(&api, &refuses, reaches(&api, MAINTENANCE, "Waiting")).await;
     let object = api.object(MAINTENANCE);
     assert_eq!(object["status"]["waitingFor"][0]["message"], "EtcdFrozen of cp2");
@@ -144,7 +154,7 @@ async fn guards_leave_a_node_alone_on_which_a_command_acts() {
     let api = Api::watched(&["db-1"], false, DrainRequest::default());
     let (client, node, stop) = (api.client(), "w3".parse().unwrap(), CancellationToken::new());
     let mut command =
-        Controller::elected(&client, (&Quiet, &stop), (&node, Place::default()), "command").await.unwrap();
+        Controller::elected(&client, (&Quiet, &stop), (&node, Place::default()), (&NoHosts, "command")).await.unwrap();
     beside_a_guard(&api, async {
         for _ in 0..40 {
             sleep(Duration::from_secs(2)).await;
@@ -218,7 +228,7 @@ async fn a_command_follows_what_the_guards_do_and_notices_when_none_acts_any_mor
 
 /// What w3 is to the control plane, if it belongs to it.
 fn host_of_control_plane(_: &HostName) -> Place {
-    Place { control_plane: Some(["cp1", "cp2", "w3"].map(|host| host.parse().unwrap()).into()), needed: None }
+    Place { control_plane: Some(["cp1", "cp2", "w3"].map(|host| host.parse().unwrap()).into()), ..Place::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,8 +278,9 @@ async fn a_control_plane_host_that_is_needed_meanwhile_is_not_drained_by_the_gua
     let client = api.client();
     beside(&api, &host_of_control_plane, reaches(&api, MAINTENANCE, "Blocked")).await;
     let needed = |host: &HostName| Place { needed: Some("cp1 is not heard".to_owned()), ..host_of_control_plane(host) };
+    let own = other();
     tokio::select! {
-        () = control(&client, &Quiet, "b", &needed) => unreachable!(),
+        () = control(&client, &Quiet, ("b", &own), &needed) => unreachable!(),
         () = sleep(Duration::from_secs(200)) => {}
     }
     assert_eq!(api.state().order.len(), 0, "the pod that stands for the host is still there");

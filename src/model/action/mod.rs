@@ -5,6 +5,7 @@
 
 mod table;
 
+use super::boot::NODE_AGENT;
 use super::healing;
 use super::hosting;
 use super::names::{HostName, PeerUrl, UnitName};
@@ -214,7 +215,7 @@ pub fn counted(n: usize, thing: &str) -> String {
 /// What an interruption of a unit disturbs: nothing that serves depends on a guard, on the recorder of positions or on
 /// a timer, and a CSR can wait for its approver.
 fn outage(unit: &UnitName) -> Disturbs {
-    let apart = [healing::UNIT, hosting::UNIT, APPROVER_UNIT, POSITIONS_UNIT].contains(&unit.as_str());
+    let apart = [healing::UNIT, hosting::UNIT, NODE_AGENT, APPROVER_UNIT, POSITIONS_UNIT].contains(&unit.as_str());
     if apart || unit.as_str().ends_with(".timer") { Disturbs::NOTHING } else { Disturbs::RESTART }
 }
 

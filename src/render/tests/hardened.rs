@@ -144,7 +144,7 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 16);
+    assert_eq!(seen, 17);
 }
 
 #[test]

@@ -134,11 +134,15 @@ pub(crate) struct Kubeconfig {
 }
 
 pub(crate) fn kubeconfig(input: &Input<'_>) -> Kubeconfig {
+    Kubeconfig { server: server(input) }
+}
+
+/// The URL by which the kubelet of a host reaches the API.
+pub(super) fn server(input: &Input<'_>) -> String {
     // On a control-plane host the balancer passes it to the API server of the host, and to others in reserve: so it
     // depends on no other host, and its Node stays if only that API server fails.
     let balancer = || format!("https://127.0.0.1:{KUBELETS_API}");
-    let server = if input.host.is(Role::ControlPlane) { balancer() } else { input.desired.endpoint.url() };
-    Kubeconfig { server }
+    if input.host.is(Role::ControlPlane) { balancer() } else { input.desired.endpoint.url() }
 }
 
 #[cfg(test)]

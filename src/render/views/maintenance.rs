@@ -6,6 +6,7 @@
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::healing;
 use crate::model::maintenance::{CONTROLLERS_LEASE, node_lease};
+use crate::model::rollout::ZONE;
 use serde::Serialize;
 
 /// For `manifests/lifecycle/controllers.yaml`.
@@ -26,9 +27,10 @@ impl Controllers {
     }
 }
 
-/// For `manifests/lifecycle/node-maintenances.yaml`.
+/// For `manifests/lifecycle/node-maintenances.yaml` and `manifests/lifecycle/node-maintenance-rollouts.yaml`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Maintenances {
+    zone: &'static str,
     limits: [Limit; 3],
 }
 
@@ -49,6 +51,7 @@ fn limit(name: &'static str, most_h: u32, description: &'static str) -> Limit {
 impl Maintenances {
     pub fn new() -> Self {
         Self {
+            zone: ZONE,
             limits: [
                 limit(
                     "forceAfter",

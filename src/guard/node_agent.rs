@@ -1,0 +1,184 @@
+//! The node agent, `hactl host-node-agent`: a small resident program of every Node of a cluster with guards. It reboots
+//! its host when a maintenance asks for it, and says by which boot the Node is ready, and whether a reboot is due.
+//!
+//! In: the maintenances of its Node, by one watch; the certificate of the kubelet, which may read these objects and
+//! write its own Node. Out: annotations of the Node; a host that shuts down. A request names the boot that it ends, so it
+//! is obeyed once. Without the API nothing happens.
+
+use super::notify;
+use super::setup::GuardError;
+use super::shared::turns;
+use crate::agent::{Root, ShutsDown, boot_of, is_reboot_due, reboot};
+use crate::kube::{Change, Changes, Client, KubeError, ObjectRef};
+use crate::model::boot::{Boot, announcement, asks};
+use crate::model::maintenance::Maintenance;
+use crate::model::names::HostName;
+use futures::stream::StreamExt as _;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The CA of the API servers on every Node.
+const CA: &str = "/etc/kubernetes/pki/ca.crt";
+/// The certificate of the kubelet and its key, which the kubelet renews.
+const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// Between two looks: at what is not said yet, at requests that were not obeyed, and at whether a reboot is due.
+const EVERY: Duration = Duration::from_secs(3);
+/// Before a watch that ended is opened again: an API server that starts is not asked by all Nodes at once.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
+/// How long a request to the API may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the node agent knows.
+struct NodeAgent {
+    root: Root,
+    own: HostName,
+    server: String,
+    boot: Boot,
+    /// Whether a reboot was due when the Node was last written; `None`: the Node does not say yet by which boot it is
+    /// ready.
+    said: Option<bool>,
+    /// The maintenances of the Node, by their uid.
+    known: BTreeMap<String, Maintenance>,
+    /// Held from the request to systemd until this program is ended.
+    ends: Option<ShutsDown>,
+    last: String,
+    say: fn(&str),
+}
+
+/// Serves its Node until it is stopped; `kernel` is the kernel's name of the boot.
+///
+/// # Errors
+/// This host does not say by which boot it runs.
+pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), say: fn(&str)) -> Result<(), GuardError> {
+    let mut agent = NodeAgent {
+        root,
+        own,
+        server,
+        boot: boot_of(kernel).map_err(|error| GuardError::Files(error.what))?,
+        said: None,
+        known: BTreeMap::new(),
+        ends: None,
+        last: String::new(),
+        say,
+    };
+    notify::ready();
+    let mut turn = turns(EVERY);
+    let (mut watch, mut open_at): (Option<(Client, Changes)>, _) = (None, Instant::now());
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {
+                notify::alive();
+                if watch.is_none() && Instant::now() >= open_at {
+                    open_at = Instant::now() + OPEN_AGAIN;
+                    watch = agent.open().await;
+                }
+                if let Some((client, _)) = &watch {
+                    agent.announce(client).await;
+                    agent.obey().await;
+                }
+            }
+            change = next(&mut watch) => match change {
+                Some(change) => {
+                    agent.changed(change);
+                    agent.obey().await;
+                }
+                None => {
+                    open_at = Instant::now() + OPEN_AGAIN;
+                    watch = None;
+                }
+            }
+        }
+    }
+}
+
+/// The next change; `None`: the watch has ended. Waits for ever without a watch.
+async fn next(watch: &mut Option<(Client, Changes)>) -> Option<Change> {
+    match watch {
+        Some((_, changes)) => changes.next().await?.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+impl NodeAgent {
+    fn say_once(&mut self, text: String) {
+        if self.last != text {
+            (self.say)(&text);
+            self.last = text;
+        }
+    }
+
+    /// A client with the certificate that the kubelet has now, and its watch, which begins with each maintenance as it is.
+    async fn open(&mut self) -> Option<(Client, Changes)> {
+        let opened = async {
+            let client = Client::with_files(&self.server, [CA, KUBELET, KUBELET].map(Path::new))?;
+            let changes = client.maintenance_changes(Some(&self.own)).await?;
+            Ok::<_, KubeError>((client, changes))
+        };
+        match opened.await {
+            Ok(opened) => {
+                self.known.clear();
+                Some(opened)
+            }
+            Err(error) => {
+                self.say_once(format!("cannot watch the maintenances of {}: {error}", self.own));
+                None
+            }
+        }
+    }
+
+    fn changed(&mut self, change: Change) {
+        let (object, is_gone) = match &change {
+            Change::Is(object) => (object, false),
+            Change::Gone(object) => (object, true),
+        };
+        match Maintenance::of(object) {
+            Ok(one) if is_gone => drop(self.known.remove(&one.uid)),
+            Ok(one) => {
+                // The Node may be another one by now, of the same name: it has to say the same.
+                if one.is_about_to_reboot() {
+                    self.said = None;
+                }
+                self.known.insert(one.uid.clone(), one);
+            }
+            Err(why) => self.say_once(why),
+        }
+    }
+
+    /// Has the Node say by which boot it is ready, and whether a reboot is due.
+    async fn announce(&mut self, client: &Client) {
+        let is_due = is_reboot_due(&self.root);
+        if self.said == Some(is_due) {
+            return;
+        }
+        let (node, until) = (ObjectRef::node(&self.own), Instant::now() + TIMEOUT);
+        let written = async {
+            let Some(live) = client.get(&node, until).await?.filter(|live| self.boot.is_ready(live)) else {
+                return Ok(false);
+            };
+            if let Some(patch) = announcement(&live, &self.boot.id, is_due) {
+                client.merge(&node, &patch, until).await?;
+            }
+            Ok::<_, KubeError>(true)
+        };
+        match written.await {
+            Ok(true) => self.said = Some(is_due),
+            Ok(false) => {}
+            Err(error) => self.say_once(format!("cannot say by which boot {} is ready: {error}", self.own)),
+        }
+    }
+
+    /// Reboots the host if a maintenance asks for that. Until it goes down, and after a failure, it is tried again.
+    async fn obey(&mut self) {
+        let asks = self.known.values().find(|one| asks(one, &self.own, &self.boot.id));
+        let Some(name) = asks.filter(|_| self.ends.is_none()).map(|one| one.name.clone()) else { return };
+        match reboot(&self.root).await {
+            Ok(ends) => {
+                (self.say)(&format!("the host reboots for NodeMaintenance {name}"));
+                self.ends = Some(ends);
+            }
+            Err(error) => self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {}", error.what)),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The node agent: which Nodes have one, and what it leaves on a host.
+
+use super::kubelet;
+use crate::model::boot::NODE_AGENT;
+use crate::model::desired::Desired;
+use crate::model::healing::Mode;
+use crate::render::Input;
+use serde::Serialize;
+
+/// One item if the inventory asks for guards, which act on maintenances; it is part of no path.
+pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
+    if desired.healing.mode == Mode::Off { vec![] } else { vec![String::new()] }
+}
+
+/// Files that may be on a host from an earlier inventory.
+pub(crate) fn own() -> Vec<String> {
+    vec![format!("/etc/systemd/system/{NODE_AGENT}")]
+}
+
+/// For `node-agent/hactl-node-agent.service`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unit {
+    program: String,
+    node: String,
+    server: String,
+}
+
+pub(crate) fn unit(input: &Input<'_>) -> Unit {
+    Unit { program: input.hactl_path.to_owned(), node: input.host.name.to_string(), server: kubelet::server(input) }
+}

@@ -1,0 +1,59 @@
+//! Reboots for maintenances: hosts of the control plane one after the other, while clients read and write.
+
+use super::drains::stands_on;
+use super::guard::guarded;
+use super::maintain::{HEAL, kubectl};
+use super::reboot::booted;
+use super::support::{Hactl, Writer};
+use super::trials::unnoticed_but_for_moves;
+use super::{Scenario, World, in_one_line};
+use std::time::{Duration, Instant};
+
+/// On three control-plane hosts and one worker.
+pub const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "control-plane hosts reboot one after the other by guards and by a command, and clients are served",
+    cut: false,
+    run: rebooted,
+}];
+
+const OFTEN: Duration = Duration::from_millis(20);
+/// How long a write may take when the host of etcd's leader reboots: a proposal that a follower forwards during the
+/// handover is lost, which etcd reports after 7.2 s, and the client tries again.
+pub const LEADER_LOST: Duration = Duration::from_secs(9);
+
+/// Reboots a host while clients read and write.
+fn reboots(w: &World, hactl: &Hactl, host: &str) -> String {
+    stands_on(w, "3");
+    let before = booted(w, host);
+    let (reading, writer) = (w.api().reads(OFTEN), Writer::every(OFTEN, &w.api(), &format!("w-{host}")));
+    let begun = Instant::now();
+    let said = in_one_line(&hactl.run(&["maintain", "reboot", host, "--yes", "--reason", "new kernel"]).ok());
+    let took = begun.elapsed();
+    assert!(said.contains(&format!("{host} has rebooted, and is ready and restored")), "{said}");
+    assert_ne!(booted(w, host), before, "{host} has booted");
+    assert_eq!(kubectl(w, &format!("get node {host} -o jsonpath={{.spec.unschedulable}}")).ok().out, "");
+    let (written, longest) = writer.end_within(LEADER_LOST);
+    println!("        {host}: {took:.1?}; {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+    unnoticed_but_for_moves(&reading.end(), 2);
+    w.healthy(HEAL);
+    said
+}
+
+fn rebooted(w: &World) {
+    let hactl = guarded(w, "healing: on");
+    for host in ["cp1", "cp2", "cp3"] {
+        let said = reboots(w, &hactl, host);
+        assert!(said.contains("acts on it"), "{said}");
+    }
+    let acted = w.on("cp2", "sudo journalctl -u hactl-node-agent --no-pager");
+    assert!(acted.contains("the host reboots for NodeMaintenance cp2"), "{acted}");
+    hactl.up().ok().says("nothing to do");
+
+    let plain = super::guard::asked(w, "");
+    plain.up().ok();
+    let said = reboots(w, &plain, "cp1");
+    assert!(!said.contains("acts on it"), "{said}");
+    kubectl(w, "delete nmt cp1 cp2 cp3").ok();
+    plain.up().ok().says("nothing to do");
+    w.healthy(HEAL);
+}
