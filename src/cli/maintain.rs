@@ -56,27 +56,28 @@ Node, over SSH. Hosts of the control plane reboot one at a time, and only while 
 back in time stays cordoned until it is, or until the maintenance is ended. Exit codes: as `start`; 0 all Nodes are ready
 again; 1 also: a host is not back in time, or too many Nodes failed.")]
     Reboot(Reboot),
-    /// Show all maintenances, or those of one Node
+    /// Show all maintenances and rollouts, or those of one Node or rollout
     #[command(
         visible_alias = "list",
         after_help = "\
 Examples:
   hactl maintain status
   hactl maintain status w3
+  hactl maintain status reboot-20261129-041500    a rollout and the maintenances of its Nodes
   hactl maintain status -o json | jq -r '.maintenances[] | [.node, .state] | @tsv'
 
 Exit codes: 0; 4 the eviction of a pod is refused, a drain was given up, or a host is not back in time; 7 no API server answers."
     )]
     Status {
-        /// Show only this Node
-        #[arg(value_name = "NODE")]
+        /// Show only this Node, or this rollout
+        #[arg(value_name = "NODE|ROLLOUT")]
         node: Option<HostName>,
     },
     /// Show them again every 2 seconds, until interrupted
     #[command(after_help = "Examples:\n  hactl maintain watch\n  hactl maintain watch w3")]
     Watch {
-        /// Show only this Node
-        #[arg(value_name = "NODE")]
+        /// Show only this Node, or this rollout
+        #[arg(value_name = "NODE|ROLLOUT")]
         node: Option<HostName>,
     },
     /// End a maintenance and restore its Node
@@ -311,7 +312,13 @@ fn begin(common: &Common, request: &Request<'_>) -> Exit {
     });
     let node = &wanted.node;
     let finish = if name == node.as_str() { name.to_owned() } else { format!("{name} (its Node is {node})") };
-    let verdict = result.map(|ended| match ended {
+    let verdict = result.and_then(|ended| match ended {
+        Ended::Completed if wanted.work != Work::ByPerson => {
+            Err(verdict(&MaintenanceError::CalledOff(name.to_owned())))
+        }
+        other => Ok(other),
+    });
+    let verdict = verdict.map(|ended| match ended {
         Ended::Accepted => {
             Verdict::ok(format!("the guards act on the maintenance of {node}. See: hactl maintain status {node}"))
         }
@@ -357,18 +364,16 @@ fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
 
 fn status(common: &Common, node: Option<&HostName>, watches: bool) -> Exit {
     let reader = common.reader();
-    let shows = |one: &Maintenance| node.is_none_or(|node| *node == one.wanted.node);
+    let shows = |one: &Maintenance| {
+        node.is_none_or(|node| *node == one.wanted.node || one.rollout.as_deref() == Some(node.as_str()))
+    };
     let result = common.run(common.sink(&reader), Needs::Hosts, async |session| {
         loop {
             let (mut all, mut unread) = workflow::maintenances(session).await?;
             all.retain(shows);
-            let rollouts = if node.is_none() {
-                let (rollouts, garbled) = workflow::rollouts(session).await?;
-                unread.extend(garbled);
-                rollouts
-            } else {
-                Vec::new()
-            };
+            let (mut rollouts, garbled) = workflow::rollouts(session).await?;
+            rollouts.retain(|one| node.is_none_or(|node| node.as_str() == one.name));
+            unread.extend(garbled);
             reader.pause();
             if watches && !common.json() && std::io::stdout().is_terminal() {
                 harmless::clear();
@@ -419,6 +424,9 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::RolloutExists(_) => MaintenanceKind::RolloutExists,
         MaintenanceError::IsRollout(_) => MaintenanceKind::IsRollout,
         MaintenanceError::Stopped { .. } => MaintenanceKind::Stopped,
+        MaintenanceError::CalledOff(_) => MaintenanceKind::CalledOff,
+        MaintenanceError::OtherWork { .. } => MaintenanceKind::OtherWork,
+        MaintenanceError::OfRollout { .. } => MaintenanceKind::OfRollout,
         MaintenanceError::Interrupted => return Verdict::of(&FailureKind::Interrupted, None),
         MaintenanceError::Api(KubeError::Unreachable { .. } | KubeError::TimedOut { .. }) => MaintenanceKind::Down,
         MaintenanceError::Api(_) => MaintenanceKind::Refused,

@@ -5,9 +5,10 @@
 use super::common::{Common, Needs, Said, ended, known, number_with_unit};
 use super::maintain::{About, DrainFlags};
 use crate::model::desired::Desired;
+use crate::model::labels::ROLLOUT;
 use crate::model::maintenance::{DrainRequest, Work};
 use crate::model::names::HostName;
-use crate::model::rollout::{LONGEST_NAME, Most, RolloutWanted, Selected, Template, Turn, ZONE};
+use crate::model::rollout::{LONGEST_NAME, Most, RolloutState, RolloutWanted, Selected, Template, Turn, ZONE};
 use crate::model::selector::Selector;
 use crate::plan::maintain::Next;
 use crate::report::harmless::print;
@@ -106,6 +107,9 @@ impl RolloutRequest<'_> {
         if self.named.len() > MOST_NAMED {
             return Err(Self::usage(&format!("{MOST_NAMED} Nodes can be named; select more by --selector or --all")));
         }
+        if self.about.stay_cordoned {
+            return Err(Self::usage("--stay-cordoned is for a reboot of one Node: the next Nodes would wait for ever"));
+        }
         if self.drain.allow_outage {
             return Err(Self::usage("--allow-outage is for a reboot of one Node"));
         }
@@ -138,7 +142,6 @@ impl RolloutRequest<'_> {
             template: Template {
                 reason: self.about.reason.clone(),
                 work: self.work.clone(),
-                stays_cordoned: self.about.stay_cordoned,
                 drain: DrainRequest::from(self.drain),
             },
         }
@@ -162,7 +165,7 @@ impl RolloutRequest<'_> {
         let (reader, wanted) = (common.reader(), self.wanted());
         let check = |desired: &Desired| self.check(desired);
         let asked = common.run_checked(check, common.sink(&reader), Needs::Hosts, async |session| {
-            workflow::would_roll_out(session, &wanted).await
+            workflow::would_roll_out(session, (self.named, &wanted)).await
         });
         let said = asked.map(|next| Said {
             object: report::rollout_preview_json(&next),
@@ -183,14 +186,13 @@ impl RolloutRequest<'_> {
         let check = |desired: &Desired| self.check(desired);
         let waits = !self.drain.no_wait;
         let result = common.run_checked(check, reader.clone(), Needs::Hosts, async |session| {
-            workflow::roll_out(session, (&name, &wanted, waits), (&choices, &reader), &shows).await
+            workflow::roll_out(session, (&name, self.named, &wanted, waits), (&choices, &reader), &shows).await
         });
         let verdict = result.map(|rolled| match rolled {
             RolledOut::Accepted => {
                 Verdict::ok(format!("the guards act on the rollout {name}. See: hactl maintain status"))
             }
             RolledOut::Completed(progress) => Verdict::ok(format!("the rollout {name} is complete: {progress} Nodes")),
-            RolledOut::Gone => Verdict::ok(format!("the rollout {name} was called off meanwhile")),
         });
         ended(&reader, verdict)
     }
@@ -201,9 +203,15 @@ pub fn pause(common: &Common, name: &HostName, paused: bool) -> Exit {
     let reader = common.reader();
     let result =
         common.run(reader.clone(), Needs::Hosts, async |session| workflow::pause_rollout(session, name, paused).await);
-    let verdict = result.map(|()| {
+    let verdict = result.map(|found| {
         Verdict::ok(if paused {
             format!("no other Node of {name} begins; what is under way goes on. To go on: hactl maintain resume {name}")
+        } else if found.state == Some(RolloutState::Stopped) {
+            format!(
+                "the rollout {name} is not paused, but stays stopped: {}. `hactl kubectl -- delete nmt -l \
+                 {ROLLOUT}={name} --field-selector status.state=Failed` has those Nodes begin again",
+                found.waits_for.first().map_or("too many Nodes failed", String::as_str)
+            )
         } else {
             format!("the rollout {name} goes on")
         })

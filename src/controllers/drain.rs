@@ -93,7 +93,10 @@ impl Controller<'_> {
             reported: None,
             uncordoned: 0,
         };
-        sink.emit(Event::Started { step: 0, what: format!("drain {node}"), host: Some(node.clone()) });
+        let was_drained = found.state == Some(State::Drained);
+        if !was_drained {
+            sink.emit(Event::Started { step: 0, what: format!("drain {node}"), host: Some(node.clone()) });
+        }
         if found.progress.to_leave == 0 {
             self.tell(found, Occurrence::DrainStarted).await;
         }
@@ -107,7 +110,7 @@ impl Controller<'_> {
         tokio::pin!(drained);
         let mut news = news(client, node, all);
         // What was drained before is probably drained at once.
-        let first = if found.state == Some(State::Drained) { REPORT_AT_MOST_EVERY } else { Duration::ZERO };
+        let first = if was_drained { REPORT_AT_MOST_EVERY } else { Duration::ZERO };
         let mut ticks = interval_at(Instant::now() + first, REPORT_AT_MOST_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let result = loop {
@@ -136,12 +139,14 @@ impl Controller<'_> {
                 let progress = latest().unwrap_or_default();
                 self.tell_of(&mut under_way, &progress).await;
                 let status = progress.status(under_way.began_ms, under_way.lasted());
-                if found.state != Some(State::Drained) || !found.is_observed {
+                if !was_drained || !found.is_observed {
                     self.report(found, State::Drained, "", Some(("drain", status))).await?;
                     self.tell(found, Occurrence::Drained).await;
                 }
-                let ms = u64::try_from(under_way.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                sink.emit(Event::Done { step: 0, ms, host: Some(node.clone()), what: format!("drain {node}") });
+                if !was_drained {
+                    let ms = u64::try_from(under_way.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                    sink.emit(Event::Done { step: 0, ms, host: Some(node.clone()), what: format!("drain {node}") });
+                }
                 Ok(Some(notes))
             }
             Err(error) => {

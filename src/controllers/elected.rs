@@ -131,7 +131,9 @@ impl Nodes {
         };
         open.retain(|node, _| !self.under_way.contains(*node) && (self.lost.contains(*node) || !waits(node)));
         let room = NODES.saturating_sub(self.under_way.len()).min(STARTS);
-        let (ends, begin): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, ends)| *ends);
+        let (ends, mut begin): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, ends)| *ends);
+        // Those that were not looked at for the longest time come first.
+        begin.sort_by_key(|(node, _)| self.looked.get(*node).map(|(_, at)| *at));
         let due: Vec<HostName> =
             ends.into_iter().take(STARTS).chain(begin.into_iter().take(room)).map(|(node, _)| node.clone()).collect();
         for node in &due {

@@ -62,6 +62,27 @@ pub enum MaintenanceError {
     /// There is no such rollout.
     #[error("there is no rollout {0}")]
     NoRollout(String),
+    /// The rollout, or the maintenance of the Node, was called off by others.
+    #[error("{0} was called off by others")]
+    CalledOff(String),
+    /// A maintenance of this name is under way for other work.
+    #[error("{node} is in maintenance already ({name}{why}), by another person perhaps")]
+    OtherWork {
+        /// Its name.
+        name: String,
+        /// Its Node.
+        node: HostName,
+        /// Why, after a colon; empty if nobody said so.
+        why: String,
+    },
+    /// A rollout would make the maintenance of the Node again.
+    #[error("the maintenance of {node} belongs to the rollout {rollout}, which would make it again")]
+    OfRollout {
+        /// The Node.
+        node: HostName,
+        /// The rollout.
+        rollout: String,
+    },
     /// A rollout of this name exists.
     #[error("there is a rollout {0} already")]
     RolloutExists(String),

@@ -164,7 +164,6 @@ impl<'a> Controller<'a> {
     /// # Errors
     /// See [`MaintenanceError`].
     pub async fn run(&mut self, name: &str) -> Result<Ended, MaintenanceError> {
-        let mut is_drained = false;
         loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
             let Some(found) = all.iter().find(|one| one.name == name) else {
@@ -181,18 +180,18 @@ impl<'a> Controller<'a> {
                 self.end(found, State::Completed, "").await?;
                 return Ok(Ended::Rebooted);
             }
-            if found.reboot.is_none() {
+            if found.reboot.is_none() || !found.reboots() {
                 self.begin(&all, found).await?;
                 if found.wanted.stage == Stage::Cordon {
                     return Ok(Ended::Cordoned);
                 }
-                if !is_drained {
-                    // Without notes, an author asks for something else now.
-                    let Some(notes) = self.drain(&all, found).await? else { continue };
-                    if !found.reboots() {
-                        return Ok(Ended::Drained(notes));
-                    }
-                    is_drained = true;
+                // Without notes, an author asks for something else now. Before each attempt to have the host reboot, what
+                // has come meanwhile leaves, and whether the control plane can spare it is looked at again.
+                let Some(notes) = self.drain(&all, found).await? else { continue };
+                if !found.reboots() {
+                    return Ok(Ended::Drained(notes));
+                }
+                if found.state != Some(State::Drained) {
                     continue;
                 }
             }
@@ -213,16 +212,19 @@ impl<'a> Controller<'a> {
     /// # Errors
     /// See [`MaintenanceError`].
     pub(super) async fn settle(&mut self) -> Result<(), MaintenanceError> {
-        self.end_lost().await?;
         'look: loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
+            // While a host reboots, that is looked at every few seconds.
+            if !all.iter().any(Maintenance::is_about_to_reboot) {
+                self.end_lost().await?;
+            }
             let (mut drains, mut drained) = (None, Vec::new());
             for found in all.iter().filter(|one| !one.is_settled()) {
                 if found.ends() || found.state == Some(State::Completed) {
                     self.end(found, State::Completed, "").await?;
                 } else if found.wanted.stage == Stage::Idle {
                     self.report(found, State::Idle, "", None).await?;
-                } else if found.reboot.is_some() {
+                } else if found.reboot.is_some() && found.reboots() {
                     self.look_for(&all, found).await?;
                 } else {
                     match self.may_begin(&all, found).await? {

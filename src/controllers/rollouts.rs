@@ -11,8 +11,9 @@ use super::occurrence::now_ms;
 use crate::kube::{Change, Changes, Client, KubeError};
 use crate::model::cordon::is_cordoned;
 use crate::model::event::Sink;
+use crate::model::hold::Hold;
 use crate::model::labels::{REBOOT_REQUIRED, annotation};
-use crate::model::maintenance::{API, Maintenance, PLURAL, State, short};
+use crate::model::maintenance::{API, Maintenance, PLURAL, State, Work, short};
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::rollout::{Rollout, RolloutState, owner};
@@ -21,7 +22,7 @@ use crate::model::timestamp::parse_rfc3339;
 use crate::plan::maintain::{ChildView, NodeView, Station, next as next_of};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -42,9 +43,10 @@ pub(super) struct Rollouts<'a> {
     pub holds: watch::Receiver<Instant>,
 }
 
-/// A maintenance that a rollout has made.
+/// A maintenance that a rollout has made, or another one that takes its Node away.
 struct Child {
-    rollout: String,
+    /// The uid of the rollout.
+    rollout: Option<String>,
     node: HostName,
     view: ChildView,
 }
@@ -59,9 +61,13 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn of_rollout(&self, uid: &str) -> BTreeMap<HostName, ChildView> {
-        let own = self.children.values().filter(|child| child.rollout == uid);
-        own.map(|child| (child.node.clone(), child.view.clone())).collect()
+    /// The maintenances of a rollout, and the Nodes of all others that are under way.
+    fn of_rollout(&self, uid: &str) -> (BTreeMap<HostName, ChildView>, BTreeSet<HostName>) {
+        let (own, others): (Vec<&Child>, Vec<&Child>) =
+            self.children.values().partition(|child| child.rollout.as_deref() == Some(uid));
+        let is_under_way = |child: &&Child| matches!(child.view, ChildView::UnderWay(_) | ChildView::Overdue(_));
+        let taken = others.into_iter().filter(is_under_way).map(|child| child.node.clone()).collect();
+        (own.into_iter().map(|child| (child.node.clone(), child.view.clone())).collect(), taken)
     }
 }
 
@@ -84,17 +90,27 @@ pub fn node_view(object: &Value, station: impl Fn(&HostName) -> Station) -> Opti
         is_ready: NodeFact::of(object).is_some_and(|node| node.ready),
         is_cordoned: is_cordoned(object),
         is_required: annotation(object, REBOOT_REQUIRED).is_some(),
+        hold: Hold::of_node(object).map(|hold| hold.to_string()),
         station: station(&name),
     };
     Some((name, view))
 }
 
-/// A maintenance of a rollout, with its uid.
+/// A maintenance of a rollout, or another one that takes its Node away, with its uid.
 fn child(object: &Value) -> Option<(String, Child)> {
-    let rollout = owner(object)?.to_owned();
+    let rollout = owner(object).map(ToOwned::to_owned);
     let one = Maintenance::of(object).ok()?;
+    if rollout.is_none() && !one.takes() {
+        return None;
+    }
     let since = |kind: &str| one.conditions.get(kind).and_then(|(_, since)| parse_rfc3339(since));
     let view = match one.state {
+        // Somebody completed it, or its Node was deleted.
+        Some(State::Completed)
+            if one.wanted.work != Work::ByPerson && !one.reboot.as_ref().is_some_and(|reboot| reboot.is_done) =>
+        {
+            ChildView::Failed("its maintenance was ended before its host had rebooted".to_owned())
+        }
         Some(State::Completed) => ChildView::Done(since("Completed").unwrap_or(0)),
         Some(State::Failed) => ChildView::Failed(one.why.clone()),
         Some(State::Overdue) => ChildView::Overdue(one.why.clone()),
@@ -213,6 +229,10 @@ impl Rollouts<'_> {
                     fleet.nodes.remove(&name);
                 }
             }
+            Some(OfFleet::Child(Change::Is(object) | Change::Gone(object))) if child(&object).is_none() => {
+                let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+                fleet.children.retain(|known, _| Some(known.as_str()) != uid);
+            }
             Some(OfFleet::Child(Change::Is(object))) => fleet.children.extend(child(&object)),
             Some(OfFleet::Child(Change::Gone(object))) => {
                 if let Some((uid, _)) = child(&object) {
@@ -230,15 +250,15 @@ impl Rollouts<'_> {
         fleet: &mut Fleet,
         written: &mut BTreeMap<String, Value>,
     ) -> Result<(), KubeError> {
-        let children = fleet.of_rollout(&of.uid);
-        let mut found = next_of(&of.wanted, &fleet.nodes, &children, now_ms());
+        let (children, taken) = fleet.of_rollout(&of.uid);
+        let mut found = next_of(&of.wanted, &fleet.nodes, (&children, &taken), now_ms());
         let until = soon().min(*self.holds.borrow());
         for name in &found.start {
             if let Some(uid) = self.client.begin_of_rollout(of, name, until).await? {
                 self.sink.note(format!("rollout {}: the maintenance of {name} begins", of.name));
                 // Until the watch shows it.
                 let view = ChildView::UnderWay(String::new());
-                let begun = Child { rollout: of.uid.clone(), node: name.clone(), view };
+                let begun = Child { rollout: Some(of.uid.clone()), node: name.clone(), view };
                 fleet.children.insert(uid, begun);
             } else {
                 found.waits_for.push(format!("another NodeMaintenance has the name {}", of.child(name)));

@@ -104,7 +104,8 @@ impl Controller<'_> {
             // The object stays for people, with its counts. The next drain has the whole time again.
             status["drain"] = json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0});
         }
-        if state == State::Failed {
+        if !matches!(state, State::Rebooting | State::Overdue | State::Completed) && status["reboot"].is_null() {
+            // What was asked of the host is taken back.
             status["reboot"] = Value::Null;
         }
         let until = self.leased().await?;

@@ -10,7 +10,9 @@ use super::setup::GuardError;
 use super::shared::turns;
 use crate::agent::{Root, ShutsDown, boot_of, is_reboot_due, reboot};
 use crate::kube::{Change, Changes, Client, KubeError, ObjectRef};
-use crate::model::boot::{Boot, announcement, asks};
+use crate::model::boot::{BootId, announcement, asks};
+use crate::model::cordon::{CordonRecord, is_cordoned};
+use crate::model::hold::Hold;
 use crate::model::maintenance::Maintenance;
 use crate::model::names::HostName;
 use futures::stream::StreamExt as _;
@@ -27,6 +29,8 @@ const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const EVERY: Duration = Duration::from_secs(3);
 /// Before a watch that ended is opened again: an API server that starts is not asked by all Nodes at once.
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
+/// A host that shuts down has ended this program after so long.
+const GOES_DOWN: Duration = Duration::from_secs(300);
 /// How long a request to the API may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -35,14 +39,16 @@ struct NodeAgent {
     root: Root,
     own: HostName,
     server: String,
-    boot: Boot,
+    /// The kernel's name of the boot.
+    kernel: String,
+    boot: BootId,
     /// Whether a reboot was due when the Node was last written; `None`: the Node does not say yet by which boot it is
     /// ready.
     said: Option<bool>,
     /// The maintenances of the Node, by their uid.
     known: BTreeMap<String, Maintenance>,
-    /// Held from the request to systemd until this program is ended.
-    ends: Option<ShutsDown>,
+    /// Held from the request to systemd until this program is ended, or the host does not shut down.
+    ends: Option<(ShutsDown, Instant)>,
     last: String,
     say: fn(&str),
 }
@@ -56,7 +62,8 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
         root,
         own,
         server,
-        boot: boot_of(kernel).map_err(|error| GuardError::Files(error.what))?,
+        kernel: kernel.to_owned(),
+        boot: boot_of(kernel).map_err(|error| GuardError::Files(error.what))?.id,
         said: None,
         known: BTreeMap::new(),
         ends: None,
@@ -76,14 +83,11 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
                 }
                 if let Some((client, _)) = &watch {
                     agent.announce(client).await;
-                    agent.obey().await;
+                    agent.obey(client).await;
                 }
             }
             change = next(&mut watch) => match change {
-                Some(change) => {
-                    agent.changed(change);
-                    agent.obey().await;
-                }
+                Some(change) => agent.changed(change),
                 None => {
                     open_at = Instant::now() + OPEN_AGAIN;
                     watch = None;
@@ -119,6 +123,8 @@ impl NodeAgent {
         match opened.await {
             Ok(opened) => {
                 self.known.clear();
+                // The Node may be another one of its name by now, or as it was before a recovery of etcd.
+                self.said = None;
                 Some(opened)
             }
             Err(error) => {
@@ -136,8 +142,7 @@ impl NodeAgent {
         match Maintenance::of(object) {
             Ok(one) if is_gone => drop(self.known.remove(&one.uid)),
             Ok(one) => {
-                // The Node may be another one by now, of the same name: it has to say the same.
-                if one.is_about_to_reboot() {
+                if one.reboots() {
                     self.said = None;
                 }
                 self.known.insert(one.uid.clone(), one);
@@ -153,11 +158,13 @@ impl NodeAgent {
             return;
         }
         let (node, until) = (ObjectRef::node(&self.own), Instant::now() + TIMEOUT);
+        // Its clock may have been set meanwhile.
+        let Ok(boot) = boot_of(&self.kernel) else { return };
         let written = async {
-            let Some(live) = client.get(&node, until).await?.filter(|live| self.boot.is_ready(live)) else {
+            let Some(live) = client.get(&node, until).await?.filter(|live| boot.is_ready(live)) else {
                 return Ok(false);
             };
-            if let Some(patch) = announcement(&live, &self.boot.id, is_due) {
+            if let Some(patch) = announcement(&live, &boot.id, is_due) {
                 client.merge(&node, &patch, until).await?;
             }
             Ok::<_, KubeError>(true)
@@ -169,16 +176,43 @@ impl NodeAgent {
         }
     }
 
-    /// Reboots the host if a maintenance asks for that. Until it goes down, and after a failure, it is tried again.
-    async fn obey(&mut self) {
-        let asks = self.known.values().find(|one| asks(one, &self.own, &self.boot.id));
-        let Some(name) = asks.filter(|_| self.ends.is_none()).map(|one| one.name.clone()) else { return };
+    /// Reboots the host if a maintenance asks for that, as the API shows it now. Until it goes down, and after a failure,
+    /// it is tried again.
+    async fn obey(&mut self, client: &Client) {
+        let asks = self.known.values().find(|one| asks(one, &self.own, &self.boot)).map(|one| one.name.clone());
+        let is_over = |(_, since): &(ShutsDown, Instant)| asks.is_none() || since.elapsed() >= GOES_DOWN;
+        drop(self.ends.take_if(|ends| is_over(ends)));
+        let Some(name) = asks.filter(|_| self.ends.is_none()) else { return };
+        match self.is_asked(client, &name).await {
+            Ok(None) => {}
+            Ok(Some(why)) => {
+                return self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {why}"));
+            }
+            Err(error) => return self.say_once(format!("cannot read NodeMaintenance {name}: {error}")),
+        }
         match reboot(&self.root).await {
             Ok(ends) => {
                 (self.say)(&format!("the host reboots for NodeMaintenance {name}"));
-                self.ends = Some(ends);
+                self.ends = Some((ends, Instant::now()));
             }
             Err(error) => self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {}", error.what)),
         }
+    }
+
+    /// Why the host does not reboot for a maintenance, by what the API shows now.
+    async fn is_asked(&self, client: &Client, name: &str) -> Result<Option<String>, KubeError> {
+        let until = Instant::now() + TIMEOUT;
+        let now = client.maintenance(name, until).await?;
+        let Some(now) = now.filter(|now| asks(now, &self.own, &self.boot)) else {
+            return Ok(Some("it does not ask for that any more".to_owned()));
+        };
+        let Some(node) = client.get(&ObjectRef::node(&self.own), until).await? else {
+            return Ok(Some(format!("there is no Node {}", self.own)));
+        };
+        let is_held = CordonRecord::of(&node).is_some_and(|record| record.is_held_by(&now.holder()));
+        if !is_held || !is_cordoned(&node) {
+            return Ok(Some(format!("the Node {} is not cordoned for it", self.own)));
+        }
+        Ok(Hold::of_node(&node).map(|hold| format!("{hold} holds it")))
     }
 }

@@ -376,11 +376,20 @@ impl Client {
 
     /// Creates an object; an existing one is an error.
     pub async fn create(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
+        self.created(object, "", until).await
+    }
+
+    /// The same; a field that the API server does not know is an error.
+    pub(super) async fn create_strictly(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
+        self.created(object, "&fieldValidation=Strict", until).await
+    }
+
+    async fn created(&self, object: &Value, more: &str, until: Instant) -> Result<Value, KubeError> {
         let reference = ObjectRef::of(object)?;
         let what = format!("create {reference}");
         let path = self.path(&reference, until).await?;
         let folder = path.rsplit_once('/').map_or(path.as_str(), |(folder, _)| folder).to_owned();
-        let path = format!("{folder}?fieldManager={FIELD_MANAGER}");
+        let path = format!("{folder}?fieldManager={FIELD_MANAGER}{more}");
         self.call(&what, until, || Request::with(Method::POST, &path, object)).await
     }
 

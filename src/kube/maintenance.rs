@@ -84,16 +84,24 @@ impl Client {
         if let Some(drain) = object["spec"]["drain"].as_object_mut() {
             drain.retain(|_, value| !value.is_null());
         }
-        self.create(&object, until).await.map(drop)
+        self.create_strictly(&object, until).await.map(drop)
     }
 
     /// Changes what its author asks for.
     ///
     /// # Errors
-    /// See [`KubeError`].
+    /// See [`KubeError`]; also if the API server does not know what is asked for.
     pub async fn change_maintenance(&self, of: &Maintenance, spec: &Value, until: Instant) -> Result<(), KubeError> {
         let change = json!({"metadata": {"uid": of.uid}, "spec": spec});
-        self.merge(&place(&of.name), &change, until).await.map(drop)
+        let changed = self.merge(&place(&of.name), &change, until).await?;
+        if spec["action"].is_string() && changed["spec"]["action"] != spec["action"] {
+            let what = format!("change {KIND} {}", of.name);
+            return Err(KubeError::Garbled {
+                what,
+                why: "its kind has no field action; `hactl up` installs it".to_owned(),
+            });
+        }
+        Ok(())
     }
 
     /// Reports how far it is. One that is gone by now is left alone.

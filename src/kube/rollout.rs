@@ -69,7 +69,14 @@ impl Client {
     /// See [`KubeError`].
     pub async fn begin_rollout(&self, name: &str, wanted: &RolloutWanted, until: Instant) -> Result<(), KubeError> {
         let object = json!({"apiVersion": API, "kind": KIND, "metadata": {"name": name}, "spec": wanted.spec()});
-        self.create(&object, until).await.map(drop)
+        match self.create_strictly(&object, until).await {
+            // The answer to an earlier attempt was lost, perhaps.
+            Err(error) if error.is_conflict() => {
+                let found = self.rollout(name, until).await?;
+                if found.is_some_and(|found| found.wanted == *wanted && !found.is_over()) { Ok(()) } else { Err(error) }
+            }
+            outcome => outcome.map(drop),
+        }
     }
 
     /// Has no other Node begin, or lets the next one.

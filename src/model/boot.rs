@@ -82,9 +82,12 @@ impl Boot {
     }
 }
 
-/// The boot by which a Node is ready, as the node agent on its host says.
+/// The boot by which a Node is ready, as the node agent on its host says. It counts only while the kubelet says the
+/// same of the kernel: after a recovery of etcd, an annotation may be of an earlier boot.
 pub fn announced(node: &Value) -> Option<BootId> {
-    BootId::try_from(annotation(node, BOOT)?.as_str()?.to_owned()).ok()
+    let id = BootId::try_from(annotation(node, BOOT)?.as_str()?.to_owned()).ok()?;
+    let kernel = node.pointer("/status/nodeInfo/bootID").and_then(Value::as_str)?.replace('-', "");
+    id.0.split_once('/').is_some_and(|(own, _)| own == kernel).then_some(id)
 }
 
 /// The merge patch by which a node agent says how its host runs, and whether it needs a reboot; `None`: the Node says so.
@@ -144,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_a_node_agent_says_is_written_once() {
-        let mut node = json!({"metadata": {"name": "w3"}});
+        let mut node = json!({"metadata": {"name": "w3"}, "status": {"nodeInfo": {"bootID": ID}}});
         for (started, due) in [(1, false), (1, true), (2, false)] {
             let patch = announcement(&node, &boot(started), due).expect("it is new");
             node = merged(&node, &patch);
@@ -152,6 +155,9 @@ mod tests {
             assert_eq!(announced(&node), Some(boot(started)));
             assert_eq!(annotation(&node, REBOOT_REQUIRED).is_some(), due);
         }
+        let mut recovered = node.clone();
+        recovered["status"]["nodeInfo"]["bootID"] = json!("e3cf905f-ba52-4ee1-a79e-426c5c45c58f");
+        assert_eq!(announced(&recovered), None, "the kubelet says another one");
         node["metadata"]["annotations"][BOOT] = json!("garbled");
         assert_eq!(announced(&node), None);
     }

@@ -6,7 +6,7 @@
 use super::boot::BootId;
 use super::cordon::Holder;
 pub use super::drain_progress::{BlockedPod, DrainPreview, DrainProgress, MOST_NAMED, short};
-use super::labels::COMPLETION;
+use super::labels::{COMPLETION, ROLLOUT};
 use super::names::HostName;
 use super::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
@@ -266,13 +266,16 @@ pub struct Reboot {
     pub boot: BootId,
     /// When that was asked for, by the clock of hactl, milliseconds since 1970.
     pub asked_ms: i64,
+    /// Whether the Node was ready by another boot.
+    pub is_done: bool,
 }
 
 impl Reboot {
     /// One that cannot be read is none: it is asked for again.
     fn of(status: &Value) -> Option<Self> {
         let boot = BootId::try_from(status["boot"].as_str()?.to_owned()).ok()?;
-        Some(Self { boot, asked_ms: parse_rfc3339(status["requestTime"].as_str()?)? })
+        let is_done = status["newBoot"].is_string();
+        Some(Self { boot, asked_ms: parse_rfc3339(status["requestTime"].as_str()?)?, is_done })
     }
 }
 
@@ -325,6 +328,8 @@ pub struct Maintenance {
     pub uid: String,
     /// When it was created, by the API server's clock, milliseconds since 1970.
     pub created_ms: i64,
+    /// The rollout that has made it, by its name.
+    pub rollout: Option<String>,
     /// What its author asks for.
     pub wanted: Wanted,
     /// Whether it is being deleted, which has the effect of [`Stage::Complete`].
@@ -366,6 +371,7 @@ impl Maintenance {
             name: name.to_owned(),
             uid: text("/metadata/uid").ok_or_else(|| garbled("it has no uid"))?.to_owned(),
             created_ms: text("/metadata/creationTimestamp").and_then(parse_rfc3339).unwrap_or(0),
+            rollout: object["metadata"]["labels"][ROLLOUT].as_str().map(short),
             wanted: Wanted {
                 node: node.ok_or_else(|| garbled("its nodeName is not the name of a host"))?,
                 stage: match text("/spec/stage") {
@@ -395,6 +401,11 @@ impl Maintenance {
     /// What it is to the record of its Node's cordon.
     pub fn holder(&self) -> Holder {
         Holder::Maintenance { name: self.name.clone(), uid: self.uid.clone() }
+    }
+
+    /// Whether it takes its Node away, or is about to.
+    pub fn takes(&self) -> bool {
+        matches!(self.wanted.stage, Stage::Cordon | Stage::Drain) && !self.ends() && !self.is_over()
     }
 
     /// Whether nothing of it is left on its Node.

@@ -129,8 +129,6 @@ pub struct Template {
     pub reason: String,
     /// What is done once it is drained.
     pub work: Work,
-    /// Whether it stays cordoned at the end.
-    pub stays_cordoned: bool,
     /// How pods leave.
     pub drain: DrainRequest,
 }
@@ -142,7 +140,6 @@ impl Template {
         Ok(Self {
             reason: short(template["reason"].as_str().unwrap_or_default()),
             work: Work::of(&work)?,
-            stays_cordoned: template["after"] == "StayCordoned",
             drain: DrainRequest::of(&template["drain"])?,
         })
     }
@@ -150,7 +147,6 @@ impl Template {
     fn spec(&self) -> Value {
         let mut spec = json!({
             "reason": self.reason,
-            "after": if self.stays_cordoned { "StayCordoned" } else { "Restore" },
             "drain": self.drain.spec(),
         });
         for (field, value) in self.work.spec() {
@@ -172,7 +168,7 @@ impl Template {
             stage: Stage::Drain,
             reason: self.reason.clone(),
             work: self.work.clone(),
-            stays_cordoned: self.stays_cordoned,
+            stays_cordoned: false,
             allow_outage: false,
             drain: self.drain.clone(),
         }
@@ -382,14 +378,9 @@ mod tests {
         let times = (0..80_000_u64, 0..1000_usize, any::<bool>(), any::<bool>());
         let work =
             prop_oneof![Just(Work::ByPerson), Just(Work::Reboot(super::super::maintenance::RebootRequest::default()))];
-        (nodes, most, domain, 0..3_usize, times, (work, any::<bool>())).prop_map(
-            |(nodes, max_unavailable, one_domain_of, turn, (soak, max_failures, paused, only), (work, stays))| {
-                let template = Template {
-                    reason: "new kernel".to_owned(),
-                    work,
-                    stays_cordoned: stays,
-                    drain: DrainRequest::default(),
-                };
+        (nodes, most, domain, 0..3_usize, times, work).prop_map(
+            |(nodes, max_unavailable, one_domain_of, turn, (soak, max_failures, paused, only), work)| {
+                let template = Template { reason: "new kernel".to_owned(), work, drain: DrainRequest::default() };
                 RolloutWanted {
                     nodes,
                     only_if_required: only,

@@ -35,6 +35,8 @@ pub struct NodeView {
     pub is_cordoned: bool,
     /// Whether its host needs a reboot, as its node agent says.
     pub is_required: bool,
+    /// What holds it, in words, if something does.
+    pub hold: Option<String>,
     /// What its host is.
     pub station: Station,
 }
@@ -92,14 +94,14 @@ pub struct Next {
     pub counts: Counts,
 }
 
-/// Decides.
+/// Decides; `taken` are Nodes in maintenances that the rollout has not made.
 pub fn next(
     wanted: &RolloutWanted,
     nodes: &BTreeMap<HostName, NodeView>,
-    children: &BTreeMap<HostName, ChildView>,
+    (children, taken): (&BTreeMap<HostName, ChildView>, &BTreeSet<HostName>),
     now_ms: i64,
 ) -> Next {
-    let view = View::of(wanted, nodes, children, now_ms);
+    let view = View::of(wanted, nodes, (children, taken), now_ms);
     let counts = view.counts();
     let failed = view.names(|name| children.get(name).is_some_and(ChildView::has_failed));
     let mut waits_for = view.whys();
@@ -142,6 +144,9 @@ struct View<'a> {
     /// All that its author selects.
     matching: BTreeMap<&'a HostName, &'a NodeView>,
     children: &'a BTreeMap<HostName, ChildView>,
+    taken: &'a BTreeSet<HostName>,
+    /// Whether a Node of another domain is in the way: without the label on any Node, there are no domains.
+    has_domains: bool,
     now_ms: i64,
 }
 
@@ -149,15 +154,19 @@ impl<'a> View<'a> {
     fn of(
         wanted: &'a RolloutWanted,
         nodes: &'a BTreeMap<HostName, NodeView>,
-        children: &'a BTreeMap<HostName, ChildView>,
+        (children, taken): (&'a BTreeMap<HostName, ChildView>, &'a BTreeSet<HostName>),
         now_ms: i64,
     ) -> Self {
         let is_selected = |node: &NodeView| match &wanted.nodes {
             Selected::All => true,
             Selected::Labels(_, selector) => selector.matches(&node.labels),
         };
-        let matching = nodes.iter().filter(|(_, node)| is_selected(node)).collect();
-        Self { wanted, matching, children, now_ms }
+        // The labels of a Node may be others after its reboot.
+        let matches = |(name, node): &(&HostName, &NodeView)| is_selected(node) || children.contains_key(*name);
+        let matching: BTreeMap<_, _> = nodes.iter().filter(matches).collect();
+        let key = wanted.one_domain_of.as_ref();
+        let has_domains = key.is_some_and(|key| matching.values().any(|node| node.labels.contains_key(key)));
+        Self { wanted, matching, children, taken, has_domains, now_ms }
     }
 
     /// Whether the rollout is for this Node.
@@ -200,6 +209,7 @@ impl<'a> View<'a> {
         match self.children.get(name) {
             Some(child) if child.is_under_way() => Some(format!("{name} is in maintenance")),
             _ if !node.is_ready => Some(format!("{name} is not ready")),
+            _ if self.taken.contains(name) => Some(format!("{name} is in another maintenance")),
             _ if node.is_cordoned => Some(format!("{name} is cordoned")),
             // A clock that was set back must not hold it up for ever.
             Some(ChildView::Done(since_ms)) if (0..soak_ms).contains(&self.now_ms.saturating_sub(*since_ms)) => {
@@ -250,17 +260,28 @@ impl<'a> View<'a> {
         let is_control_plane = |name: &HostName| self.matching[name].station == Station::ControlPlane;
         let mut in_the_way = None;
         for name in order {
-            if !self.matching[name].is_ready {
+            let node = self.matching[name];
+            if let Some(hold) = &node.hold {
+                in_the_way = in_the_way.or_else(|| Some(format!("{name} is held by {hold}")));
+                continue;
+            }
+            if !node.is_ready {
                 in_the_way = in_the_way.or_else(|| away.get(name).cloned());
                 continue;
             }
             let is_full = !away.contains_key(name) && away.len() >= most;
-            let other_domain = self.wanted.one_domain_of.is_some() && domains.iter().any(|one| *one != domain(name));
+            let other_domain = self.has_domains && domains.iter().any(|one| *one != domain(name));
             // One host of the control plane at a time, whatever its author allows.
             let other_host = is_control_plane(name) && away.keys().any(|away| *away != name && is_control_plane(away));
             if is_full || other_domain || other_host {
-                // What this rollout has taken itself is no news.
-                let is_own = |name: &HostName| self.children.contains_key(name) || next.start.contains(name);
+                // What this rollout has taken itself, or restored just now, is no news.
+                let is_own = |name: &HostName| {
+                    let is_new = next.start.contains(name) || under_way.contains(&name);
+                    is_new
+                        || (self.children.contains_key(name)
+                            && self.matching[name].is_ready
+                            && !self.matching[name].is_cordoned)
+                };
                 let other = away.iter().find(|(away, _)| *away != &name && !is_own(away));
                 in_the_way = in_the_way.or_else(|| other.map(|(_, why)| why.clone()));
                 continue;
@@ -284,12 +305,7 @@ mod tests {
     const SOAK_MS: i64 = 30_000;
 
     fn wanted() -> RolloutWanted {
-        let template = Template {
-            reason: String::new(),
-            work: Work::ByPerson,
-            stays_cordoned: false,
-            drain: DrainRequest::default(),
-        };
+        let template = Template { reason: String::new(), work: Work::ByPerson, drain: DrainRequest::default() };
         RolloutWanted {
             nodes: Selected::All,
             only_if_required: false,
@@ -305,7 +321,7 @@ mod tests {
 
     fn node(station: Station, zone: &str) -> NodeView {
         let labels = if zone.is_empty() { Labels::new() } else { [(ZONE.to_owned(), zone.to_owned())].into() };
-        NodeView { labels, is_ready: true, is_cordoned: false, is_required: false, station }
+        NodeView { labels, is_ready: true, is_cordoned: false, is_required: false, hold: None, station }
     }
 
     fn name(text: &str) -> HostName {
@@ -318,6 +334,15 @@ mod tests {
 
     fn children<const N: usize>(all: [(&str, ChildView); N]) -> BTreeMap<HostName, ChildView> {
         all.map(|(text, child)| (name(text), child)).into()
+    }
+
+    fn next_of(
+        wanted: &RolloutWanted,
+        nodes: &BTreeMap<HostName, NodeView>,
+        children: &BTreeMap<HostName, ChildView>,
+        now_ms: i64,
+    ) -> Next {
+        next(wanted, nodes, (children, &BTreeSet::new()), now_ms)
     }
 
     fn started(next: &Next) -> Vec<&str> {
@@ -335,17 +360,17 @@ mod tests {
         ]);
         let wide = RolloutWanted { max_unavailable: Most::Count(5), ..wanted() };
         let none = BTreeMap::new();
-        let first = next(&wide, &all, &none, 0);
+        let first = next_of(&wide, &all, &none, 0);
         assert_eq!((started(&first), first.counts.selected, first.counts.left_out), (vec!["w1", "w2"], 4, 1));
         let under_way = children([("w1", ChildView::Done(-SOAK_MS)), ("w2", ChildView::UnderWay(String::new()))]);
-        assert_eq!(started(&next(&wide, &all, &under_way, 0)), Vec::<&str>::new(), "w2 is not done");
+        assert_eq!(started(&next_of(&wide, &all, &under_way, 0)), Vec::<&str>::new(), "w2 is not done");
         let done = children([("w1", ChildView::Done(-SOAK_MS)), ("w2", ChildView::Done(-SOAK_MS))]);
-        assert_eq!(started(&next(&wide, &all, &done, 0)), ["cp1"]);
+        assert_eq!(started(&next_of(&wide, &all, &done, 0)), ["cp1"]);
 
         let first = RolloutWanted { control_plane: Turn::First, ..wide.clone() };
-        assert_eq!(started(&next(&first, &all, &none, 0)), ["cp1"]);
+        assert_eq!(started(&next_of(&first, &all, &none, 0)), ["cp1"]);
         let never = RolloutWanted { control_plane: Turn::Exclude, ..wide };
-        let end = next(&never, &all, &done, 0);
+        let end = next_of(&never, &all, &done, 0);
         assert_eq!((end.state, end.counts.selected, end.counts.left_out), (RolloutState::Completed, 2, 3));
     }
 
@@ -353,36 +378,36 @@ mod tests {
     fn a_node_that_is_away_for_another_reason_counts_and_is_named() {
         let mut all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
         all.get_mut(&name("w2")).unwrap().is_ready = false;
-        let waits = next(&wanted(), &all, &BTreeMap::new(), 0);
+        let waits = next_of(&wanted(), &all, &BTreeMap::new(), 0);
         assert_eq!((started(&waits), waits.state), (vec![], RolloutState::Waiting));
         assert_eq!(waits.waits_for, ["w2 is not ready"]);
         all.get_mut(&name("w2")).unwrap().is_ready = true;
         all.get_mut(&name("w2")).unwrap().is_cordoned = true;
-        assert_eq!(started(&next(&wanted(), &all, &BTreeMap::new(), 0)), ["w2"], "it is away in any case");
+        assert_eq!(started(&next_of(&wanted(), &all, &BTreeMap::new(), 0)), ["w2"], "it is away in any case");
     }
 
     #[test]
     fn the_next_one_begins_when_the_one_before_has_been_ready_for_the_time_of_its_soak() {
         let all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
         let done = children([("w1", ChildView::Done(0))]);
-        let soaks = next(&wanted(), &all, &done, SOAK_MS - 1);
+        let soaks = next_of(&wanted(), &all, &done, SOAK_MS - 1);
         assert_eq!(started(&soaks), Vec::<&str>::new());
         assert_eq!(soaks.waits_for, Vec::<String>::new(), "that is no news");
-        assert_eq!(started(&next(&wanted(), &all, &done, SOAK_MS)), ["w2"]);
-        assert_eq!(started(&next(&wanted(), &all, &done, -1)), ["w2"], "the clock was set back");
+        assert_eq!(started(&next_of(&wanted(), &all, &done, SOAK_MS)), ["w2"]);
+        assert_eq!(started(&next_of(&wanted(), &all, &done, -1)), ["w2"], "the clock was set back");
     }
 
     #[test]
     fn failures_stop_it_a_person_pauses_it_and_what_is_under_way_goes_on() {
         let all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
         let failed = children([("w1", ChildView::Failed("pods did not leave".to_owned()))]);
-        let stopped = next(&wanted(), &all, &failed, 0);
+        let stopped = next_of(&wanted(), &all, &failed, 0);
         assert_eq!((started(&stopped), stopped.state), (vec![], RolloutState::Stopped));
         assert_eq!(stopped.waits_for, ["w1 failed, and 0 may", "w1: pods did not leave"]);
         let more = RolloutWanted { max_failures: 1, ..wanted() };
-        assert_eq!(started(&next(&more, &all, &failed, 0)), ["w2"]);
+        assert_eq!(started(&next_of(&more, &all, &failed, 0)), ["w2"]);
         let paused = RolloutWanted { paused: true, ..more };
-        assert_eq!(next(&paused, &all, &failed, 0).state, RolloutState::Paused);
+        assert_eq!(next_of(&paused, &all, &failed, 0).state, RolloutState::Paused);
     }
 
     #[test]
@@ -390,11 +415,51 @@ mod tests {
         let mut all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
         all.get_mut(&name("w2")).unwrap().is_required = true;
         let required = RolloutWanted { only_if_required: true, ..wanted() };
-        let first = next(&required, &all, &BTreeMap::new(), 0);
+        let first = next_of(&required, &all, &BTreeMap::new(), 0);
         assert_eq!((started(&first), first.counts.left_out), (vec!["w2"], 1));
         all.get_mut(&name("w2")).unwrap().is_required = false;
-        let end = next(&required, &all, &children([("w2", ChildView::Done(0))]), 0);
+        let end = next_of(&required, &all, &children([("w2", ChildView::Done(0))]), 0);
         assert_eq!((end.state, end.counts.done), (RolloutState::Completed, 1), "it has rebooted, and counts");
+    }
+
+    #[test]
+    fn a_node_that_is_held_or_in_another_maintenance_does_not_begin_or_counts_and_is_named() {
+        let mut all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
+        all.get_mut(&name("w1")).unwrap().hold = Some("ops".to_owned());
+        let held = next_of(&wanted(), &all, &BTreeMap::new(), 0);
+        assert_eq!((started(&held), held.waits_for.as_slice()), (vec!["w2"], &["w1 is held by ops".to_owned()][..]));
+        all.get_mut(&name("w1")).unwrap().hold = None;
+        let taken = BTreeSet::from([name("w9"), name("w2")]);
+        let waits = next(&RolloutWanted { paused: false, ..wanted() }, &all, (&BTreeMap::new(), &taken), 0);
+        assert_eq!(started(&waits), ["w2"], "it is away in any case");
+        let done = children([("w2", ChildView::Done(-SOAK_MS))]);
+        let waits = next(&wanted(), &all, (&done, &taken), 0);
+        assert_eq!((started(&waits), waits.waits_for), (vec![], vec!["w2 is in another maintenance".to_owned()]));
+    }
+
+    #[test]
+    fn a_node_of_the_rollout_that_fails_later_is_named_and_one_whose_labels_change_still_counts() {
+        let mut all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
+        all.get_mut(&name("w1")).unwrap().is_ready = false;
+        let done = children([("w1", ChildView::Done(-SOAK_MS))]);
+        assert_eq!(next_of(&wanted(), &all, &done, 0).waits_for, ["w1 is not ready"]);
+
+        all.get_mut(&name("w2")).unwrap().labels = [("kernel".to_owned(), "old".to_owned())].into();
+        let selector = serde_json::json!({"matchLabels": {"kernel": "old"}});
+        let nodes = Selected::Labels(selector.clone(), crate::model::selector::Selector::of(&selector).unwrap());
+        let by_label = RolloutWanted { nodes, ..wanted() };
+        let under_way = children([("w1", ChildView::UnderWay(String::new()))]);
+        let next = next_of(&by_label, &all, &under_way, 0);
+        assert_eq!((started(&next), next.counts.selected, next.counts.in_progress), (vec![], 2, 1));
+    }
+
+    #[test]
+    fn without_the_label_on_any_node_there_are_no_domains() {
+        let all = nodes([("w1", node(Station::Worker, "")), ("w2", node(Station::Worker, ""))]);
+        let zones = RolloutWanted { one_domain_of: Some(ZONE.to_owned()), max_unavailable: Most::Count(2), ..wanted() };
+        assert_eq!(started(&next_of(&zones, &all, &BTreeMap::new(), 0)), ["w1", "w2"]);
+        let some = nodes([("w1", node(Station::Worker, "a")), ("w2", node(Station::Worker, ""))]);
+        assert_eq!(started(&next_of(&zones, &some, &BTreeMap::new(), 0)), ["w1"], "w2 is a domain of its own");
     }
 
     /// What happens to Nodes.
@@ -439,7 +504,7 @@ mod tests {
 
         fn look(&mut self) -> Result<(), TestCaseError> {
             let before = self.away().len();
-            let next = next(&self.wanted, &self.nodes, &self.children, self.now_ms);
+            let next = next_of(&self.wanted, &self.nodes, &self.children, self.now_ms);
             for name in &next.start {
                 prop_assert!(!self.children.contains_key(name), "{name} begins twice");
                 self.children.insert(name.clone(), ChildView::UnderWay(String::new()));
@@ -513,7 +578,7 @@ mod tests {
                     world.apply(&step)?;
                 }
             }
-            let end = next(&world.wanted, &world.nodes, &world.children, world.now_ms);
+            let end = next_of(&world.wanted, &world.nodes, &world.children, world.now_ms);
             prop_assert_eq!((end.state, end.counts.waiting, end.start), (RolloutState::Completed, 0, vec![]));
         }
     }

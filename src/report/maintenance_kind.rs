@@ -37,6 +37,12 @@ pub enum MaintenanceKind {
     NoRollout,
     /// A rollout has the name.
     RolloutExists,
+    /// It was called off by others.
+    CalledOff,
+    /// A maintenance of the name is under way for other work.
+    OtherWork,
+    /// A rollout would make the maintenance again.
+    OfRollout,
     /// It is a rollout, and no maintenance of one Node.
     IsRollout,
     /// Too many Nodes of a rollout failed.
@@ -64,7 +70,9 @@ impl MaintenanceKind {
             Self::Contested => "cordon-contested",
             Self::NoneSelected => "no-node",
             Self::NoRollout => "no-maintenance",
-            Self::RolloutExists => "name-taken",
+            Self::RolloutExists | Self::OtherWork => "name-taken",
+            Self::CalledOff => "called-off",
+            Self::OfRollout => "of-rollout",
             Self::IsRollout => "is-rollout",
             Self::Stopped => "rollout-stopped",
             Self::Down => "api-down",
@@ -76,9 +84,12 @@ impl MaintenanceKind {
             Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
             Self::NoneSelected | Self::NoRollout | Self::RolloutExists | Self::IsRollout => Exit::Usage,
             Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
+            Self::OtherWork | Self::OfRollout => Exit::Refused,
             Self::Held => Exit::Locked,
             Self::Down => Exit::Down,
-            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Stopped | Self::Refused => Exit::Failed,
+            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Stopped | Self::CalledOff | Self::Refused => {
+                Exit::Failed
+            }
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
@@ -106,6 +117,17 @@ impl MaintenanceKind {
             Self::NoneSelected => &["`hactl kubectl -- get nodes --show-labels` shows the labels of the Nodes"],
             Self::NoRollout => &["`hactl maintain list` shows all rollouts"],
             Self::RolloutExists => &["`--name NAME` gives this rollout another name"],
+            Self::CalledOff => {
+                &["`hactl maintain status` shows what is under way; `kubectl describe node` shows Events"]
+            }
+            Self::OtherWork => &[
+                "`--name NAME` gives this one a name of its own: a reboot then waits until the other one is finished",
+                "`hactl maintain finish NODE` or `cancel NODE` ends the other one",
+            ],
+            Self::OfRollout => &[
+                "`hactl maintain pause ROLLOUT` first: then no Node of it begins",
+                "`hactl maintain cancel ROLLOUT` calls all of it off",
+            ],
             Self::IsRollout => &["`hactl maintain cancel NAME` calls it off, `hactl maintain pause NAME` pauses it"],
             Self::Stopped => &[
                 "`hactl maintain status` shows what is in the way of each Node",

@@ -147,7 +147,13 @@ pub async fn maintain(
 ) -> Result<Ended, Failure> {
     let place = control_plane(session, &wanted.node)?;
     let client = api(session).await?;
-    of_this_node(&client, name, &wanted.node).await?;
+    if let Some(found) = of_this_node(&client, name, &wanted.node).await?
+        && found.takes()
+        && found.wanted.work != wanted.work
+    {
+        let why = if found.wanted.reason.is_empty() { String::new() } else { format!(": {}", found.wanted.reason) };
+        return Err(MaintenanceError::OtherWork { name: found.name, node: wanted.node.clone(), why }.into());
+    }
     if wanted.stage == Stage::Drain {
         let draining = draining(wanted, place.as_deref());
         match draining.preview(&client, false).await.map_err(MaintenanceError::from) {
@@ -281,6 +287,16 @@ pub async fn finish(
     let client = api(session).await?;
     let (all, _) = listed(&client).await?;
     let found = meant(&all, which);
+    if how == Finish::Cancel {
+        for one in &found {
+            let name = one.rollout.as_deref().unwrap_or_default();
+            let rollout = if name.is_empty() { None } else { client.rollout(name, soon()).await.map_err(unusable)? };
+            if rollout.is_some_and(|rollout| !rollout.is_over() && !rollout.wanted.paused) {
+                let (node, rollout) = (one.wanted.node.clone(), name.to_owned());
+                return Err(MaintenanceError::OfRollout { node, rollout }.into());
+            }
+        }
+    }
     let drains = |one: &&&Maintenance| matches!(one.state, Some(State::Draining | State::Blocked));
     if let Some(one) = found.iter().find(drains).filter(|_| how != Finish::Cancel && !choices.yes) {
         let node = &one.wanted.node;

@@ -14,7 +14,7 @@ use crate::model::names::HostName;
 use crate::model::rollout::{Rollout, RolloutState, RolloutWanted};
 use crate::plan::maintain::{Next, Station, next};
 use crate::reconcile::{Ask, Choices};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -33,8 +33,6 @@ pub enum RolledOut {
     Accepted,
     /// So many Nodes are done.
     Completed(String),
-    /// Somebody called it off.
-    Gone,
 }
 
 fn station(session: &Session, name: &HostName) -> Station {
@@ -49,15 +47,25 @@ fn station(session: &Session, name: &HostName) -> Station {
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn would_roll_out(session: &Session, wanted: &RolloutWanted) -> Result<Next, Failure> {
+pub async fn would_roll_out(
+    session: &Session,
+    (named, wanted): (&[HostName], &RolloutWanted),
+) -> Result<Next, Failure> {
     let client = api(session).await?;
-    Ok(planned(session, &client, wanted).await?)
+    Ok(planned(session, &client, (named, wanted)).await?)
 }
 
-async fn planned(session: &Session, client: &Client, wanted: &RolloutWanted) -> Result<Next, MaintenanceError> {
+async fn planned(
+    session: &Session,
+    client: &Client,
+    (named, wanted): (&[HostName], &RolloutWanted),
+) -> Result<Next, MaintenanceError> {
     let mut nodes = BTreeMap::new();
     client.each(NODES, |object| nodes.extend(node_view(object, |name| station(session, name))), soon()).await?;
-    let found = next(wanted, &nodes, &BTreeMap::new(), 0);
+    if let Some(missing) = named.iter().find(|name| !nodes.contains_key(*name)) {
+        return Err(MaintenanceError::NoNode(missing.clone()));
+    }
+    let found = next(wanted, &nodes, (&BTreeMap::new(), &BTreeSet::new()), 0);
     if found.counts.selected == 0 { Err(MaintenanceError::NoneSelected) } else { Ok(found) }
 }
 
@@ -67,7 +75,7 @@ async fn planned(session: &Session, client: &Client, wanted: &RolloutWanted) -> 
 /// See [`Failure`].
 pub async fn roll_out(
     session: &Session,
-    (name, wanted, waits): (&str, &RolloutWanted, bool),
+    (name, named, wanted, waits): (&str, &[HostName], &RolloutWanted, bool),
     (choices, ask): (&Choices, &dyn Ask),
     shows: &dyn Fn(&Next),
 ) -> Result<RolledOut, Failure> {
@@ -78,7 +86,7 @@ pub async fn roll_out(
     let Some(elected) = Elected::look(&client, None).await.map_err(unusable)? else {
         return Err(MaintenanceError::NoGuard.into());
     };
-    let found = planned(session, &client, wanted).await?;
+    let found = planned(session, &client, (named, wanted)).await?;
     shows(&found);
     if !choices.yes {
         let nodes = found.counts.selected;
@@ -92,15 +100,25 @@ pub async fn roll_out(
         return Ok(RolledOut::Accepted);
     }
     session.sink.note(format!("the {} acts on the rollout {name}", elected.name()));
-    follow(session, client, name).await
+    follow(session, client, (name, elected)).await
 }
 
-async fn follow(session: &Session, mut client: Api, name: &str) -> Result<RolledOut, Failure> {
+async fn follow(
+    session: &Session,
+    mut client: Api,
+    (name, mut elected): (&str, Elected),
+) -> Result<RolledOut, Failure> {
     let (mut shown, mut waits, mut heard) = (BTreeMap::new(), Vec::new(), Instant::now());
     loop {
-        match looked(&client, name).await {
-            Ok(None) => return Ok(RolledOut::Gone),
-            Ok(Some((rollout, children))) => {
+        match looked(&client, name, &mut elected).await {
+            Ok(Looked::Gone) => return Err(MaintenanceError::CalledOff(name.to_owned()).into()),
+            Ok(Looked::Left) => {
+                session.sink.note(format!(
+                    "the rollout {name} goes on when a guard acts; `hactl maintain cancel {name}` calls it off"
+                ));
+                return Err(MaintenanceError::NoGuard.into());
+            }
+            Ok(Looked::Is(rollout, children)) => {
                 heard = Instant::now();
                 for one in &children {
                     show(session, one, &mut shown);
@@ -142,12 +160,24 @@ async fn follow(session: &Session, mut client: Api, name: &str) -> Result<Rolled
     }
 }
 
-/// A rollout and its maintenances.
-async fn looked(client: &Client, name: &str) -> Result<Option<(Rollout, Vec<Maintenance>)>, KubeError> {
-    let Some(rollout) = client.rollout(name, soon()).await? else { return Ok(None) };
+/// What a look at a rollout found.
+enum Looked {
+    /// It and its maintenances.
+    Is(Box<Rollout>, Vec<Maintenance>),
+    /// It does not exist any more.
+    Gone,
+    /// No guard acts on it any more.
+    Left,
+}
+
+async fn looked(client: &Client, name: &str, elected: &mut Elected) -> Result<Looked, KubeError> {
+    if !elected.acts(client).await? {
+        return Ok(Looked::Left);
+    }
+    let Some(rollout) = client.rollout(name, soon()).await? else { return Ok(Looked::Gone) };
     let (all, _) = client.maintenances(soon()).await?.unwrap_or_default();
     let own = all.into_iter().filter(|one| one.name == rollout.child(&one.wanted.node)).collect();
-    Ok(Some((rollout, own)))
+    Ok(Looked::Is(Box::new(rollout), own))
 }
 
 /// Says what is new of a Node.
@@ -182,15 +212,16 @@ pub async fn rollout(session: &Session, name: &HostName) -> Result<Option<Rollou
     api(session).await?.rollout(name.as_str(), soon()).await.map_err(unusable)
 }
 
-/// Has no other Node of a rollout begin, or lets the next one.
+/// Has no other Node of a rollout begin, or lets the next one; returns the rollout as it was.
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn pause_rollout(session: &Session, name: &HostName, paused: bool) -> Result<(), Failure> {
+pub async fn pause_rollout(session: &Session, name: &HostName, paused: bool) -> Result<Rollout, Failure> {
     let client = api(session).await?;
     let found = client.rollout(name.as_str(), soon()).await.map_err(unusable)?;
     let found = found.ok_or_else(|| MaintenanceError::NoRollout(name.to_string()))?;
-    client.pause_rollout(&found, paused, soon()).await.map_err(unusable)
+    client.pause_rollout(&found, paused, soon()).await.map_err(unusable)?;
+    Ok(found)
 }
 
 /// Calls a rollout off: its object and its maintenances are deleted, and their Nodes restored.

@@ -22,10 +22,10 @@ const OFTEN: Duration = Duration::from_millis(20);
 pub const LEADER_LOST: Duration = Duration::from_secs(9);
 
 /// Reboots a host while clients read and write.
-fn reboots(w: &World, hactl: &Hactl, host: &str) -> String {
+fn reboots(w: &World, hactl: &Hactl, (by, host): (&str, &str)) -> String {
     stands_on(w, "3");
     let before = booted(w, host);
-    let (reading, writer) = (w.api().reads(OFTEN), Writer::every(OFTEN, &w.api(), &format!("w-{host}")));
+    let (reading, writer) = (w.api().reads(OFTEN), Writer::every(OFTEN, &w.api(), &format!("w-{by}-{host}")));
     let begun = Instant::now();
     let said = in_one_line(&hactl.run(&["maintain", "reboot", host, "--yes", "--reason", "new kernel"]).ok());
     let took = begun.elapsed();
@@ -42,7 +42,7 @@ fn reboots(w: &World, hactl: &Hactl, host: &str) -> String {
 fn rebooted(w: &World) {
     let hactl = guarded(w, "healing: on");
     for host in ["cp1", "cp2", "cp3"] {
-        let said = reboots(w, &hactl, host);
+        let said = reboots(w, &hactl, ("guards", host));
         assert!(said.contains("acts on it"), "{said}");
     }
     let acted = w.on("cp2", "sudo journalctl -u hactl-node-agent --no-pager");
@@ -51,7 +51,7 @@ fn rebooted(w: &World) {
 
     let plain = super::guard::asked(w, "");
     plain.up().ok();
-    let said = reboots(w, &plain, "cp1");
+    let said = reboots(w, &plain, ("command", "cp1"));
     assert!(!said.contains("acts on it"), "{said}");
     kubectl(w, "delete nmt cp1 cp2 cp3").ok();
     plain.up().ok().says("nothing to do");

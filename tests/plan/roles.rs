@@ -49,7 +49,7 @@ pub fn is_no_more_than(world: &World, host: &Host) -> Result<(), String> {
     let wanted = |unit: &str| target.sets.values().any(|s| s.unit.as_ref().is_some_and(|u| u.as_str() == unit));
     // A run interrupted between stopping such a unit and removing its last link leaves the link, which starts nothing
     // without the file.
-    let on_demand = [make::RENEWS, make::DRILLS, make::GUARDS, make::KEEPS];
+    let on_demand = [make::RENEWS, make::DRILLS, make::GUARDS, make::KEEPS, make::NODE_AGENTS];
     if let Some((unit, _)) = found
         .units
         .iter()

@@ -136,6 +136,11 @@ fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
         MaintenanceKind::Contested => MaintenanceError::Contested(node()),
         MaintenanceKind::NoneSelected => MaintenanceError::NoneSelected,
         MaintenanceKind::NoRollout => MaintenanceError::NoRollout("kernel".to_owned()),
+        MaintenanceKind::CalledOff => MaintenanceError::CalledOff("kernel".to_owned()),
+        MaintenanceKind::OtherWork => {
+            MaintenanceError::OtherWork { name: "w3".to_owned(), node: node(), why: ": replace sdb".to_owned() }
+        }
+        MaintenanceKind::OfRollout => MaintenanceError::OfRollout { node: node(), rollout: "kernel".to_owned() },
         MaintenanceKind::RolloutExists => MaintenanceError::RolloutExists("kernel".to_owned()),
         MaintenanceKind::IsRollout => MaintenanceError::IsRollout("kernel".to_owned()),
         MaintenanceKind::Stopped => {

@@ -467,6 +467,7 @@ fn start(world: &mut World, host: &HostName, unit: &UnitName) -> Result<(), Stop
             let files = make::GUARD.iter().all(|path| found.files.contains_key(*path));
             files && found.leaves.contains_key(&CertId::Guard)
         }
+        make::NODE_AGENTS => found.files.contains_key(make::NODE_AGENT),
         make::KEEPS => found.files.contains_key(make::KEEPER),
         make::RENEWS => make::RENEWAL.iter().all(|path| found.files.contains_key(*path)),
         _ => false,

@@ -290,6 +290,9 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
             target.leaves.push(leaf(CertId::EtcdIssuer, host, release.leaves));
         }
     }
+    if host.is_node() {
+        sets.push((FileSet::NodeAgent, on_demand(release.guards, NODE_AGENTS, &[NODE_AGENT])));
+    }
     if may_be_guarded(host) {
         let guard = SetTarget { reads: vec![CertId::Guard], ..on_demand(release.guards, GUARDS, &GUARD) };
         sets.push((FileSet::Guard, guard));
@@ -357,6 +360,7 @@ fn former(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarget> {
     let mut etcd = of(&ETCD);
     etcd.own.extend(SNAPSHOTS.into_iter().chain([FENCE, POSITIONS]).chain(DRILL).map(str::to_owned));
     let mut node = of(&RUNTIME);
+    node.own.push(NODE_AGENT.to_owned());
     node.own.push(KUBELET.to_owned());
     node.folders.push(CERTS.to_owned());
     if !host.may_vote() && !host.is(Role::ControlPlane) {
@@ -413,6 +417,11 @@ pub const GUARDS: &str = "hactl-guard.service";
 /// Its settings.
 pub const GUARD: [&str; 3] =
     ["/etc/hactl/guard.json", "/etc/hactl/guard/ca.crt", "/etc/systemd/system/hactl-guard.service"];
+
+/// The unit that reboots a host for maintenances of its Node.
+pub const NODE_AGENTS: &str = "hactl-node-agent.service";
+/// Its file.
+pub const NODE_AGENT: &str = "/etc/systemd/system/hactl-node-agent.service";
 
 /// The unit that keeps a self-hosted control plane on its host.
 pub const KEEPS: &str = "hactl-hosting.service";

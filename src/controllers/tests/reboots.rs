@@ -15,6 +15,7 @@ use tokio::time::sleep;
 const OTHER: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenances/other";
 const CHILD: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenances/kernel-w3";
 const ROLLOUT: &str = "/apis/lifecycle.hactl.dev/v1alpha1/nodemaintenancerollouts/kernel";
+const KERNEL: &str = "6f1c2a34-93e9-4c7a-8e34-0f2f4f6f7b10";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 /// How long the host takes to boot.
 const BOOTS: Duration = Duration::from_secs(40);
@@ -34,7 +35,7 @@ impl Machine {
     }
 
     fn boot(&self) -> BootId {
-        BootId::new("6f1c2a34-93e9-4c7a-8e34-0f2f4f6f7b10", *self.boots.lock().unwrap()).unwrap()
+        BootId::new(KERNEL, *self.boots.lock().unwrap()).unwrap()
     }
 
     fn asked(&self) -> usize {
@@ -48,7 +49,7 @@ impl Machine {
         let others = self.api.object(NODE)["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let others = others.into_iter().filter(|one| one["type"] != "Ready");
         let all: Vec<Value> = others.chain([condition]).collect();
-        self.api.change(NODE, &json!({"status": {"conditions": all}}));
+        self.api.change(NODE, &json!({"status": {"conditions": all, "nodeInfo": {"bootID": KERNEL}}}));
     }
 
     async fn reboots(&self) {
@@ -235,6 +236,28 @@ async fn a_host_is_not_asked_while_a_person_works_on_it_or_holds_it_or_up_drains
             () = machine.agent() => unreachable!(),
             () = person => {}
         }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_the_host_has_not_obeyed_is_taken_back_while_it_is_held_and_made_again() {
+    let api = api(&[], &RebootRequest::default());
+    let machine = Machine::of(&api);
+    // Its node agent says how it runs, and does not obey.
+    api.change(NODE, &announcement(&api.object(NODE), &machine.boot(), false).unwrap());
+    beside_a_guard(&api, async {
+        reaches(&api, MAINTENANCE, "Rebooting").await;
+        api.change(NODE, &json!({"metadata": {"annotations": {"hold.hactl.dev/ops": "stop"}}}));
+        reaches(&api, MAINTENANCE, "Drained").await;
+        assert_eq!(api.object(MAINTENANCE)["status"]["reboot"], Value::Null);
+        assert!(is_cordoned(&api.object(NODE)));
+        api.change(NODE, &json!({"metadata": {"annotations": {"hold.hactl.dev/ops": null}}}));
+        tokio::select! {
+            () = machine.agent() => unreachable!(),
+            () = reaches(&api, MAINTENANCE, "Completed") => {}
+        }
+        assert_eq!(machine.asked(), 1);
     })
     .await;
 }
