@@ -162,7 +162,7 @@ struct Reboot {
     drain: DrainFlags,
     /// How long a host may take until its Node is ready again, a number with m or h
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = up_to_four_hours)]
-    timeout: Duration,
+    back_within: Duration,
     /// Let guards repair a host that is not back in time
     #[arg(long)]
     then_heal: bool,
@@ -230,8 +230,8 @@ pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
             let stage = if *cordon_only { Stage::Cordon } else { Stage::Drain };
             Request::of((node, about), drain, stage, Work::ByPerson).run(common)
         }
-        Verb::Reboot(Reboot { nodes, about, many, drain, timeout, then_heal }) => {
-            let work = Work::Reboot(RebootRequest { timeout: *timeout, then_heal: *then_heal });
+        Verb::Reboot(Reboot { nodes, about, many, drain, back_within, then_heal }) => {
+            let work = Work::Reboot(RebootRequest { timeout: *back_within, then_heal: *then_heal });
             match nodes.first().filter(|_| !many.is_rollout(nodes) && !many.selects()) {
                 Some(node) => Request::of((node, about), drain, Stage::Drain, work).run(common),
                 None => RolloutRequest { named: nodes, about, many, drain, work }.run(common),

@@ -17,7 +17,7 @@ pub use super::maintenance::API;
 pub const KIND: &str = "NodeMaintenanceRollout";
 /// Its plural, as in URLs.
 pub const PLURAL: &str = "nodemaintenancerollouts";
-/// The label by which domains of failure are told apart, unless its author names another one.
+/// The label that names the domain of failure of a Node, unless the author of a rollout names another one.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 /// The longest name: its maintenances have names of their own, and they begin with it.
 pub const LONGEST_NAME: usize = 52;

@@ -225,7 +225,7 @@ impl<'a> View<'a> {
         node.labels.get(key).map_or(name.as_str(), String::as_str)
     }
 
-    /// The place of a Node in the order: whoever has a lower one is done before.
+    /// The place of a Node in the order: those with a lower one are done before.
     fn turn(&self, node: &NodeView) -> u8 {
         match (self.wanted.control_plane, node.station) {
             (Turn::First, Station::ControlPlane) | (Turn::Last, Station::Worker) => 0,
@@ -276,11 +276,10 @@ impl<'a> View<'a> {
             if is_full || other_domain || other_host {
                 // What this rollout has taken itself, or restored just now, is no news.
                 let is_own = |name: &HostName| {
+                    let node = self.matching[name];
+                    let is_there = node.is_ready && !node.is_cordoned && !self.taken.contains(name);
                     let is_new = next.start.contains(name) || under_way.contains(&name);
-                    is_new
-                        || (self.children.contains_key(name)
-                            && self.matching[name].is_ready
-                            && !self.matching[name].is_cordoned)
+                    is_new || (self.children.contains_key(name) && is_there)
                 };
                 let other = away.iter().find(|(away, _)| *away != &name && !is_own(away));
                 in_the_way = in_the_way.or_else(|| other.map(|(_, why)| why.clone()));
@@ -434,7 +433,8 @@ mod tests {
         assert_eq!(started(&waits), ["w2"], "it is away in any case");
         let done = children([("w2", ChildView::Done(-SOAK_MS))]);
         let waits = next(&wanted(), &all, (&done, &taken), 0);
-        assert_eq!((started(&waits), waits.waits_for), (vec![], vec!["w2 is in another maintenance".to_owned()]));
+        assert_eq!(started(&waits), Vec::<&str>::new());
+        assert_eq!(waits.waits_for, ["w2 is in another maintenance"]);
     }
 
     #[test]

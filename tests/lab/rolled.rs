@@ -112,7 +112,8 @@ fn called_off(w: &World) {
     let state = || kubectl(w, "get nmr two -o jsonpath={.status.state}").out;
     let begin = ["maintain", "reboot", "w1", "w2", "--yes", "--no-wait", "--name", "two"];
     hactl.run(&begin).ok().says("the guards act on the rollout two");
-    hactl.run(&begin).exits(2).says("there is a rollout two already");
+    hactl.run(&begin).ok().says("the guards act on the rollout two");
+    hactl.run(&[&begin[..], &["--soak", "2m"]].concat()).exits(2).says("there is a rollout two already");
     wait_for("the first one begins", HEAL, || kubectl(w, "get nmt two-w1").code == 0);
     hactl.run(&["maintain", "pause", "two"]).ok().says("no other Node of two begins");
     kubectl(w, "wait nmt/two-w1 --for=condition=Completed --timeout=180s").ok();
