@@ -1,5 +1,5 @@
-//! The reboot of a drained host: it is asked for once for each boot, and the maintenance goes on when the Node is ready by
-//! another one. If a person reboots the host, the effect is the same.
+//! The reboot of a drained host: it is asked for once for each boot, and the maintenance goes on when the Node is ready
+//! by another one. If a person reboots the host, the effect is the same.
 //!
 //! In: a maintenance whose Node is drained. Out: whether its host is back. A host is asked by the status of the object,
 //! which the node agent on it watches; a command without guards asks it itself. A crash at any moment repeats the

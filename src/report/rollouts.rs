@@ -10,6 +10,7 @@ use super::table::{Cell, plain, table};
 use super::words::{clean, count};
 use crate::model::duration::human_duration;
 use crate::model::maintenance::Work;
+use crate::model::names::HostName;
 use crate::model::rollout::{Most, Rollout, RolloutState, RolloutWanted, Turn};
 use crate::plan::maintain::Next;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ pub fn rollout_preview_text(wanted: &RolloutWanted, next: &Next, style: &Style) 
         text.push_str(&Flow::of(said, paint).lines(&lead, 12, style));
     };
     if !next.start.is_empty() {
-        let names: Vec<&str> = next.start.iter().map(|name| name.as_str()).collect();
+        let names: Vec<&str> = next.start.iter().map(HostName::as_str).collect();
         line("first", Paint::Plain, &names.join(", "));
     }
     if counts.left_out > 0 {

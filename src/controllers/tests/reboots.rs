@@ -231,12 +231,12 @@ async fn a_host_is_not_asked_while_a_person_works_on_it_or_holds_it_or_up_drains
         assert_eq!(machine.asked(), 1);
         uncordoned(&api);
     };
-    beside_a_guard(&api, async {
+    Box::pin(beside_a_guard(&api, async {
         tokio::select! {
             () = machine.agent() => unreachable!(),
             () = person => {}
         }
-    })
+    }))
     .await;
 }
 
