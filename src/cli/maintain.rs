@@ -11,7 +11,7 @@ use crate::model::names::HostName;
 use crate::model::rollout::{Rollout, RolloutState};
 use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Exit, FailureKind, MaintenanceKind, Style, Verdict};
-use crate::workflow::{self, Finish};
+use crate::workflow::{self, Finish, Finished};
 use clap::{Args, Subcommand};
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -346,19 +346,13 @@ fn begin(common: &Common, request: &Request<'_>) -> Exit {
 
 fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
     let (reader, choices) = (common.reader(), common.choices());
-    let result =
-        common.run(reader.clone(), Needs::Hosts, async |session| match workflow::rollout(session, which).await? {
-            Some(_) if how != Finish::Cancel => Err(MaintenanceError::IsRollout(which.to_string()).into()),
-            Some(rollout) => {
-                workflow::cancel_rollout(session, &rollout).await?;
-                Ok(format!("the rollout {which} is called off, and its Nodes are restored"))
-            }
-            None => {
-                let node = workflow::finish(session, which, how, (&choices, &reader)).await?;
-                Ok(format!("the maintenance of {node} is over"))
-            }
-        });
-    let verdict = result.map(Verdict::ok);
+    let result = common.run(reader.clone(), Needs::Hosts, async |session| {
+        workflow::finish(session, which, how, (&choices, &reader)).await
+    });
+    let verdict = result.map(|finished| match finished {
+        Finished::Node(node) => Verdict::ok(format!("the maintenance of {node} is over")),
+        Finished::Rollout(name) => Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored")),
+    });
     ended(&reader, verdict)
 }
 
@@ -369,11 +363,9 @@ fn status(common: &Common, node: Option<&HostName>, watches: bool) -> Exit {
     };
     let result = common.run(common.sink(&reader), Needs::Hosts, async |session| {
         loop {
-            let (mut all, mut unread) = workflow::maintenances(session).await?;
+            let (mut rollouts, (mut all, unread)) = workflow::maintenances(session).await?;
             all.retain(shows);
-            let (mut rollouts, garbled) = workflow::rollouts(session).await?;
             rollouts.retain(|one| node.is_none_or(|node| node.as_str() == one.name));
-            unread.extend(garbled);
             reader.pause();
             if watches && !common.json() && std::io::stdout().is_terminal() {
                 harmless::clear();

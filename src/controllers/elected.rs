@@ -6,11 +6,11 @@
 
 use super::ended::MaintenanceError;
 use super::maintenance::{Controller, Place};
-use super::news::next;
+use super::news::opened;
 use super::right::{Right, WITHIN};
 use super::rollouts::Rollouts;
 use crate::execute::Pace;
-use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt};
+use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, next_change};
 use crate::model::event::Sink;
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Wanted};
 use crate::model::names::HostName;
@@ -29,8 +29,6 @@ const STAND_BY: Duration = Duration::from_secs(8);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks for Nodes whose time has come.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Without a watch, it is opened again after this time.
-const OPEN_AGAIN: Duration = Duration::from_secs(5);
 /// A maintenance that waits, or an error, is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
 /// A host that reboots is looked for so often.
@@ -211,7 +209,7 @@ impl Term<'_> {
     /// Acts until the own host is to reboot.
     async fn act(&self, holds: watch::Receiver<Instant>) {
         let pace = Pace::new(PODS, POD_EVERY);
-        let (mut nodes, mut changes) = (Nodes::default(), self.open().boxed());
+        let (mut nodes, mut changes) = (Nodes::default(), self.open(Duration::ZERO).boxed());
         let mut live: Option<Changes> = None;
         let mut work: FuturesUnordered<BoxFuture<'_, (HostName, Result<(), MaintenanceError>)>> =
             FuturesUnordered::new();
@@ -224,11 +222,11 @@ impl Term<'_> {
                     nodes.all.clear();
                     live = Some(opened);
                 }
-                change = next(&mut live) => match change {
+                change = next_change(&mut live) => match change {
                     Some(change) => nodes.changed(&change, self.sink),
                     None => {
                         live = None;
-                        changes = self.open_again().boxed();
+                        changes = self.open(LOOK_EVERY).boxed();
                     }
                 },
                 Some((node, result)) = work.next() => {
@@ -249,23 +247,9 @@ impl Term<'_> {
         }
     }
 
-    /// The watch of all maintenances, as soon as there is one.
-    async fn open(&self) -> Changes {
-        loop {
-            match self.client.maintenance_changes(None).await {
-                Ok(changes) => return changes,
-                // The kind comes with `up`.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => self.sink.warn(format!("maintenances cannot be watched: {error}")),
-            }
-            sleep(OPEN_AGAIN).await;
-        }
-    }
-
-    /// The same, after one that has ended.
-    async fn open_again(&self) -> Changes {
-        sleep(LOOK_EVERY).await;
-        self.open().await
+    /// The watch of all maintenances, after a while.
+    async fn open(&self, after: Duration) -> Changes {
+        opened(after, || Box::pin(self.client.maintenance_changes(None)), ("maintenances", self.sink)).await
     }
 
     async fn settled(

@@ -5,9 +5,8 @@
 use super::drain::News;
 use super::ended::{Ended, MaintenanceError};
 use super::maintenance::soon;
-use super::news::next;
 use super::occurrence::{Occurrence, now_ms};
-use crate::kube::{Change, Changes, Client, KubeError, Lease, LeaseSeen};
+use crate::kube::{Change, Changes, Client, KubeError, Lease, LeaseSeen, next_change};
 use crate::model::event::{Event, Sink};
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Stage, State};
 use std::time::Duration;
@@ -127,7 +126,7 @@ pub async fn follow(
                 sink.note(format!("the {} goes on; `hactl maintain cancel {name}` calls the maintenance off", elected.name()));
                 return Err(MaintenanceError::Interrupted);
             }
-            change = next(&mut changes) => match change {
+            change = next_change(&mut changes) => match change {
                 Some(Change::Is(object)) => {
                     if let Ok(one) = Maintenance::of(&object) && one.uid == now.uid {
                         now = one;

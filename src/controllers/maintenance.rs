@@ -15,7 +15,7 @@ use crate::model::boot::BootId;
 use crate::model::event::Sink;
 use crate::model::maintenance::{Conditions, DrainRequest, Maintenance, Stage, State};
 use crate::model::names::HostName;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -54,8 +54,8 @@ pub struct Controller<'a> {
     pub(super) conditions: BTreeMap<String, Conditions>,
     /// The state of each maintenance, and what it waits for, as this process wrote them, by its uid.
     pub(super) written: BTreeMap<String, (State, String)>,
-    /// Boots that hosts were asked to end by this process itself.
-    pub(super) asked: BTreeSet<BootId>,
+    /// The boot that the host was asked to end by this process itself.
+    pub(super) asked: Option<BootId>,
     /// How many occurrences there were.
     occurrences: u32,
 }
@@ -122,7 +122,7 @@ impl<'a> Controller<'a> {
         pace: Option<&'a Pace>,
     ) -> Self {
         let (shown, conditions, written) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (hosts, asked, occurrences) = (None, BTreeSet::new(), 0);
+        let (hosts, asked, occurrences) = (None, None, 0);
         Self { client, sink, stop, node, place, hosts, right, pace, shown, conditions, written, asked, occurrences }
     }
 

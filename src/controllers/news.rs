@@ -5,6 +5,7 @@
 
 use crate::kube::{Change, Changes, Client, KubeError};
 use crate::model::cordon::is_cordoned;
+use crate::model::event::Sink;
 use crate::model::maintenance::Maintenance;
 use crate::model::names::HostName;
 use futures::future::BoxFuture;
@@ -15,6 +16,8 @@ use tokio::time::sleep;
 
 /// Between two signals without a watch.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Without a watch, it is tried again after this time.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
 /// Before a watch that has ended is opened again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -43,11 +46,21 @@ pub(super) fn differs(known: &Maintenance, now: &Maintenance) -> bool {
     known.wanted != now.wanted || known.is_deleted != now.is_deleted
 }
 
-/// The next change; `None`: the watch has ended. Waits for ever without a watch.
-pub(super) async fn next(live: &mut Option<Changes>) -> Option<Change> {
-    match live {
-        Some(changes) => changes.next().await?.ok(),
-        None => std::future::pending().await,
+/// A watch, opened after a while, and then as soon as there is one; of what, for people.
+pub(super) async fn opened<'a>(
+    after: Duration,
+    open: impl Fn() -> BoxFuture<'a, Result<Changes, KubeError>>,
+    (what, sink): (&str, &dyn Sink),
+) -> Changes {
+    sleep(after).await;
+    loop {
+        match open().await {
+            Ok(changes) => return changes,
+            // The kind comes with `up`.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => sink.warn(format!("{what} cannot be watched: {error}")),
+        }
+        sleep(OPEN_AGAIN).await;
     }
 }
 

@@ -86,7 +86,7 @@ impl Controller<'_> {
             (Some(asked), now, _) => {
                 let runs_on = now.as_ref() == Some(&asked.boot) && seen.is_ready;
                 self.overdue(found, request, (asked, runs_on)).await?;
-                if now.as_ref() == Some(&asked.boot) && !self.asked.contains(&asked.boot) {
+                if now.as_ref() == Some(&asked.boot) && self.asked.as_ref() != Some(&asked.boot) {
                     self.ask_host(&asked.boot).await?;
                 }
             }
@@ -141,7 +141,7 @@ impl Controller<'_> {
     async fn ask_host(&mut self, boot: &BootId) -> Result<(), MaintenanceError> {
         let Some(hosts) = self.hosts else { return Ok(()) };
         match self.while_leased(hosts.reboot(self.node, boot)).await? {
-            Ok(()) => drop(self.asked.insert(boot.clone())),
+            Ok(()) => self.asked = Some(boot.clone()),
             Err(why) => self.sink.note(format!("{} does not reboot yet: {why}", self.node)),
         }
         Ok(())

@@ -6,9 +6,9 @@
 
 use super::elected::Places;
 use super::maintenance::soon;
-use super::news::next;
+use super::news::opened;
 use super::occurrence::now_ms;
-use crate::kube::{Change, Changes, Client, KubeError};
+use crate::kube::{Change, Changes, Client, KubeError, next_change};
 use crate::model::cordon::is_cordoned;
 use crate::model::event::Sink;
 use crate::model::hold::Hold;
@@ -25,12 +25,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Without a watch, it is opened again after this time.
-const OPEN_AGAIN: Duration = Duration::from_secs(5);
 const NODES: &str = "/api/v1/nodes";
 /// The most Nodes whose maintenances are named as under way.
 const MOST_NAMED: usize = 50;
@@ -65,8 +63,8 @@ impl Fleet {
     fn of_rollout(&self, uid: &str) -> (BTreeMap<HostName, ChildView>, BTreeSet<HostName>) {
         let (own, others): (Vec<&Child>, Vec<&Child>) =
             self.children.values().partition(|child| child.rollout.as_deref() == Some(uid));
-        let is_under_way = |child: &&Child| matches!(child.view, ChildView::UnderWay(_) | ChildView::Overdue(_));
-        let taken = others.into_iter().filter(is_under_way).map(|child| child.node.clone()).collect();
+        let taken =
+            others.into_iter().filter(|child| child.view.is_under_way()).map(|child| child.node.clone()).collect();
         (own.into_iter().map(|child| (child.node.clone(), child.view.clone())).collect(), taken)
     }
 }
@@ -134,7 +132,7 @@ impl Rollouts<'_> {
     pub(super) async fn act(&self) {
         let mut all: BTreeMap<String, Rollout> = BTreeMap::new();
         let mut written: BTreeMap<String, Value> = BTreeMap::new();
-        let (mut live, mut opening): (Option<Changes>, _) = (None, self.open().boxed());
+        let (mut live, mut opening): (Option<Changes>, _) = (None, self.open(Duration::ZERO).boxed());
         let mut fleet: Option<Fleet> = None;
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,11 +142,11 @@ impl Rollouts<'_> {
                     all.clear();
                     live = Some(opened);
                 }
-                change = next(&mut live) => match change {
+                change = next_change(&mut live) => match change {
                     Some(change) => self.changed(&mut all, &change),
                     None => {
                         live = None;
-                        opening = self.open_again().boxed();
+                        opening = self.open(LOOK_EVERY).boxed();
                     }
                 },
                 change = next_of_fleet(&mut fleet) => self.seen(&mut fleet, change),
@@ -178,22 +176,9 @@ impl Rollouts<'_> {
         }
     }
 
-    /// The watch of all rollouts, as soon as there is one.
-    async fn open(&self) -> Changes {
-        loop {
-            match self.client.rollout_changes().await {
-                Ok(changes) => return changes,
-                // The kind comes with `up`.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => self.sink.warn(format!("rollouts cannot be watched: {error}")),
-            }
-            sleep(OPEN_AGAIN).await;
-        }
-    }
-
-    async fn open_again(&self) -> Changes {
-        sleep(LOOK_EVERY).await;
-        self.open().await
+    /// The watch of all rollouts, after a while.
+    async fn open(&self, after: Duration) -> Changes {
+        opened(after, || Box::pin(self.client.rollout_changes()), ("rollouts", self.sink)).await
     }
 
     fn changed(&self, all: &mut BTreeMap<String, Rollout>, change: &Change) {
@@ -229,14 +214,13 @@ impl Rollouts<'_> {
                     fleet.nodes.remove(&name);
                 }
             }
-            Some(OfFleet::Child(Change::Is(object) | Change::Gone(object))) if child(&object).is_none() => {
-                let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
-                fleet.children.retain(|known, _| Some(known.as_str()) != uid);
-            }
-            Some(OfFleet::Child(Change::Is(object))) => fleet.children.extend(child(&object)),
-            Some(OfFleet::Child(Change::Gone(object))) => {
-                if let Some((uid, _)) = child(&object) {
-                    fleet.children.remove(&uid);
+            Some(OfFleet::Child(change)) => {
+                let (Change::Is(object) | Change::Gone(object)) = &change;
+                if let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) {
+                    fleet.children.remove(uid);
+                }
+                if let Change::Is(object) = &change {
+                    fleet.children.extend(child(object));
                 }
             }
             None => *known = None,
@@ -275,8 +259,7 @@ impl Rollouts<'_> {
 
 fn status(of: &Rollout, found: &crate::plan::maintain::Next, children: &BTreeMap<HostName, ChildView>) -> Value {
     let counts = found.counts;
-    let under_way =
-        children.iter().filter(|(_, child)| matches!(child, ChildView::UnderWay(_) | ChildView::Overdue(_)));
+    let under_way = children.iter().filter(|(_, child)| child.is_under_way());
     let current: Vec<&HostName> = found.start.iter().chain(under_way.map(|(name, _)| name)).take(MOST_NAMED).collect();
     let waits: Vec<Value> =
         found.waits_for.iter().map(|why| json!({"reason": found.state.name(), "message": short(why)})).collect();
@@ -312,7 +295,7 @@ enum OfFleet {
 async fn next_of_fleet(fleet: &mut Option<Fleet>) -> Option<OfFleet> {
     let Some(Fleet { node_changes, child_changes, .. }) = fleet else { return std::future::pending().await };
     tokio::select! {
-        change = next(node_changes) => change.map(OfFleet::Node),
-        change = next(child_changes) => change.map(OfFleet::Child),
+        change = next_change(node_changes) => change.map(OfFleet::Node),
+        change = next_change(child_changes) => change.map(OfFleet::Child),
     }
 }

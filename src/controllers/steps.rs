@@ -97,16 +97,16 @@ impl Controller<'_> {
             "waitingFor": waits,
             "conditions": written(&conditions, state),
         });
+        if !matches!(state, State::Rebooting | State::Overdue | State::Completed) {
+            // What was asked of the host is taken back.
+            status["reboot"] = Value::Null;
+        }
         if let Some((name, part)) = part {
             status[name] = part;
         }
         if state.is_over() {
             // The object stays for people, with its counts. The next drain has the whole time again.
             status["drain"] = json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0});
-        }
-        if !matches!(state, State::Rebooting | State::Overdue | State::Completed) && status["reboot"].is_null() {
-            // What was asked of the host is taken back.
-            status["reboot"] = Value::Null;
         }
         let until = self.leased().await?;
         self.client.report_maintenance(found, &status, until).await?;

@@ -9,13 +9,12 @@ use super::notify;
 use super::setup::GuardError;
 use super::shared::turns;
 use crate::agent::{Root, ShutsDown, boot_of, is_reboot_due, reboot};
-use crate::kube::{Change, Changes, Client, KubeError, ObjectRef};
+use crate::kube::{Change, Changes, Client, KubeError, ObjectRef, next_change};
 use crate::model::boot::{BootId, announcement, asks};
 use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::hold::Hold;
 use crate::model::maintenance::Maintenance;
 use crate::model::names::HostName;
-use futures::stream::StreamExt as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -72,36 +71,28 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
     };
     notify::ready();
     let mut turn = turns(EVERY);
-    let (mut watch, mut open_at): (Option<(Client, Changes)>, _) = (None, Instant::now());
+    let (mut client, mut live, mut open_at): (Option<Client>, Option<Changes>, _) = (None, None, Instant::now());
     loop {
         tokio::select! {
             _ = turn.tick() => {
                 notify::alive();
-                if watch.is_none() && Instant::now() >= open_at {
+                if live.is_none() && Instant::now() >= open_at {
                     open_at = Instant::now() + OPEN_AGAIN;
-                    watch = agent.open().await;
+                    (client, live) = agent.open().await.unzip();
                 }
-                if let Some((client, _)) = &watch {
+                if let Some(client) = client.as_ref().filter(|_| live.is_some()) {
                     agent.announce(client).await;
                     agent.obey(client).await;
                 }
             }
-            change = next(&mut watch) => match change {
+            change = next_change(&mut live) => match change {
                 Some(change) => agent.changed(change),
                 None => {
                     open_at = Instant::now() + OPEN_AGAIN;
-                    watch = None;
+                    live = None;
                 }
             }
         }
-    }
-}
-
-/// The next change; `None`: the watch has ended. Waits for ever without a watch.
-async fn next(watch: &mut Option<(Client, Changes)>) -> Option<Change> {
-    match watch {
-        Some((_, changes)) => changes.next().await?.ok(),
-        None => std::future::pending().await,
     }
 }
 

@@ -80,10 +80,7 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn begin_maintenance(&self, name: &str, wanted: &Wanted, until: Instant) -> Result<(), KubeError> {
-        let mut object = json!({"apiVersion": API, "kind": KIND, "metadata": {"name": name}, "spec": wanted.spec()});
-        if let Some(drain) = object["spec"]["drain"].as_object_mut() {
-            drain.retain(|_, value| !value.is_null());
-        }
+        let object = json!({"apiVersion": API, "kind": KIND, "metadata": {"name": name}, "spec": wanted.new_spec()});
         self.create_strictly(&object, until).await.map(drop)
     }
 

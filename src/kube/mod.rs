@@ -33,4 +33,4 @@ pub use drain::{Cordoned, PodChange, PodChanges};
 pub use drift::drift;
 pub use error::KubeError;
 pub use lease::{Attempt as LeaseAttempt, Lease, LeaseSeen};
-pub use watch::{Change, Changes};
+pub use watch::{Change, Changes, next_change};

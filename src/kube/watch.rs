@@ -87,6 +87,14 @@ fn change(what: &str, line: &[u8]) -> Result<Change, KubeError> {
     }
 }
 
+/// The next change; `None`: the watch has ended. Waits for ever without a watch.
+pub async fn next_change(live: &mut Option<Changes>) -> Option<Change> {
+    match live {
+        Some(changes) => changes.next().await?.ok(),
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ const LONGEST: usize = 64;
 
 /// The name of a boot: the kernel's id, and the start of the first process, hundredths of a second after the kernel's.
 /// Containers of one machine share the first, and differ in the second.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct BootId(String);
 

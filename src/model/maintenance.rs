@@ -314,6 +314,19 @@ impl Wanted {
         }
         spec
     }
+
+    /// The `spec` of a new object, which has no field for what is not asked for.
+    pub fn new_spec(&self) -> Value {
+        without_nulls(self.spec())
+    }
+}
+
+/// Without what is not asked for of the drain.
+pub(super) fn without_nulls(mut spec: Value) -> Value {
+    if let Some(drain) = spec["drain"].as_object_mut() {
+        drain.retain(|_, value| !value.is_null());
+    }
+    spec
 }
 
 /// Conditions of a maintenance: whether each holds, and since when.

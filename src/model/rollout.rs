@@ -4,7 +4,9 @@
 //! objects of its Nodes. Texts from the API are shown to people only.
 
 use super::labels::ROLLOUT;
-use super::maintenance::{API as MAINTENANCE_API, DrainRequest, KIND as MAINTENANCE_KIND, Stage, Wanted, Work, short};
+use super::maintenance::{
+    API as MAINTENANCE_API, DrainRequest, KIND as MAINTENANCE_KIND, Stage, Wanted, Work, short, without_nulls,
+};
 use super::names::{Digest, HostName};
 use super::selector::Selector;
 use super::timestamp::parse_rfc3339;
@@ -155,10 +157,7 @@ impl Template {
         if self.work == Work::ByPerson {
             spec["action"] = json!("Manual");
         }
-        if let Some(drain) = spec["drain"].as_object_mut() {
-            drain.retain(|_, value| !value.is_null());
-        }
-        spec
+        without_nulls(spec)
     }
 
     /// The maintenance of a Node.
@@ -338,10 +337,7 @@ impl Rollout {
     /// The maintenance of a Node, a new object that this one owns.
     pub fn maintenance(&self, node: &HostName) -> Value {
         let owner = json!({"apiVersion": API, "kind": KIND, "name": self.name, "uid": self.uid, "controller": true});
-        let mut spec = self.wanted.template.wanted(node).spec();
-        if let Some(drain) = spec["drain"].as_object_mut() {
-            drain.retain(|_, value| !value.is_null());
-        }
+        let spec = self.wanted.template.wanted(node).new_spec();
         json!({
             "apiVersion": MAINTENANCE_API,
             "kind": MAINTENANCE_KIND,

@@ -55,7 +55,8 @@ pub enum ChildView {
 }
 
 impl ChildView {
-    fn is_under_way(&self) -> bool {
+    /// Whether it has its Node, or is about to.
+    pub fn is_under_way(&self) -> bool {
         matches!(self, Self::UnderWay(_) | Self::Overdue(_))
     }
 
@@ -106,10 +107,10 @@ pub fn next(
     let failed = view.names(|name| children.get(name).is_some_and(ChildView::has_failed));
     let mut waits_for = view.whys();
     let candidates = view.candidates();
-    let state = if candidates.is_empty() && counts.in_progress == 0 {
-        if failed.len() > wanted.max_failures { RolloutState::Stopped } else { RolloutState::Completed }
-    } else if failed.len() > wanted.max_failures {
+    let state = if failed.len() > wanted.max_failures {
         RolloutState::Stopped
+    } else if candidates.is_empty() && counts.in_progress == 0 {
+        RolloutState::Completed
     } else if wanted.paused {
         RolloutState::Paused
     } else {

@@ -5,6 +5,7 @@
 //! one in the cluster; if it is interrupted, the same command continues.
 
 use super::boots::OverSsh;
+use super::roll_out::cancel_rollout;
 use super::{Failure, Session};
 use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, soon};
 use crate::execute::{ApiClient, ConnectApi as _, ControlPlane, Draining};
@@ -13,6 +14,7 @@ use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
 use crate::model::desired::{Host, Role};
 use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted, Work};
 use crate::model::names::HostName;
+use crate::model::rollout::Rollout;
 use crate::reconcile::{Ask, Choices, Failure as Stop, person};
 use crate::transport::Agent;
 use serde_json::{Value, json};
@@ -37,13 +39,16 @@ pub enum Finish {
 /// All maintenances of a cluster, the newest last, and a sentence for each that cannot be read.
 pub type Listed = (Vec<Maintenance>, Vec<String>);
 
-/// The maintenances of the cluster.
+/// The maintenances of the cluster, and its rollouts, the oldest first.
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn maintenances(session: &Session) -> Result<Listed, Failure> {
+pub async fn maintenances(session: &Session) -> Result<(Vec<Rollout>, Listed), Failure> {
     let client = api(session).await?;
-    listed(&client).await
+    let (all, mut unread) = listed(&client).await?;
+    let (rollouts, garbled) = client.rollouts(soon()).await.map_err(unusable)?.unwrap_or_default();
+    unread.extend(garbled);
+    Ok((rollouts, (all, unread)))
 }
 
 pub(super) async fn listed(client: &Client) -> Result<Listed, Failure> {
@@ -274,7 +279,16 @@ fn meant<'a>(all: &'a [Maintenance], which: &HostName) -> Vec<&'a Maintenance> {
     choices.into_iter().find(|choice| !choice.is_empty()).unwrap_or_default()
 }
 
-/// Ends the maintenance of this name, or of this Node, and restores the Node. Returns the Node's name.
+/// What was ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finished {
+    /// The maintenance of a Node.
+    Node(HostName),
+    /// A rollout, and the maintenances of its Nodes.
+    Rollout(String),
+}
+
+/// Ends the rollout or the maintenance of this name, or the maintenance of this Node, and restores what was away.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -283,16 +297,23 @@ pub async fn finish(
     which: &HostName,
     how: Finish,
     (choices, ask): (&Choices, &dyn Ask),
-) -> Result<HostName, Failure> {
+) -> Result<Finished, Failure> {
     let client = api(session).await?;
+    if let Some(rollout) = client.rollout(which.as_str(), soon()).await.map_err(unusable)? {
+        if how != Finish::Cancel {
+            return Err(MaintenanceError::IsRollout(rollout.name).into());
+        }
+        cancel_rollout(session, &client, &rollout).await?;
+        return Ok(Finished::Rollout(rollout.name));
+    }
     let (all, _) = listed(&client).await?;
     let found = meant(&all, which);
     if how == Finish::Cancel {
         for one in &found {
-            let name = one.rollout.as_deref().unwrap_or_default();
-            let rollout = if name.is_empty() { None } else { client.rollout(name, soon()).await.map_err(unusable)? };
+            let Some(name) = &one.rollout else { continue };
+            let rollout = client.rollout(name, soon()).await.map_err(unusable)?;
             if rollout.is_some_and(|rollout| !rollout.is_over() && !rollout.wanted.paused) {
-                let (node, rollout) = (one.wanted.node.clone(), name.to_owned());
+                let (node, rollout) = (one.wanted.node.clone(), name.clone());
                 return Err(MaintenanceError::OfRollout { node, rollout }.into());
             }
         }
@@ -315,7 +336,7 @@ pub async fn finish(
             // Without an object, the guards have nothing to act on.
             let guards = if found.is_empty() { None } else { Some(left.as_ref()) };
             match end((session, &client, guards), (which, node), &found).await {
-                Ok(Some(())) => return Ok(node.clone()),
+                Ok(Some(())) => return Ok(Finished::Node(node.clone())),
                 Ok(None) => continue,
                 Err(Failure::Maintenance(MaintenanceError::Held { .. })) if !found.is_empty() => {}
                 Err(error) => return Err(error),
@@ -323,7 +344,7 @@ pub async fn finish(
         }
         session.sink.phase(format!("another process restores {node}"));
         match restored((session, &client), node, &found, elected).await? {
-            None => return Ok(node.clone()),
+            None => return Ok(Finished::Node(node.clone())),
             gone => left = gone,
         }
     }

@@ -195,23 +195,6 @@ fn show(session: &Session, one: &Maintenance, shown: &mut BTreeMap<HostName, Sta
     }
 }
 
-/// The rollouts of the cluster, the oldest first, and a sentence for each that cannot be read.
-///
-/// # Errors
-/// See [`Failure`].
-pub async fn rollouts(session: &Session) -> Result<(Vec<Rollout>, Vec<String>), Failure> {
-    let client = api(session).await?;
-    Ok(client.rollouts(soon()).await.map_err(unusable)?.unwrap_or_default())
-}
-
-/// The rollout of this name; `None`: there is none.
-///
-/// # Errors
-/// See [`Failure`].
-pub async fn rollout(session: &Session, name: &HostName) -> Result<Option<Rollout>, Failure> {
-    api(session).await?.rollout(name.as_str(), soon()).await.map_err(unusable)
-}
-
 /// Has no other Node of a rollout begin, or lets the next one; returns the rollout as it was.
 ///
 /// # Errors
@@ -225,16 +208,12 @@ pub async fn pause_rollout(session: &Session, name: &HostName, paused: bool) -> 
 }
 
 /// Calls a rollout off: its object and its maintenances are deleted, and their Nodes restored.
-///
-/// # Errors
-/// See [`Failure`].
-pub async fn cancel_rollout(session: &Session, of: &Rollout) -> Result<(), Failure> {
-    let client = api(session).await?;
+pub(super) async fn cancel_rollout(session: &Session, client: &Client, of: &Rollout) -> Result<(), Failure> {
     client.delete_rollout(of, soon()).await.map_err(unusable)?;
     session.sink.phase(format!("the Nodes of {} are restored", of.name));
     let until = Instant::now() + RESTORED_WITHIN;
     loop {
-        let (all, _) = listed(&client).await?;
+        let (all, _) = listed(client).await?;
         let Some(one) = all.iter().find(|one| one.name == of.child(&one.wanted.node)) else { return Ok(()) };
         if Instant::now() >= until {
             return Err(MaintenanceError::NotRestored(one.wanted.node.clone()).into());
