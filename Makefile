@@ -4,8 +4,8 @@ SHELL := /bin/sh
 HACTL := target/x86_64-unknown-linux-gnu/release/hactl
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
-# The versions from which upgrades are tested.
-OLDER := 1.34 1.35
+# The versions from and to which upgrades are tested, beside the default.
+OTHERS := 1.34 1.35 1.37
 LAB   ?= lab
 HOSTS ?= 3
 HOURS ?= 24
@@ -29,7 +29,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle older registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
+.PHONY: help lab lab-down build packages components bundle others registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -51,8 +51,8 @@ components: packages ## build Kubernetes, etcd, containerd and the rest from the
 bundle: build components ## build the bundle from them
 	@$(HACTL) bundle build --from "$(DIST)"
 
-older: build ## the same for the older Kubernetes versions of the upgrade tests
-	@for minor in $(OLDER); do components/build.sh "$(CACHE)/dist-$$minor" $$minor && $(HACTL) bundle build --from "$(CACHE)/dist-$$minor" || exit 1; done
+others: build ## the same for the other Kubernetes versions of the upgrade tests
+	@for minor in $(OTHERS); do components/build.sh "$(CACHE)/dist-$$minor" $$minor && $(HACTL) bundle build --from "$(CACHE)/dist-$$minor" || exit 1; done
 
 lab: bundle ## create three bare hosts on this machine and a highly available cluster on them
 	@$(HACTL) lab --name $(LAB) up --hosts $(HOSTS)
@@ -118,14 +118,14 @@ test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-li
 test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: audit bundle older registry storage promtool prometheus ## run everything, with all lab scenarios
+test-all: audit bundle others registry storage promtool prometheus ## run everything, with all lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" \
 	  PROMETHEUS="$(PROMETHEUS)" tests/run.sh all
 
-test-first: audit bundle older registry storage promtool ## run the first half of that: everything except half of the lab scenarios
+test-first: audit bundle others registry storage promtool ## run the first half of that: everything except half of the lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh first
 
-test-second: bundle older storage prometheus ## run the second half: the other lab scenarios
+test-second: bundle others storage prometheus ## run the second half: the other lab scenarios
 	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" PROMETHEUS="$(PROMETHEUS)" tests/run.sh second
 
 fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
@@ -133,7 +133,7 @@ fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 
 # `time` measures memory, the venv is for ansible-core.
 bench: PACKAGES += time python3-venv
-bench: bundle older ## measure the figures of docs/figures.md, with kubeadm and ansible-core in the same run
+bench: bundle others ## measure the figures of docs/figures.md, with kubeadm and ansible-core in the same run
 	@DIST="$(DIST)" cargo test --release --locked --test bench
 
 soak: bundle ## let one random fault after the other happen on $(HOSTS) hosts for $(HOURS) hours, by the numbers of $(SEED)

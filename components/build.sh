@@ -120,7 +120,8 @@ part cni
 part cni-flannel
 cni_flannel=$stored
 part runc
-part etcd
+# A release that goes with another etcd names its folder.
+part "$(cat "$here/$kubernetes/etcd" 2>/dev/null || echo etcd)"
 etcd=$stored
 part containerd
 part flannel

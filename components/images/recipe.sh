@@ -38,9 +38,13 @@ v=$(of "$flannel" flanneld)
 	-entrypoint /usr/local/bin/flanneld
 image flannel "$v" host "docker.io/flannel/flannel:v$v"
 
-# For the benchmark against kubeadm only, hence also under the name that kubeadm 1.36 looks for.
+# For the benchmark against kubeadm only, hence also under the name that kubeadm 1.36 or 1.37 looks for.
 v=$(of "$etcd" etcd)
-"$maker" -out "$out/images/etcd.tar" -name "registry.k8s.io/etcd:$v-0" -name registry.k8s.io/etcd:3.6.8-0 \
+case $v in
+3.6.*) looks_for=3.6.8-0 ;;
+*) looks_for=3.7.0-0 ;;
+esac
+"$maker" -out "$out/images/etcd.tar" -name "registry.k8s.io/etcd:$v-0" -name "registry.k8s.io/etcd:$looks_for" \
 	-add "$etcd/bin/etcd=/usr/local/bin/etcd" -add "$etcd/bin/etcdctl=/usr/local/bin/etcdctl" \
 	-add "$etcd/bin/etcdutl=/usr/local/bin/etcdutl" -entrypoint /usr/local/bin/etcd
 image etcd "$v" bench "registry.k8s.io/etcd:$v-0"

@@ -1,5 +1,5 @@
 //! Who asks, and what a host permits to guards: only what it takes that the etcd member of the host that asks joins
-//! again, and only if this host itself sees that it is right. No guard changes the member of another host, except that
+//! again or hands over the lead, and only if this host itself sees that it is right. No guard changes the member of another host, except that
 //! of a host that is gone: one without a vote takes it over, and of five or seven hosts, two may be removed.
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
@@ -16,16 +16,17 @@ use super::lock::Rank;
 use super::machine::root::Root;
 use super::machine::when;
 use super::observe::guard_fact;
-use super::op_error::{Outcome, bad};
+use super::op_error::{Explain as _, Outcome, bad};
 use super::repair::{annotated, hold};
 use crate::etcd::{self, Election};
 use crate::model::facts::{ETCD_UNIT, EtcdView};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::recovery::Room;
 use crate::model::units::etcd_balancer_unit;
-use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op};
+use crate::protocol::{Balancing, EtcdAsk, MemberChange, MemberStart, ObserveAsk, Op, PAUSE_MS};
 use change::Asked;
 use futures::future::join_all;
+use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,6 +35,22 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a balancer bypasses a member at a guard's request, seconds.
 const MOST_PASSED_OVER_S: u32 = 600;
+
+/// Between two pauses of the balancer for guards. Each is below a second, so no guard can keep clients waiting.
+const PAUSED_EVERY: Duration = Duration::from_secs(20);
+/// When the balancer was paused last for a guard, by the time of this file.
+const PAUSED: &str = "/run/hactl/paused-for-a-guard";
+
+/// Takes note of a pause of the balancer, unless there was one just now.
+fn may_pause(root: &Root) -> Outcome<()> {
+    let file = root.own(PAUSED);
+    // One of the future is none: the clock was set.
+    let last = fs::metadata(&file).and_then(|meta| meta.modified()).ok().and_then(|last| last.elapsed().ok());
+    if last.is_some_and(|since| since < PAUSED_EVERY) {
+        return Err(bad(format!("the balancer was paused for a guard within the last {} s", PAUSED_EVERY.as_secs())));
+    }
+    fs::write(&file, "").explain("write", &file)
+}
 
 /// Who asks.
 #[derive(Debug)]
@@ -135,6 +152,15 @@ impl Admission {
             }
             Op::Balance { how: Balancing::PassTo { member }, .. } if member == self.by => {
                 Ok(Op::Balance { unit: etcd_balancer_unit(), how: Balancing::PassTo { member } })
+            }
+            // While the lead of etcd moves, nothing is proposed.
+            Op::Balance { how: Balancing::Pause { most_ms }, .. } => {
+                may_pause(root)?;
+                let how = Balancing::Pause { most_ms: most_ms.min(PAUSE_MS) };
+                Ok(Op::Balance { unit: etcd_balancer_unit(), how })
+            }
+            Op::Balance { how: Balancing::Resume, .. } => {
+                Ok(Op::Balance { unit: etcd_balancer_unit(), how: Balancing::Resume })
             }
             Op::Blame { unit } if unit.as_str() == ETCD_UNIT => Ok(Op::Blame { unit }),
             _ => Err(bad(format!("{} permits guards only what the repair of an etcd member takes", self.own))),

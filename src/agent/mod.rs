@@ -31,13 +31,13 @@ mod web;
 
 pub use admission::{Admission, Caller};
 pub use backup::{copies_beside, drill, newest_snapshot, save_bundle};
-pub use etcd::{Fence, fence, pass_to, record_positions, remembered, serving, voters};
+pub use etcd::{Fence, fence, heir, pass_to, record_positions, remembered, serving, voters, yield_lead};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;
 pub use pki::tls::{certificates, private_key};
 pub use power::{PowerPlugin, note_power, power_of};
-pub use reboot::{ShutsDown, boot_of, is_reboot_due, reboot};
+pub use reboot::{ShutsDown, boot_of, is_reboot_due};
 pub use repair::{StepLock, annotated, hold, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_as, serve_at};
 

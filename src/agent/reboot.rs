@@ -45,10 +45,33 @@ pub fn is_reboot_due(root: &Root) -> bool {
     NOTES.iter().any(|note| root.own(note).exists())
 }
 
-/// The lock of a host that shuts down: no run of hactl begins to change it.
+/// The lock of a host that is to shut down: no run of hactl begins to change it.
 #[derive(Debug)]
 pub struct ShutsDown {
     _held: Held,
+}
+
+impl ShutsDown {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// A run of hactl changes the host.
+    pub async fn take(root: &Root) -> Outcome<Self> {
+        units::own_systemd(&Host::new(root.clone()))?;
+        let holder = "a reboot of this host for its maintenance".to_owned();
+        let held = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
+        let held =
+            held.map_err(|other| failed(format!("{} has the lock of the host since {}", other.by, other.since)))?;
+        Ok(Self { _held: held })
+    }
+
+    /// Has systemd reboot the host.
+    ///
+    /// # Errors
+    /// It does not.
+    pub async fn reboot(&self) -> Outcome<()> {
+        must(&["systemctl", "reboot"], TIMEOUT).await.map(drop)
+    }
 }
 
 /// Reboots this host, if this boot has not ended yet.
@@ -59,20 +82,7 @@ pub(super) async fn end(root: &Root, of: &BootId) -> Outcome<()> {
     if boot()?.id != *of {
         return Err(bad("it has booted since the reboot was asked for"));
     }
-    reboot(root).await.map(drop)
-}
-
-/// Reboots this host, unless a run of hactl changes it.
-///
-/// # Errors
-/// It does not reboot, and why.
-pub async fn reboot(root: &Root) -> Outcome<ShutsDown> {
-    units::own_systemd(&Host::new(root.clone()))?;
-    let holder = "a reboot of this host for its maintenance".to_owned();
-    let held = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
-    let held = held.map_err(|other| failed(format!("{} has the lock of the host since {}", other.by, other.since)))?;
-    must(&["systemctl", "reboot"], TIMEOUT).await?;
-    Ok(ShutsDown { _held: held })
+    ShutsDown::take(root).await?.reboot().await
 }
 
 #[cfg(test)]

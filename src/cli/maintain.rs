@@ -6,12 +6,14 @@ use crate::controllers::{Ended, MaintenanceError};
 use crate::kube::KubeError;
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
+use crate::model::gate::{Approval, Gate};
 use crate::model::maintenance::{DrainPreview, DrainRequest, Maintenance, RebootRequest, Stage, State, Wanted, Work};
 use crate::model::names::HostName;
 use crate::model::rollout::{Rollout, RolloutState};
+use crate::model::window::{MOST as MOST_WINDOWS, Window};
 use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Exit, FailureKind, MaintenanceKind, Style, Verdict};
-use crate::workflow::{self, Finish, Finished};
+use crate::workflow::{self, Finish, Meant};
 use clap::{Args, Subcommand};
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ Examples:
   hactl maintain start w3 --dry-run               show which pods leave, wait and stay, and what would refuse; change nothing
   hactl maintain start w3 --force-after 30m       delete a pod whose eviction was refused for 30 minutes
   hactl maintain start w3 --cordon-only           no new pods; the others stay
+  hactl maintain start w3 --window '0 1 * * 6 4h Europe/Berlin'
 
 Where guards run (healing: watch or on), they drain the Node, and the command shows how far they are: they go on if it is
 interrupted. Elsewhere the command drains it, and the same command continues. Exit codes: 0 drained; 1 pods did not leave
@@ -50,6 +53,7 @@ Examples:
   hactl maintain reboot w1 w2 w3 --max-unavailable 2
   hactl maintain reboot --all --only-if-required  every Node whose package manager asks for it, workers first
   hactl maintain reboot --selector pool=gpu --dry-run
+  hactl maintain reboot --all --window '@daily 3h' --approval
 
 Where guards run, they drain each Node, and the node agent on its host reboots it. Elsewhere the command does both for one
 Node, over SSH. Hosts of the control plane reboot one at a time, and only while all others are well. A host that is not
@@ -102,6 +106,19 @@ A Node that was cordoned before the maintenance stays cordoned. Works from any m
         #[arg(value_name = "NODE|NAME")]
         which: HostName,
     },
+    /// Let a maintenance or a rollout begin that waits for approval
+    #[command(after_help = "\
+Examples:
+  hactl maintain approve w3
+  hactl maintain approve reboot-20261129-041500
+
+What is approved cannot be changed afterwards. With kubectl it takes the verb approve on the object:
+  kubectl patch nmt w3 --type merge -p '{\"spec\":{\"approved\":true}}'")]
+    Approve {
+        /// The Node, or the name of its maintenance or rollout
+        #[arg(value_name = "NODE|NAME")]
+        which: HostName,
+    },
     /// Let no other Node of a rollout begin; what is under way goes on
     #[command(after_help = "Examples:\n  hactl maintain pause reboot-20261129-041500")]
     Pause {
@@ -133,6 +150,33 @@ pub struct About {
     /// Leave the Node cordoned at the end
     #[arg(long)]
     pub(super) stay_cordoned: bool,
+    /// Begin only in a window: a crontab schedule, how long it is open, and a time zone [default: UTC]; may be repeated
+    #[arg(long = "window", value_name = "WINDOW")]
+    windows: Vec<Window>,
+    /// Begin only when somebody has approved it; =each: each Node of a rollout by itself
+    #[arg(long, value_name = "once|each", num_args = 0..=1, require_equals = true, default_missing_value = "once",
+        value_parser = ["once", "each"])]
+    approval: Option<String>,
+}
+
+impl About {
+    /// What has to be given before it begins; `each`: whether each Node of a rollout is approved by itself.
+    pub(super) fn gate(&self, each: bool) -> Gate {
+        let approval = if each || self.approval.is_none() { Approval::NotRequired } else { Approval::Required };
+        Gate { windows: self.windows.clone(), approval }
+    }
+
+    pub(super) fn approves_each(&self) -> bool {
+        self.approval.as_deref() == Some("each")
+    }
+
+    pub(super) fn check(&self) -> Result<(), Verdict> {
+        if self.windows.len() <= MOST_WINDOWS {
+            return Ok(());
+        }
+        let headline = format!("--window can be given {MOST_WINDOWS} times");
+        Err(Verdict { headline, ..Verdict::of(&FailureKind::Usage, None) })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -237,6 +281,7 @@ pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
                 None => RolloutRequest { named: nodes, about, many, drain, work }.run(common),
             }
         }
+        Verb::Approve { which } => approve(common, which),
         Verb::Pause { name } => pause(common, name, true),
         Verb::Resume { name } => pause(common, name, false),
         Verb::Status { node } => status(common, node.as_ref(), false),
@@ -263,18 +308,24 @@ impl<'a> Request<'a> {
             stays_cordoned: about.stay_cordoned,
             allow_outage: drain.allow_outage,
             drain: DrainRequest::from(drain),
+            gate: about.gate(false),
         };
         Self { about, wanted, waits: !drain.no_wait }
     }
 
     fn check(&self, desired: &Desired) -> Result<(), Verdict> {
         known("NODE", std::slice::from_ref(&self.wanted.node), desired)?;
+        self.about.check()?;
         let drain = &self.wanted.drain;
         if drain.force_after.zip(drain.give_up_after).is_some_and(|(force, give_up)| force >= give_up) {
             let headline = "--force-after has to be shorter than --give-up-after".to_owned();
             return Err(Verdict { headline, ..Verdict::of(&FailureKind::Usage, None) });
         }
         Ok(())
+    }
+
+    fn name(&self) -> &str {
+        self.about.name.as_ref().unwrap_or(&self.wanted.node).as_str()
     }
 
     fn run(&self, common: &Common) -> Exit {
@@ -286,7 +337,7 @@ fn preview(common: &Common, request: &Request<'_>) -> Exit {
     let (reader, wanted) = (common.reader(), &request.wanted);
     let check = |desired: &Desired| request.check(desired);
     let asked = common.run_checked(check, common.sink(&reader), Needs::Hosts, async |session| {
-        workflow::would_maintain(session, wanted).await
+        workflow::would_maintain(session, (request.name(), wanted)).await
     });
     let said = asked.map(|preview| Said {
         object: report::preview_json(&wanted.node, &preview),
@@ -298,7 +349,7 @@ fn preview(common: &Common, request: &Request<'_>) -> Exit {
 
 fn begin(common: &Common, request: &Request<'_>) -> Exit {
     let (reader, choices, wanted) = (common.reader(), common.choices(), &request.wanted);
-    let name = request.about.name.as_ref().unwrap_or(&wanted.node).as_str();
+    let name = request.name();
     let sink: Arc<dyn Sink> = reader.clone();
     let shows = |preview: &DrainPreview| {
         if !common.json() {
@@ -321,6 +372,9 @@ fn begin(common: &Common, request: &Request<'_>) -> Exit {
     let verdict = verdict.map(|ended| match ended {
         Ended::Accepted => {
             Verdict::ok(format!("the guards act on the maintenance of {node}. See: hactl maintain status {node}"))
+        }
+        Ended::Later(why) => {
+            Verdict::ok(format!("the maintenance of {node} waits: {why}. See: hactl maintain status {node}"))
         }
         Ended::Idle => Verdict::ok(format!("the maintenance of {node} is announced")),
         Ended::Cordoned => {
@@ -350,8 +404,18 @@ fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
         workflow::finish(session, which, how, (&choices, &reader)).await
     });
     let verdict = result.map(|finished| match finished {
-        Finished::Node(node) => Verdict::ok(format!("the maintenance of {node} is over")),
-        Finished::Rollout(name) => Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored")),
+        Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is over")),
+        Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored")),
+    });
+    ended(&reader, verdict)
+}
+
+fn approve(common: &Common, which: &HostName) -> Exit {
+    let reader = common.reader();
+    let result = common.run(reader.clone(), Needs::Hosts, async |session| workflow::approve(session, which).await);
+    let verdict = result.map(|meant| match meant {
+        Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is approved")),
+        Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is approved")),
     });
     ended(&reader, verdict)
 }
@@ -413,6 +477,9 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::Contested(_) => MaintenanceKind::Contested,
         MaintenanceError::NoneSelected => MaintenanceKind::NoneSelected,
         MaintenanceError::NoRollout(_) => MaintenanceKind::NoRollout,
+        MaintenanceError::NotGated(_) => MaintenanceKind::NotGated,
+        MaintenanceError::Several { .. } => MaintenanceKind::Several,
+        MaintenanceError::ApprovesEach(_) => MaintenanceKind::ApprovesEach,
         MaintenanceError::RolloutExists(_) => MaintenanceKind::RolloutExists,
         MaintenanceError::IsRollout(_) => MaintenanceKind::IsRollout,
         MaintenanceError::Stopped { .. } => MaintenanceKind::Stopped,

@@ -116,6 +116,7 @@ impl RolloutRequest<'_> {
         if self.about.name.as_ref().is_some_and(|name| name.as_str().len() > LONGEST_NAME) {
             return Err(Self::usage(&format!("--name has at most {LONGEST_NAME} characters")));
         }
+        self.about.check()?;
         known("NODE", self.named, desired)
     }
 
@@ -139,6 +140,8 @@ impl RolloutRequest<'_> {
             soak: many.soak,
             max_failures: many.max_failures,
             paused: false,
+            gate: self.about.gate(self.about.approves_each()),
+            approves_each: self.about.approves_each(),
             template: Template {
                 reason: self.about.reason.clone(),
                 work: self.work.clone(),
@@ -162,10 +165,10 @@ impl RolloutRequest<'_> {
     }
 
     fn preview(&self, common: &Common) -> Exit {
-        let (reader, wanted) = (common.reader(), self.wanted());
+        let (reader, wanted, name) = (common.reader(), self.wanted(), self.name());
         let check = |desired: &Desired| self.check(desired);
         let asked = common.run_checked(check, common.sink(&reader), Needs::Hosts, async |session| {
-            workflow::would_roll_out(session, (self.named, &wanted)).await
+            workflow::would_roll_out(session, (&name, self.named, &wanted)).await
         });
         let said = asked.map(|next| Said {
             object: report::rollout_preview_json(&next),
@@ -189,8 +192,11 @@ impl RolloutRequest<'_> {
             workflow::roll_out(session, (&name, self.named, &wanted, waits), (&choices, &reader), &shows).await
         });
         let verdict = result.map(|rolled| match rolled {
-            RolledOut::Accepted => {
+            RolledOut::Accepted(None) => {
                 Verdict::ok(format!("the guards act on the rollout {name}. See: hactl maintain status"))
+            }
+            RolledOut::Accepted(Some(why)) => {
+                Verdict::ok(format!("the rollout {name} waits: {why}. See: hactl maintain status"))
             }
             RolledOut::Completed(progress) => Verdict::ok(format!("the rollout {name} is complete: {progress} Nodes")),
         });

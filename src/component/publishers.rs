@@ -19,24 +19,27 @@ pub struct Set {
 }
 
 /// The combinations that were tested, the newest last.
-pub const SETS: [Set; 3] = [
-    Set { kubernetes: "1.34", versions: TOGETHER },
-    Set { kubernetes: "1.35", versions: TOGETHER },
-    Set { kubernetes: "1.36", versions: TOGETHER },
+pub const SETS: [Set; 4] = [
+    Set { kubernetes: "1.34", versions: together("3.6.16") },
+    Set { kubernetes: "1.35", versions: together("3.6.16") },
+    Set { kubernetes: "1.36", versions: together("3.6.16") },
+    Set { kubernetes: "1.37", versions: together("3.7.3") },
 ];
 
-/// The versions for each of them; they are the same.
-const TOGETHER: [(&str, &str); 8] = [
-    ("etcd", "3.6.16"),
-    ("containerd", "2.3.7"),
-    ("runc", "1.4.3"),
-    ("cni", "1.9.1"),
-    // Not the pin of components/, which is older because its repository is not on the Go module proxy.
-    ("cni-flannel", "1.9.1-flannel1"),
-    ("flannel", "0.28.4"),
-    ("coredns", "1.14.6"),
-    ("pause", "3.10.1"),
-];
+/// The versions for each of them; they are the same but for etcd's.
+const fn together(etcd: &'static str) -> [(&'static str, &'static str); 8] {
+    [
+        ("etcd", etcd),
+        ("containerd", "2.3.7"),
+        ("runc", "1.4.3"),
+        ("cni", "1.9.1"),
+        // Not the pin of components/, which is older because its repository is not on the Go module proxy.
+        ("cni-flannel", "1.9.1-flannel1"),
+        ("flannel", "0.28.4"),
+        ("coredns", "1.14.6"),
+        ("pause", "3.10.1"),
+    ]
+}
 
 /// The hosts of the URLs. Some redirect to other hosts.
 pub const HOSTS: [&str; 4] = ["dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io"];

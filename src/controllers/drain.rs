@@ -1,8 +1,8 @@
 //! The drain of a maintenance: while pods leave, its object, the cordon and the Lease are looked after, and its status
 //! says how far it is.
 //!
-//! In: a maintenance whose Node is cordoned. Out: what is to be said of pods that stay, or that its author asks for
-//! something else now.
+//! In: a maintenance whose Node is cordoned. Out: what is to be said of pods that stay, or that it is to be looked at
+//! again.
 
 use super::ended::{CONTESTED, MaintenanceError};
 use super::maintenance::{Controller, draining};
@@ -71,7 +71,8 @@ impl UnderWay<'_> {
 }
 
 impl Controller<'_> {
-    /// Drains the Node. `None`: an author of one of its maintenances asks for something else meanwhile.
+    /// Drains the Node. `None`: an author of one of its maintenances asks for something else meanwhile, or its window has
+    /// ended.
     pub(super) async fn drain(
         &mut self,
         all: &[Maintenance],
@@ -125,6 +126,9 @@ impl Controller<'_> {
                 }
                 _ = ticks.tick() => {
                     self.leased().await?;
+                    if found.closed(now_ms()).is_some() {
+                        return Ok(None);
+                    }
                     if let Some(progress) = latest() {
                         self.say(&mut under_way, progress).await?;
                     }

@@ -12,6 +12,7 @@ use super::rollouts::Rollouts;
 use crate::execute::Pace;
 use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, next_change};
 use crate::model::event::Sink;
+use crate::model::maintained::Maintained;
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Wanted};
 use crate::model::names::HostName;
 use futures::future::{BoxFuture, FutureExt as _};
@@ -46,8 +47,16 @@ const POD_EVERY: Duration = Duration::from_millis(50);
 /// What each Node is to the control plane, asked whenever its maintenances are looked at.
 pub type Places<'a> = &'a (dyn Fn(&HostName) -> Place + Sync);
 
+/// Learns what all maintenances come to while this process acts on them; `None`: it does not any more.
+pub type Shows<'a> = &'a (dyn Fn(Option<Maintained>) + Sync);
+
 /// Acts on the maintenances of a cluster whenever this process, on this host, has the Lease. Ends never.
-pub async fn control(client: &Client, sink: &dyn Sink, (holder, own): (&str, &HostName), places: Places<'_>) {
+pub async fn control(
+    client: &Client,
+    sink: &dyn Sink,
+    (holder, own): (&str, &HostName),
+    (places, shows): (Places<'_>, Shows<'_>),
+) {
     // If no other guard takes the Lease that this one has left, this one has its own host reboot.
     let mut leaves = true;
     loop {
@@ -55,7 +64,8 @@ pub async fn control(client: &Client, sink: &dyn Sink, (holder, own): (&str, &Ho
             Ok(LeaseAttempt::Taken(lease)) => {
                 sink.note("this guard acts on maintenances of Nodes");
                 let own = Some(own).filter(|_| leaves);
-                let ended = Term { client, sink, holder, places, own }.run(lease).await;
+                let ended = Term { client, sink, holder, places, shows, own }.run(lease).await;
+                shows(None);
                 sink.note(format!("this guard does not act on maintenances any more: {ended}"));
                 leaves = !matches!(ended, TermEnded::OwnReboots);
                 if !leaves {
@@ -78,6 +88,7 @@ struct Term<'a> {
     sink: &'a dyn Sink,
     holder: &'a str,
     places: Places<'a>,
+    shows: Shows<'a>,
     /// The Node of this process, if it leaves its reboot to another process.
     own: Option<&'a HostName>,
 }
@@ -236,6 +247,8 @@ impl Term<'_> {
                     }
                 }
                 _ = looks.tick() => {
+                    // Without a watch, what is known is old.
+                    (self.shows)(live.is_some().then(|| Maintained::of(nodes.all.values())));
                     if self.own_reboots(&nodes) {
                         return;
                     }

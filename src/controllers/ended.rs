@@ -83,6 +83,20 @@ pub enum MaintenanceError {
         /// The rollout.
         rollout: String,
     },
+    /// It begins without an approval.
+    #[error("{0} needs no approval")]
+    NotGated(String),
+    /// Several maintenances of the Node could be meant.
+    #[error("{node} has several maintenances: {}", names.join(", "))]
+    Several {
+        /// The Node.
+        node: HostName,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Each Node of the rollout is approved by itself.
+    #[error("of the rollout {0}, each Node is approved by itself")]
+    ApprovesEach(String),
     /// A rollout of this name exists.
     #[error("there is a rollout {0} already")]
     RolloutExists(String),
@@ -124,6 +138,8 @@ impl From<DrainError> for MaintenanceError {
 pub enum Ended {
     /// The guards act on it from here.
     Accepted,
+    /// The guards act on it later, and why.
+    Later(String),
     /// It is only announced.
     Idle,
     /// Its Node is cordoned.

@@ -110,6 +110,12 @@ pub async fn follow(
                 _ => {}
             }
         }
+        // Nobody has to stay for that.
+        if now.state == Some(State::Waiting)
+            && let Some(closed) = now.closed(now_ms())
+        {
+            return Ok(Followed::Ended(Ended::Later(closed.why)));
+        }
         match reached(&now) {
             Some(Ok(ended)) => {
                 if matches!(ended, Ended::Drained(_) | Ended::Rebooted) {

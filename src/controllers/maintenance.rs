@@ -6,13 +6,13 @@
 
 use super::ended::{Ended, MaintenanceError};
 use super::news::differs;
-use super::occurrence::Occurrence;
+use super::occurrence::{Occurrence, now_ms};
 use super::reboot::Hosts;
 use super::right::Right;
 use crate::execute::{ControlPlane, Draining, Pace};
 use crate::kube::{Client, KubeError};
 use crate::model::boot::BootId;
-use crate::model::event::Sink;
+use crate::model::event::{Event, Sink};
 use crate::model::maintenance::{Conditions, DrainRequest, Maintenance, Stage, State};
 use crate::model::names::HostName;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ enum Begun {
     Yes,
     /// What it waits for.
     Waits(String),
+    /// It may not begin or go on now, and its status says so.
+    Later,
     /// Its object does not exist any more.
     Gone,
 }
@@ -95,7 +97,8 @@ pub(super) fn draining<'f>(
 fn admitted(all: &[Maintenance], found: &Maintenance) -> DrainRequest {
     let asks =
         |one: &&Maintenance| one.wanted.stage == Stage::Drain && !one.ends() && !(one.is_over() && one.is_observed);
-    let others = all.iter().filter(asks).filter(|one| one.uid != found.uid);
+    let now_ms = now_ms();
+    let others = all.iter().filter(asks).filter(|one| one.uid != found.uid && !one.is_later(now_ms));
     others.fold(found.wanted.drain.clone(), |least, other| least.least(&other.wanted.drain))
 }
 
@@ -164,11 +167,14 @@ impl<'a> Controller<'a> {
     /// # Errors
     /// See [`MaintenanceError`].
     pub async fn run(&mut self, name: &str) -> Result<Ended, MaintenanceError> {
+        let mut was_there = false;
         loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
             let Some(found) = all.iter().find(|one| one.name == name) else {
-                return Err(MaintenanceError::None(name.to_owned()));
+                // Others called it off while it waited.
+                return if was_there { Ok(Ended::Completed) } else { Err(MaintenanceError::None(name.to_owned())) };
             };
+            was_there = true;
             if found.ends() {
                 self.end(found, State::Completed, "").await?;
                 return Ok(Ended::Completed);
@@ -179,6 +185,12 @@ impl<'a> Controller<'a> {
             if found.state == Some(State::Completed) {
                 self.end(found, State::Completed, "").await?;
                 return Ok(Ended::Rebooted);
+            }
+            if let Some(closed) = found.closed(now_ms()) {
+                self.sink.emit(Event::Waiting { step: 0, on: closed.why.clone() });
+                self.hold_back(found, closed).await?;
+                self.pause().await?;
+                continue;
             }
             if found.reboot.is_none() || !found.reboots() {
                 self.begin(&all, found).await?;
@@ -198,11 +210,16 @@ impl<'a> Controller<'a> {
             if self.reboot(&all, found).await? {
                 return Ok(Ended::Rebooted);
             }
-            self.leased().await?;
-            tokio::select! {
-                () = sleep(LOOK_EVERY) => {}
-                () = self.stop.cancelled() => return Err(MaintenanceError::Interrupted),
-            }
+            self.pause().await?;
+        }
+    }
+
+    /// Until the next look.
+    async fn pause(&mut self) -> Result<(), MaintenanceError> {
+        self.leased().await?;
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => Ok(()),
+            () = self.stop.cancelled() => Err(MaintenanceError::Interrupted),
         }
     }
 
@@ -232,7 +249,7 @@ impl<'a> Controller<'a> {
                         // It only waits for its reboot.
                         Begun::Yes if found.state == Some(State::Drained) => drained.push(found),
                         Begun::Yes if found.wanted.stage == Stage::Drain => drains = drains.or(Some(found)),
-                        Begun::Yes => {}
+                        Begun::Yes | Begun::Later => {}
                         Begun::Gone => continue 'look,
                     }
                 }
@@ -266,6 +283,10 @@ impl<'a> Controller<'a> {
 
     /// Cordons the Node for a maintenance, or says what is in the way.
     async fn may_begin(&mut self, all: &[Maintenance], found: &Maintenance) -> Result<Begun, MaintenanceError> {
+        if let Some(closed) = found.closed(now_ms()) {
+            self.hold_back(found, closed).await?;
+            return Ok(Begun::Later);
+        }
         // A cordon takes nothing away.
         if let Some(why) = self.place.needed.as_ref().filter(|_| found.wanted.stage == Stage::Drain && !found.holds) {
             return Ok(Begun::Waits(why.clone()));

@@ -17,9 +17,10 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use elected::{Places, control};
+pub use elected::{Places, Shows, control};
 pub use ended::{Ended, MaintenanceError};
 pub use followed::{Elected, Followed, follow};
 pub use maintenance::{Controller, Place, soon};
+pub use occurrence::now_ms;
 pub use reboot::Hosts;
 pub use rollouts::node_view;

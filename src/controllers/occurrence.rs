@@ -23,6 +23,8 @@ const COMPONENT: &str = "hactl-maintenance";
 pub(super) enum Occurrence {
     /// Something is in the way of its begin.
     Waiting(String),
+    /// Its drain was not complete and may not go on now; the Node is as it was before.
+    HeldBack,
     /// The Node is cordoned.
     Cordoned,
     /// Others uncordoned the Node; it is cordoned again.
@@ -51,6 +53,7 @@ impl Occurrence {
     fn reason(&self) -> &'static str {
         match self {
             Self::Waiting(_) => "MaintenanceWaiting",
+            Self::HeldBack => "DrainHeldBack",
             Self::Cordoned => "NodeCordoned",
             Self::Contested => "CordonContested",
             Self::DrainStarted => "DrainStarted",
@@ -73,6 +76,9 @@ impl Occurrence {
     fn words(&self, node: &HostName) -> String {
         match self {
             Self::Waiting(why) => format!("the maintenance of {node} waits: {why}"),
+            Self::HeldBack => {
+                format!("the drain of {node} is not complete and may not go on now, so it is undone")
+            }
             Self::Cordoned => format!("{node} is cordoned"),
             Self::Contested => format!("others uncordoned {node} during its drain; it is cordoned again"),
             Self::DrainStarted => format!("the pods of {node} begin to leave"),
@@ -142,7 +148,7 @@ impl Occurrence {
 }
 
 /// The time, milliseconds since 1970.
-pub(super) fn now_ms() -> i64 {
+pub fn now_ms() -> i64 {
     millis(OffsetDateTime::now_utc()).unwrap_or(0)
 }
 

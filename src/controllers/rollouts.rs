@@ -19,6 +19,7 @@ use crate::model::node::NodeFact;
 use crate::model::rollout::{Rollout, RolloutState, owner};
 use crate::model::selector::labels_of;
 use crate::model::timestamp::parse_rfc3339;
+use crate::model::window::NextWindow;
 use crate::plan::maintain::{ChildView, NodeView, Station, next as next_of};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ struct Child {
     /// The uid of the rollout.
     rollout: Option<String>,
     node: HostName,
+    /// Whether it may have changed its Node.
+    has_begun: bool,
     view: ChildView,
 }
 
@@ -98,7 +101,7 @@ pub fn node_view(object: &Value, station: impl Fn(&HostName) -> Station) -> Opti
 fn child(object: &Value) -> Option<(String, Child)> {
     let rollout = owner(object).map(ToOwned::to_owned);
     let one = Maintenance::of(object).ok()?;
-    if rollout.is_none() && !one.takes() {
+    if rollout.is_none() && (!one.takes() || one.is_later(now_ms())) {
         return None;
     }
     let since = |kind: &str| one.conditions.get(kind).and_then(|(_, since)| parse_rfc3339(since));
@@ -114,7 +117,7 @@ fn child(object: &Value) -> Option<(String, Child)> {
         Some(State::Overdue) => ChildView::Overdue(one.why.clone()),
         _ => ChildView::UnderWay(in_the_way(&one)),
     };
-    Some((one.uid.clone(), Child { rollout, node: one.wanted.node, view }))
+    Some((one.uid.clone(), Child { rollout, node: one.wanted.node, has_begun: one.holds, view }))
 }
 
 /// What is in the way of a maintenance, in words.
@@ -235,23 +238,44 @@ impl Rollouts<'_> {
         written: &mut BTreeMap<String, Value>,
     ) -> Result<(), KubeError> {
         let (children, taken) = fleet.of_rollout(&of.uid);
-        let mut found = next_of(&of.wanted, &fleet.nodes, (&children, &taken), now_ms());
+        let mut found = next_of((&of.name, &of.wanted), &fleet.nodes, (&children, &taken), now_ms());
         let until = soon().min(*self.holds.borrow());
         for name in &found.start {
             if let Some(uid) = self.client.begin_of_rollout(of, name, until).await? {
                 self.sink.note(format!("rollout {}: the maintenance of {name} begins", of.name));
                 // Until the watch shows it.
                 let view = ChildView::UnderWay(String::new());
-                let begun = Child { rollout: Some(of.uid.clone()), node: name.clone(), view };
+                let begun = Child { rollout: Some(of.uid.clone()), node: name.clone(), has_begun: true, view };
                 fleet.children.insert(uid, begun);
             } else {
                 found.waits_for.push(format!("another NodeMaintenance has the name {}", of.child(name)));
             }
         }
+        if matches!(found.state, RolloutState::Paused | RolloutState::Stopped) {
+            self.take_back(of, fleet, until).await?;
+        }
         let status = status(of, &found, &children);
         if written.get(&of.uid) != Some(&status) {
             self.client.report_rollout(of, &status, until).await?;
             written.insert(of.uid.clone(), status);
+        }
+        Ok(())
+    }
+}
+
+impl Rollouts<'_> {
+    /// Deletes maintenances of a rollout that have not begun: otherwise they would, in the next window perhaps, although
+    /// it is paused or has stopped. Their Nodes are candidates again.
+    async fn take_back(&self, of: &Rollout, fleet: &mut Fleet, until: Instant) -> Result<(), KubeError> {
+        let waits =
+            |child: &Child| child.rollout.as_deref() == Some(&of.uid) && !child.has_begun && child.view.is_under_way();
+        let waiting: Vec<String> =
+            fleet.children.iter().filter(|(_, child)| waits(child)).map(|(uid, _)| uid.clone()).collect();
+        for uid in waiting {
+            let Some(child) = fleet.children.get(&uid) else { continue };
+            self.client.take_back(&of.child(&child.node), &uid, until).await?;
+            self.sink.note(format!("rollout {}: the maintenance of {} is taken back", of.name, child.node));
+            fleet.children.remove(&uid);
         }
         Ok(())
     }
@@ -278,6 +302,7 @@ fn status(of: &Rollout, found: &crate::plan::maintain::Next, children: &BTreeMap
         },
         "current": current,
         "waitingFor": waits,
+        "nextWindow": found.next_window.as_ref().map(NextWindow::rfc3339),
         "conditions": [
             {"type": "Completed", "status": is(RolloutState::Completed), "reason": found.state.name()},
             {"type": "Stopped", "status": is(RolloutState::Stopped), "reason": found.state.name()},

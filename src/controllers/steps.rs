@@ -7,6 +7,7 @@ use super::ended::MaintenanceError;
 use super::maintenance::{Controller, draining, soon};
 use super::occurrence::{Occurrence, now_ms};
 use crate::kube::{Cordoned, ObjectRef};
+use crate::model::gate::Closed;
 use crate::model::maintenance::{Conditions, Maintenance, Stage, State, short};
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
@@ -14,12 +15,37 @@ use serde_json::{Value, json};
 impl Controller<'_> {
     /// Has the status say what a maintenance waits for.
     pub(super) async fn wait(&mut self, found: &Maintenance, why: String) -> Result<(), MaintenanceError> {
+        // What is drained stays so until its host can reboot.
+        let is_drained = found.holds && found.state == Some(State::Drained);
+        self.waits(found, if is_drained { State::Drained } else { State::Waiting }, why, None).await
+    }
+
+    /// A maintenance that may not begin now waits. A drain that is not complete ends, and its Node is restored.
+    pub(super) async fn hold_back(&mut self, found: &Maintenance, closed: Closed) -> Result<(), MaintenanceError> {
+        // A Node that was cordoned before its author asked for a drain stays cordoned.
+        let was_cordoned = found.state == Some(State::Cordoned) && (!found.is_observed || !found.why.is_empty());
+        let stays = found.holds && was_cordoned;
+        if found.holds && !stays {
+            self.end(found, State::Waiting, &closed.why).await?;
+            self.tell(found, Occurrence::HeldBack).await;
+        }
+        let next = closed.next_window.map(|next| next.rfc3339());
+        self.waits(found, if stays { State::Cordoned } else { State::Waiting }, closed.why, next).await
+    }
+
+    async fn waits(
+        &mut self,
+        found: &Maintenance,
+        state: State,
+        why: String,
+        next_window: Option<String>,
+    ) -> Result<(), MaintenanceError> {
         let written =
             self.written.get(&found.uid).map_or((found.state, found.why.as_str()), |(state, why)| (Some(*state), why));
-        if written == (Some(State::Waiting), short(&why).as_str()) {
+        if found.next_window == next_window && found.is_observed && written == (Some(state), short(&why).as_str()) {
             return Ok(());
         }
-        self.report(found, State::Waiting, &why, None).await?;
+        self.report(found, state, &why, next_window.map(|next| ("nextWindow", json!(next)))).await?;
         self.tell(found, Occurrence::Waiting(why)).await;
         Ok(())
     }
@@ -67,9 +93,10 @@ impl Controller<'_> {
     /// Restores the Node, and lets the object go if it is deleted.
     pub(super) async fn end(&mut self, found: &Maintenance, state: State, why: &str) -> Result<(), MaintenanceError> {
         let (wanted, until) = (&found.wanted, self.leased().await?);
-        self.client.uncordon(&wanted.node, &found.holder(), wanted.stays_cordoned, until).await?;
+        let stays_cordoned = wanted.stays_cordoned && state.is_over();
+        self.client.uncordon(&wanted.node, &found.holder(), stays_cordoned, until).await?;
         if found.state != Some(state) || !found.is_observed || !why.is_empty() {
-            self.report(found, state, why, None).await?;
+            self.report(found, state, why, Some(("drain", ended()))).await?;
         }
         let until = self.leased().await?;
         self.client.hold_maintenance(found, false, until).await?;
@@ -95,6 +122,7 @@ impl Controller<'_> {
             "state": state.name(),
             "observedGeneration": found.generation,
             "waitingFor": waits,
+            "nextWindow": Value::Null,
             "conditions": written(&conditions, state),
         });
         if !matches!(state, State::Rebooting | State::Overdue | State::Completed) {
@@ -103,10 +131,6 @@ impl Controller<'_> {
         }
         if let Some((name, part)) = part {
             status[name] = part;
-        }
-        if state.is_over() {
-            // The object stays for people, with its counts. The next drain has the whole time again.
-            status["drain"] = json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0});
         }
         let until = self.leased().await?;
         self.client.report_maintenance(found, &status, until).await?;
@@ -127,6 +151,12 @@ impl Controller<'_> {
         self.shown.insert(found.uid.clone(), shows);
         Ok(())
     }
+}
+
+/// The drain that has ended, as the status shows it. The object stays for people, with its counts. The next drain has
+/// the whole time again.
+fn ended() -> Value {
+    json!({"blocked": [], "blockedCount": 0, "kept": [], "lastedSeconds": 0})
 }
 
 /// The conditions in a state, each with the time of its last change.

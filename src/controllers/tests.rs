@@ -2,6 +2,7 @@
 //! any of their writes.
 
 mod api;
+mod gates;
 mod guards;
 mod reboots;
 

@@ -10,15 +10,9 @@ use super::precondition;
 use super::walk::StepError;
 use crate::model::event::Event;
 use crate::model::names::{HostName, PeerUrl};
-use crate::protocol::{Balancing, MemberChange, Op};
+use crate::protocol::{Balancing, MemberChange, Op, PAUSE_MS, PAUSED_WITHIN, RESUMED_WITHIN};
 use std::time::Duration;
 
-/// The longest pause of the balancers, milliseconds: below the second within which every request is to be answered.
-const MOST_MS: u32 = 800;
-/// Timeout of pausing a balancer. A slower one keeps forwarding requests, and the others do not wait for it.
-const STOPPED: Duration = Duration::from_millis(400);
-/// Timeout of resuming a balancer; otherwise it resumes automatically.
-const RUNS: Duration = Duration::from_secs(1);
 /// How long another step waits for a transfer of leadership.
 const LATE: Duration = Duration::from_secs(15);
 
@@ -54,9 +48,9 @@ impl Doing<'_> {
             return Ok(());
         };
         // At worst, a balancer that does not pause costs a write, which fails after seven seconds.
-        self.balancers(STOPPED, &Balancing::Pause { most_ms: MOST_MS }).await;
+        self.balancers(PAUSED_WITHIN, &Balancing::Pause { most_ms: PAUSE_MS }).await;
         let done = self.call(host, Op::ChangeMembers { etcd, change: MemberChange::Lead(to) }).await;
-        self.balancers(RUNS, &Balancing::Resume).await;
+        self.balancers(RESUMED_WITHIN, &Balancing::Resume).await;
         match done {
             Err(StepError::Failed { what, .. }) => {
                 self.stays(host, &what);

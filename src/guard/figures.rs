@@ -7,6 +7,7 @@ use super::shared::{Shared, turns};
 use crate::agent::probe::first_to_renew;
 use crate::agent::{Root, newest_snapshot};
 use crate::model::fault::FaultKind;
+use crate::model::maintained::Maintained;
 use crate::model::repair::LocalStep;
 use crate::plan::local_repair::step;
 use std::collections::BTreeMap;
@@ -58,6 +59,8 @@ pub struct Figures {
     pub certificate_ends_s: Option<i64>,
     /// The snapshots; `None`: the host takes none.
     pub snapshots: Option<Snapshots>,
+    /// What the maintenances come to; `None`: another guard acts on them.
+    pub maintained: Option<Maintained>,
 }
 
 impl Figures {

@@ -11,6 +11,7 @@ use crate::kube::Client;
 use crate::model::desired::Role;
 use crate::model::event::{Event, Sink};
 use crate::model::healing::{GuardedHost, Policy};
+use crate::model::maintained::Maintained;
 use crate::model::names::HostName;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +67,8 @@ pub(super) async fn act(shared: Arc<Shared>, root: Root, policy: Policy) {
     let holder = format!("guard of {own}, {since}");
     let places = |node: &HostName| place(&shared, &policy, node);
     let journal = Journal { shared: Arc::clone(&shared), said: Mutex::default() };
-    control(&client, &journal, (&holder, &own), &places).await;
+    let shows = |seen: Option<Maintained>| shared.with(|state| state.figures.maintained = seen);
+    control(&client, &journal, (&holder, &own), (&places, &shows)).await;
 }
 
 /// What a Node is to the control plane. One of its hosts may go only while the guards know of no fault of another one:

@@ -11,6 +11,8 @@ use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::GuardReport;
 use crate::model::healing::METRICS_PORT;
 use crate::model::heartbeat::Sight;
+use crate::model::maintained::Maintained;
+use crate::model::names::HostName;
 use crate::model::repair::{Decision, LocalStep};
 use crate::transport::mtls::{self, CONNECT};
 use http_body_util::Full;
@@ -196,6 +198,18 @@ pub(super) fn text(report: &GuardReport, etcd: Option<EtcdSeen>, figures: &Figur
         #[allow(clippy::cast_precision_loss, reason = "an interval in seconds")]
         let every = every_s as f64;
         metric("hactl_snapshot_interval_seconds", "The interval of snapshots.", &[(String::new(), every)]);
+    }
+    if let Some(Maintained { states, blocked_pods, drains, reboots }) = &figures.maintained {
+        let states: Vec<_> =
+            states.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), one(*count)[0].1)).collect();
+        metric("hactl_maintenances", "Maintenances of Nodes, by how far they are.", &states);
+        metric("hactl_drain_blocked_pods", "Pods that do not leave a Node that is being drained.", &one(*blocked_pods));
+        let of = |node: &HostName, value: f64| (format!("{{node=\"{node}\"}}"), value);
+        let drains: Vec<_> = drains.iter().map(|(node, lasted)| of(node, lasted.as_secs_f64())).collect();
+        metric("hactl_drain_seconds", "For how long the drain of a Node has lasted.", &drains);
+        let asked = |(node, asked_ms): (&HostName, &i64)| of(node, seconds(report.at_ms.saturating_sub(*asked_ms)));
+        let reboots: Vec<_> = reboots.iter().map(asked).collect();
+        metric("hactl_reboot_seconds", "How long ago a host was asked to reboot that is not back.", &reboots);
     }
     text
 }

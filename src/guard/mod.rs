@@ -14,6 +14,7 @@ mod events;
 mod figures;
 mod heal;
 mod hosting;
+mod lead;
 mod ledger;
 mod maintain;
 mod members;

@@ -2,13 +2,14 @@
 //! its host when a maintenance asks for it, and says by which boot the Node is ready, and whether a reboot is due.
 //!
 //! In: the maintenances of its Node, by one watch; the certificate of the kubelet, which may read these objects and
-//! write its own Node. Out: annotations of the Node; a host that shuts down. A request names the boot that it ends, so it
+//! write its own Node; on etcd hosts also that of the guard, see `lead`. Out: annotations of the Node; a host that shuts down. A request names the boot that it ends, so it
 //! is obeyed once. Without the API nothing happens.
 
+use super::lead;
 use super::notify;
 use super::setup::GuardError;
 use super::shared::turns;
-use crate::agent::{Root, ShutsDown, boot_of, is_reboot_due, reboot};
+use crate::agent::{Root, ShutsDown, boot_of, is_reboot_due};
 use crate::kube::{Change, Changes, Client, KubeError, ObjectRef, next_change};
 use crate::model::boot::{BootId, announcement, asks};
 use crate::model::cordon::{CordonRecord, is_cordoned};
@@ -174,36 +175,37 @@ impl NodeAgent {
         let is_over = |(_, since): &(ShutsDown, Instant)| asks.is_none() || since.elapsed() >= GOES_DOWN;
         drop(self.ends.take_if(|ends| is_over(ends)));
         let Some(name) = asks.filter(|_| self.ends.is_none()) else { return };
-        match self.is_asked(client, &name).await {
-            Ok(None) => {}
-            Ok(Some(why)) => {
-                return self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {why}"));
+        let ends = async {
+            self.is_asked(client, &name).await?;
+            let lock = ShutsDown::take(&self.root).await.map_err(|error| error.what)?;
+            // That takes seconds, so that it is looked at again what the API shows.
+            if lead::hand_over(&self.root, &self.own, self.say).await {
+                self.is_asked(client, &name).await?;
             }
-            Err(error) => return self.say_once(format!("cannot read NodeMaintenance {name}: {error}")),
-        }
-        match reboot(&self.root).await {
+            lock.reboot().await.map_err(|error| error.what)?;
+            Ok::<_, String>(lock)
+        };
+        match ends.await {
             Ok(ends) => {
                 (self.say)(&format!("the host reboots for NodeMaintenance {name}"));
                 self.ends = Some((ends, Instant::now()));
             }
-            Err(error) => self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {}", error.what)),
+            Err(why) => self.say_once(format!("the host does not reboot for NodeMaintenance {name}: {why}")),
         }
     }
 
-    /// Why the host does not reboot for a maintenance, by what the API shows now.
-    async fn is_asked(&self, client: &Client, name: &str) -> Result<Option<String>, KubeError> {
+    /// Whether the host is to reboot for a maintenance, by what the API shows now; else why not.
+    async fn is_asked(&self, client: &Client, name: &str) -> Result<(), String> {
         let until = Instant::now() + TIMEOUT;
-        let now = client.maintenance(name, until).await?;
-        let Some(now) = now.filter(|now| asks(now, &self.own, &self.boot)) else {
-            return Ok(Some("it does not ask for that any more".to_owned()));
-        };
-        let Some(node) = client.get(&ObjectRef::node(&self.own), until).await? else {
-            return Ok(Some(format!("there is no Node {}", self.own)));
-        };
+        let unread = |error: KubeError| format!("the API cannot be read: {error}");
+        let now = client.maintenance(name, until).await.map_err(unread)?;
+        let now = now.filter(|now| asks(now, &self.own, &self.boot)).ok_or("it does not ask for that any more")?;
+        let node = client.get(&ObjectRef::node(&self.own), until).await.map_err(unread)?;
+        let node = node.ok_or_else(|| format!("there is no Node {}", self.own))?;
         let is_held = CordonRecord::of(&node).is_some_and(|record| record.is_held_by(&now.holder()));
         if !is_held || !is_cordoned(&node) {
-            return Ok(Some(format!("the Node {} is not cordoned for it", self.own)));
+            return Err(format!("the Node {} is not cordoned for it", self.own));
         }
-        Ok(Hold::of_node(&node).map(|hold| format!("{hold} holds it")))
+        Hold::of_node(&node).map_or(Ok(()), |hold| Err(format!("{hold} holds it")))
     }
 }

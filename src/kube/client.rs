@@ -337,6 +337,18 @@ impl Client {
         self.change(reference, "", MERGE, change, until).await
     }
 
+    /// The same; a field that the API server does not know is an error.
+    pub(super) async fn merge_strictly(
+        &self,
+        reference: &ObjectRef,
+        change: &Value,
+        until: Instant,
+    ) -> Result<Value, KubeError> {
+        let path = self.path(reference, until).await?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        self.patch(&format!("change {reference}"), &path, MERGE, change, until).await
+    }
+
     /// Patches an object, or a subresource of it, with a patch of this media type.
     pub(super) async fn change(
         &self,

@@ -24,6 +24,17 @@ fn place(name: &str) -> ObjectRef {
     ObjectRef::new(API, KIND, None, name)
 }
 
+/// What the API server says of fields that it does not know, in words that help.
+pub(super) fn older_kind(error: KubeError) -> KubeError {
+    match error {
+        KubeError::Refused { what, message, .. } if message.contains("unknown field") => KubeError::Garbled {
+            what,
+            why: "the cluster has the kinds of an older hactl; `hactl up` installs them".to_owned(),
+        },
+        other => other,
+    }
+}
+
 fn read(object: &Value) -> Result<Maintenance, KubeError> {
     Maintenance::of(object).map_err(|why| KubeError::Garbled { what: format!("read a {KIND}"), why })
 }
@@ -81,7 +92,7 @@ impl Client {
     /// See [`KubeError`].
     pub async fn begin_maintenance(&self, name: &str, wanted: &Wanted, until: Instant) -> Result<(), KubeError> {
         let object = json!({"apiVersion": API, "kind": KIND, "metadata": {"name": name}, "spec": wanted.new_spec()});
-        self.create_strictly(&object, until).await.map(drop)
+        self.create_strictly(&object, until).await.map(drop).map_err(older_kind)
     }
 
     /// Changes what its author asks for.
@@ -90,15 +101,27 @@ impl Client {
     /// See [`KubeError`]; also if the API server does not know what is asked for.
     pub async fn change_maintenance(&self, of: &Maintenance, spec: &Value, until: Instant) -> Result<(), KubeError> {
         let change = json!({"metadata": {"uid": of.uid}, "spec": spec});
-        let changed = self.merge(&place(&of.name), &change, until).await?;
-        if spec["action"].is_string() && changed["spec"]["action"] != spec["action"] {
-            let what = format!("change {KIND} {}", of.name);
-            return Err(KubeError::Garbled {
-                what,
-                why: "its kind has no field action; `hactl up` installs it".to_owned(),
-            });
+        self.merge_strictly(&place(&of.name), &change, until).await.map(drop).map_err(older_kind)
+    }
+
+    /// Approves one, as it was read.
+    ///
+    /// # Errors
+    /// See [`KubeError`]; a conflict: its author asks for something else by now.
+    pub async fn approve_maintenance(&self, of: &Maintenance, until: Instant) -> Result<(), KubeError> {
+        loop {
+            let now = self.get(&place(&of.name), until).await?.unwrap_or_default();
+            if now["metadata"]["uid"] != of.uid.as_str() || now["metadata"]["generation"].as_u64() != of.generation {
+                return Err(KubeError::Missing { what: format!("{KIND} {}, as it was read,", of.name) });
+            }
+            // Its status changes as well.
+            let version = &now["metadata"]["resourceVersion"];
+            let change = json!({"metadata": {"uid": of.uid, "resourceVersion": version}, "spec": {"approved": true}});
+            match self.merge(&place(&of.name), &change, until).await {
+                Err(error) if error.is_conflict() && Instant::now() < until => {}
+                outcome => return outcome.map(drop),
+            }
         }
-        Ok(())
     }
 
     /// Reports how far it is. One that is gone by now is left alone.
@@ -169,7 +192,15 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn delete_maintenance(&self, of: &Maintenance, until: Instant) -> Result<(), KubeError> {
-        match self.delete_if(&place(&of.name), Some(&of.uid), None, until).await {
+        self.take_back(&of.name, &of.uid, until).await
+    }
+
+    /// The same, by its name and its uid.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn take_back(&self, name: &str, uid: &str, until: Instant) -> Result<(), KubeError> {
+        match self.delete_if(&place(name), Some(uid), None, until).await {
             Err(error) if error.is_conflict() => Ok(()),
             outcome => outcome.map(drop),
         }

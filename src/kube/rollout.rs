@@ -88,6 +88,15 @@ impl Client {
         self.merge(&place(&of.name), &change, until).await.map(drop)
     }
 
+    /// Approves one.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn approve_rollout(&self, of: &Rollout, until: Instant) -> Result<(), KubeError> {
+        let change = json!({"metadata": {"uid": of.uid}, "spec": {"approved": true}});
+        self.merge(&place(&of.name), &change, until).await.map(drop)
+    }
+
     /// Deletes one; its maintenances are deleted by the controller manager then.
     ///
     /// # Errors
@@ -118,7 +127,7 @@ impl Client {
         node: &HostName,
         until: Instant,
     ) -> Result<Option<String>, KubeError> {
-        match self.create(&of.maintenance(node), until).await {
+        match self.create_strictly(&of.maintenance(node), until).await {
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error),
             Ok(made) => Ok(made.pointer("/metadata/uid").and_then(Value::as_str).map(ToOwned::to_owned)),

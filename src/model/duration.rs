@@ -1,4 +1,6 @@
-//! Durations and ages in words, rounded.
+//! Durations and ages: in words, rounded, and as Kubernetes writes them.
+
+use std::time::Duration;
 
 /// Milliseconds in words such as `40 s`, `2 min 10 s`, `2 h 5 min`, `3 d 4 h`; a negative duration is `0 s`.
 pub fn human_duration(ms: i64) -> String {
@@ -15,6 +17,34 @@ pub fn human_duration(ms: i64) -> String {
 pub fn seconds(ms: u64) -> String {
     let tenths = ms.div_ceil(100);
     format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
+/// Longer than any bound of a duration in the API, and short enough for every clock.
+pub(super) const YEAR_S: u64 = 31_536_000;
+
+/// Reads a duration as Kubernetes writes it: `1h30m`, `90s`.
+pub(super) fn go_duration(text: &str) -> Option<Duration> {
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let (number, unit) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let each = match unit.chars().next()? {
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return None,
+        };
+        seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(each)?)?;
+        rest = &unit[1..];
+    }
+    (1..=YEAR_S).contains(&seconds).then(|| Duration::from_secs(seconds))
+}
+
+/// Writes a duration as Kubernetes reads it.
+pub(super) fn in_go(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 //! In: an object NodeMaintenance of the API. Out: a [`Maintenance`]; the `spec` of a new object; its `status`. Texts
 //! from the API are shown to people only.
 
-use super::boot::BootId;
 use super::cordon::Holder;
 pub use super::drain_progress::{BlockedPod, DrainPreview, DrainProgress, MOST_NAMED, short};
+use super::duration::{YEAR_S, go_duration, in_go};
+use super::gate::{Closed, Gate};
 use super::labels::{COMPLETION, ROLLOUT};
 use super::names::HostName;
 use super::timestamp::parse_rfc3339;
+pub use super::work::{Reboot, RebootRequest, Work};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +21,10 @@ pub const API: &str = "lifecycle.hactl.dev/v1alpha1";
 pub const KIND: &str = "NodeMaintenance";
 /// Its plural, as in URLs.
 pub const PLURAL: &str = "nodemaintenances";
+/// What `approval` is if somebody has to approve a maintenance.
+const REQUIRED: &str = "Required";
 /// The Lease of the process that acts on the maintenances of all Nodes.
 pub const CONTROLLERS_LEASE: &str = "hactl-controllers";
-/// Longer than any bound of the kind, and short enough for every clock.
-const YEAR_S: u64 = 31_536_000;
-
 /// The Lease of a command that acts on the maintenances of one Node.
 pub fn node_lease(node: &HostName) -> String {
     format!("hactl-maintenance-{node}")
@@ -86,7 +87,8 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 10] = [
+    /// All of them.
+    pub const ALL: [Self; 10] = [
         Self::Idle,
         Self::Waiting,
         Self::Cordoned,
@@ -180,105 +182,6 @@ impl DrainRequest {
     }
 }
 
-/// Reads a duration as Kubernetes writes it: `1h30m`, `90s`.
-pub(super) fn go_duration(text: &str) -> Option<Duration> {
-    let (mut seconds, mut rest) = (0_u64, text);
-    while !rest.is_empty() {
-        let (number, unit) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
-        let each = match unit.chars().next()? {
-            'h' => 3600,
-            'm' => 60,
-            's' => 1,
-            _ => return None,
-        };
-        seconds = seconds.checked_add(number.parse::<u64>().ok()?.checked_mul(each)?)?;
-        rest = &unit[1..];
-    }
-    (1..=YEAR_S).contains(&seconds).then(|| Duration::from_secs(seconds))
-}
-
-fn in_go(duration: Duration) -> String {
-    match duration.as_secs() {
-        seconds if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
-        seconds => format!("{seconds}s"),
-    }
-}
-
-/// What is done once the Node is drained.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Work {
-    /// A person works on the host, and completes the maintenance.
-    #[default]
-    ByPerson,
-    /// The host reboots, and the maintenance ends when its Node is ready again.
-    Reboot(RebootRequest),
-}
-
-/// How a host reboots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RebootRequest {
-    /// How long it may take until the Node is ready again.
-    pub timeout: Duration,
-    /// Whether guards may repair a host that is not back in time.
-    pub then_heal: bool,
-}
-
-impl Default for RebootRequest {
-    /// As the kind has it.
-    fn default() -> Self {
-        Self { timeout: Duration::from_secs(900), then_heal: false }
-    }
-}
-
-impl Work {
-    pub(super) fn of(spec: &Value) -> Result<Self, String> {
-        match spec["action"].as_str() {
-            None | Some("None") => Ok(Self::ByPerson),
-            Some("Reboot") => {
-                let default = RebootRequest::default();
-                let timeout = match &spec["reboot"]["timeout"] {
-                    Value::Null => default.timeout,
-                    text => text.as_str().and_then(go_duration).ok_or("its reboot.timeout cannot be read")?,
-                };
-                Ok(Self::Reboot(RebootRequest { timeout, then_heal: spec["reboot"]["onTimeout"] == "Heal" }))
-            }
-            Some(_) => Err("its action cannot be read".to_owned()),
-        }
-    }
-
-    /// The fields of `spec`.
-    pub(super) fn spec(&self) -> [(&'static str, Value); 2] {
-        match self {
-            Self::ByPerson => [("action", json!("None")), ("reboot", json!({}))],
-            Self::Reboot(RebootRequest { timeout, then_heal }) => {
-                let on_timeout = if *then_heal { "Heal" } else { "Hold" };
-                let reboot = json!({"timeout": in_go(*timeout), "onTimeout": on_timeout});
-                [("action", json!("Reboot")), ("reboot", reboot)]
-            }
-        }
-    }
-}
-
-/// The reboot of the host, as far as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reboot {
-    /// The boot that is to end.
-    pub boot: BootId,
-    /// When that was asked for, by the clock of hactl, milliseconds since 1970.
-    pub asked_ms: i64,
-    /// Whether the Node was ready by another boot.
-    pub is_done: bool,
-}
-
-impl Reboot {
-    /// One that cannot be read is none: it is asked for again.
-    fn of(status: &Value) -> Option<Self> {
-        let boot = BootId::try_from(status["boot"].as_str()?.to_owned()).ok()?;
-        let is_done = status["newBoot"].is_string();
-        Some(Self { boot, asked_ms: parse_rfc3339(status["requestTime"].as_str()?)?, is_done })
-    }
-}
-
 /// What its author asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -296,6 +199,8 @@ pub struct Wanted {
     pub allow_outage: bool,
     /// How pods leave.
     pub drain: DrainRequest,
+    /// What has to be given before it begins.
+    pub gate: Gate,
 }
 
 impl Wanted {
@@ -309,10 +214,15 @@ impl Wanted {
             "allowOutage": self.allow_outage,
             "drain": self.drain.spec(),
         });
-        for (field, value) in self.work.spec() {
+        for (field, value) in self.work.spec().into_iter().chain(self.gate.spec(REQUIRED)) {
             spec[field] = value;
         }
         spec
+    }
+
+    /// Why a maintenance of this name that has not begun cannot begin at a time; `None`: it can.
+    pub fn closed(&self, name: &str, now_ms: i64) -> Option<Closed> {
+        self.gate.closed(now_ms, &format!("hactl maintain approve {name}"))
     }
 
     /// The `spec` of a new object, which has no field for what is not asked for.
@@ -321,10 +231,12 @@ impl Wanted {
     }
 }
 
-/// Without what is not asked for of the drain.
+/// Without what is not asked for.
 pub(super) fn without_nulls(mut spec: Value) -> Value {
-    if let Some(drain) = spec["drain"].as_object_mut() {
-        drain.retain(|_, value| !value.is_null());
+    for at in ["", "/drain"] {
+        if let Some(fields) = spec.pointer_mut(at).and_then(Value::as_object_mut) {
+            fields.retain(|_, value| !value.is_null());
+        }
     }
     spec
 }
@@ -367,6 +279,8 @@ pub struct Maintenance {
     pub progress: DrainProgress,
     /// The reboot of its host, once it was asked for.
     pub reboot: Option<Reboot>,
+    /// When its next window opens, if it waits for that.
+    pub next_window: Option<String>,
 }
 
 impl Maintenance {
@@ -396,6 +310,7 @@ impl Maintenance {
                 stays_cordoned: text("/spec/after") == Some("StayCordoned"),
                 allow_outage: object["spec"]["allowOutage"] == true,
                 drain: DrainRequest::of(&object["spec"]["drain"]).map_err(|why| garbled(&why))?,
+                gate: Gate::of(&object["spec"], REQUIRED).map_err(|why| garbled(&why))?,
             },
             is_deleted: text("/metadata/deletionTimestamp").is_some(),
             holds: finalizers.is_some_and(|all| all.iter().any(|one| one == COMPLETION)),
@@ -408,6 +323,7 @@ impl Maintenance {
             drain_lasted: seconds(object.pointer("/status/drain/lastedSeconds")),
             progress: DrainProgress::of(&object["status"]["drain"]),
             reboot: Reboot::of(&object["status"]["reboot"]),
+            next_window: text("/status/nextWindow").map(short),
         })
     }
 
@@ -419,6 +335,25 @@ impl Maintenance {
     /// Whether it takes its Node away, or is about to.
     pub fn takes(&self) -> bool {
         matches!(self.wanted.stage, Stage::Cordon | Stage::Drain) && !self.ends() && !self.is_over()
+    }
+
+    /// Why it cannot begin now, or not go on; `None`: it can. What has begun goes on outside its windows, except a drain
+    /// that is not complete.
+    pub fn closed(&self, now_ms: i64) -> Option<Closed> {
+        let has_begun = match self.state {
+            Some(State::Drained | State::Rebooting | State::Overdue) => true,
+            Some(State::Cordoned) => self.wanted.stage == Stage::Cordon,
+            _ => false,
+        };
+        if self.holds && has_begun {
+            return None;
+        }
+        self.wanted.closed(&self.name, now_ms)
+    }
+
+    /// Whether it has not begun, because a person or a time has to come first.
+    pub fn is_later(&self, now_ms: i64) -> bool {
+        !self.holds && self.closed(now_ms).is_some()
     }
 
     /// Whether nothing of it is left on its Node.
@@ -476,6 +411,7 @@ fn conditions(object: &Value) -> Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::gate::Approval;
     use proptest::prelude::*;
 
     fn object(spec: Value, status: Value) -> Value {
@@ -512,11 +448,12 @@ mod tests {
         #[test]
         fn what_is_written_into_an_object_is_read_from_it(
             (drain, work) in (request(), work()), stays_cordoned: bool, allow_outage: bool, stage in 0..4_usize,
-            reason in "[ -~]{1,40}",
+            reason in "[ -~]{1,40}", approval in 0..3_usize, windows in 0..3_usize,
         ) {
-            let wanted = Wanted {
-                node: "w3".parse().unwrap(), stage: Stage::ALL[stage], reason, work, stays_cordoned, allow_outage, drain,
-            };
+            let approval = [Approval::NotRequired, Approval::Required, Approval::Given][approval];
+            let gate = Gate { windows: vec!["0 1 * * 6 4h Europe/Berlin".parse().unwrap(); windows], approval };
+            let node = "w3".parse().unwrap();
+            let wanted = Wanted { node, stage: Stage::ALL[stage], reason, work, stays_cordoned, allow_outage, drain, gate };
             prop_assert_eq!(Maintenance::of(&object(wanted.spec(), Value::Null)).unwrap().wanted, wanted);
         }
     }

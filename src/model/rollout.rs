@@ -3,6 +3,8 @@
 //! In: an object NodeMaintenanceRollout of the API. Out: a [`Rollout`], the `spec` of a new one, its `status`, and the
 //! objects of its Nodes. Texts from the API are shown to people only.
 
+use super::duration::go_duration;
+use super::gate::{Approval, Closed, Gate};
 use super::labels::ROLLOUT;
 use super::maintenance::{
     API as MAINTENANCE_API, DrainRequest, KIND as MAINTENANCE_KIND, Stage, Wanted, Work, short, without_nulls,
@@ -25,6 +27,10 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const LONGEST_NAME: usize = 52;
 /// The longest name of a maintenance.
 const LONGEST_CHILD: usize = 63;
+/// What `approval` is if somebody has to approve a rollout.
+const ONCE: &str = "Once";
+/// What it is if somebody has to approve each of its Nodes.
+const EACH_NODE: &str = "EachNode";
 /// How long a Node has been ready again before the next one begins, unless its author says otherwise.
 const SOAK: Duration = Duration::from_secs(30);
 
@@ -120,6 +126,10 @@ pub struct RolloutWanted {
     pub max_failures: usize,
     /// Whether no other Node begins.
     pub paused: bool,
+    /// What has to be given before Nodes begin.
+    pub gate: Gate,
+    /// Whether somebody has to approve each Node.
+    pub approves_each: bool,
     /// What is done on each Node, why, and how pods leave.
     pub template: Template,
 }
@@ -159,19 +169,6 @@ impl Template {
         }
         without_nulls(spec)
     }
-
-    /// The maintenance of a Node.
-    pub fn wanted(&self, node: &HostName) -> Wanted {
-        Wanted {
-            node: node.clone(),
-            stage: Stage::Drain,
-            reason: self.reason.clone(),
-            work: self.work.clone(),
-            stays_cordoned: false,
-            allow_outage: false,
-            drain: self.drain.clone(),
-        }
-    }
 }
 
 impl RolloutWanted {
@@ -190,6 +187,10 @@ impl RolloutWanted {
             Value::String(text) => Most::of(text).map_err(|_| "its maxUnavailable cannot be read")?,
             number => Most::of(&number.to_string()).map_err(|_| "its maxUnavailable cannot be read")?,
         };
+        let approves_each = spec["approval"] == EACH_NODE;
+        // Then the rollout itself needs none.
+        let gate =
+            if approves_each { Gate::of(&json!({"windows": spec["windows"]}), ONCE) } else { Gate::of(spec, ONCE) };
         let domain = &spec["failureDomain"];
         let key = domain["topologyKey"].as_str().unwrap_or(ZONE);
         let failures = spec["maxFailures"].as_u64().unwrap_or(0);
@@ -208,8 +209,30 @@ impl RolloutWanted {
             },
             max_failures: usize::try_from(failures).unwrap_or(usize::MAX),
             paused: spec["paused"] == true,
+            gate: gate?,
+            approves_each,
             template: Template::of(&spec["template"])?,
         })
+    }
+
+    /// The maintenance of a Node.
+    fn of_node(&self, node: &HostName) -> Wanted {
+        let approval = if self.approves_each { Approval::Required } else { Approval::NotRequired };
+        Wanted {
+            node: node.clone(),
+            stage: Stage::Drain,
+            reason: self.template.reason.clone(),
+            work: self.template.work.clone(),
+            stays_cordoned: false,
+            allow_outage: false,
+            drain: self.template.drain.clone(),
+            gate: Gate { windows: self.gate.windows.clone(), approval },
+        }
+    }
+
+    /// Why no Node of the rollout of this name can begin now; `None`: one can.
+    pub fn closed(&self, name: &str, now_ms: i64) -> Option<Closed> {
+        self.gate.closed(now_ms, &format!("hactl maintain approve {name}"))
     }
 
     /// The whole `spec` of a new object.
@@ -227,16 +250,22 @@ impl RolloutWanted {
             "paused": self.paused,
             "template": self.template.spec(),
         });
+        for (field, value) in self.gate.spec(ONCE) {
+            spec[field] = value;
+        }
+        if self.approves_each {
+            spec["approval"] = json!(EACH_NODE);
+        }
         match &self.nodes {
             Selected::All => spec["allNodes"] = json!(true),
             Selected::Labels(selector, _) => spec["nodeSelector"] = selector.clone(),
         }
-        spec
+        without_nulls(spec)
     }
 }
 
 fn go_duration_or_zero(text: &str) -> Option<Duration> {
-    if text == "0s" { Some(Duration::ZERO) } else { super::maintenance::go_duration(text) }
+    if text == "0s" { Some(Duration::ZERO) } else { go_duration(text) }
 }
 
 /// How far a rollout is.
@@ -292,6 +321,8 @@ pub struct Rollout {
     pub failed: usize,
     /// What it waits for, in words.
     pub waits_for: Vec<String>,
+    /// When its next window opens, if it waits for that.
+    pub next_window: Option<String>,
 }
 
 impl Rollout {
@@ -317,6 +348,7 @@ impl Rollout {
             progress: short(text("/status/progress").unwrap_or_default()),
             failed: usize::try_from(failed).unwrap_or(usize::MAX),
             waits_for: waits.filter_map(|one| Some(short(one["message"].as_str()?))).take(MOST_WAITS).collect(),
+            next_window: text("/status/nextWindow").map(short),
         })
     }
 
@@ -337,7 +369,7 @@ impl Rollout {
     /// The maintenance of a Node, a new object that this one owns.
     pub fn maintenance(&self, node: &HostName) -> Value {
         let owner = json!({"apiVersion": API, "kind": KIND, "name": self.name, "uid": self.uid, "controller": true});
-        let spec = self.wanted.template.wanted(node).new_spec();
+        let spec = self.wanted.of_node(node).new_spec();
         json!({
             "apiVersion": MAINTENANCE_API,
             "kind": MAINTENANCE_KIND,
@@ -374,8 +406,16 @@ mod tests {
         let times = (0..80_000_u64, 0..1000_usize, any::<bool>(), any::<bool>());
         let work =
             prop_oneof![Just(Work::ByPerson), Just(Work::Reboot(super::super::maintenance::RebootRequest::default()))];
-        (nodes, most, domain, 0..3_usize, times, work).prop_map(
-            |(nodes, max_unavailable, one_domain_of, turn, (soak, max_failures, paused, only), work)| {
+        let gate = prop_oneof![
+            Just((Approval::NotRequired, false)),
+            Just((Approval::Required, false)),
+            Just((Approval::Given, false)),
+            Just((Approval::NotRequired, true)),
+        ];
+        let windows = proptest::collection::vec(Just("0 1 * * 6 4h Europe/Berlin".parse().unwrap()), 0..3);
+        (nodes, most, domain, 0..3_usize, times, work, (windows, gate)).prop_map(
+            |(nodes, max_unavailable, one_domain_of, turn, times, work, (windows, (approval, approves_each)))| {
+                let (soak, max_failures, paused, only) = times;
                 let template = Template { reason: "new kernel".to_owned(), work, drain: DrainRequest::default() };
                 RolloutWanted {
                     nodes,
@@ -386,6 +426,8 @@ mod tests {
                     soak: Duration::from_secs(soak),
                     max_failures,
                     paused,
+                    gate: Gate { windows, approval },
+                    approves_each,
                     template,
                 }
             },

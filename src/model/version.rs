@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The minor versions that this hactl installs, the oldest first. It upgrades from each to the next.
-pub const MINORS: [Minor; 3] =
-    [Minor { major: 1, minor: 34 }, Minor { major: 1, minor: 35 }, Minor { major: 1, minor: 36 }];
+pub const MINORS: [Minor; 4] = [
+    Minor { major: 1, minor: 34 },
+    Minor { major: 1, minor: 35 },
+    Minor { major: 1, minor: 36 },
+    Minor { major: 1, minor: 37 },
+];
 
 /// How many minor versions a kubelet may be older than its API server.
 pub const KUBELET_MAY_LAG: u32 = 3;

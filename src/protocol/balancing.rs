@@ -2,9 +2,18 @@
 
 use crate::model::names::HostName;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The admin socket of haproxy, for root alone.
 pub const ETCD_BALANCER_SOCKET: &str = "/run/hactl-etcd-balancer.sock";
+
+/// The longest pause while etcd's lead moves, milliseconds: below the second within which every request is to be
+/// answered.
+pub const PAUSE_MS: u32 = 800;
+/// Timeout of pausing a balancer. A slower one keeps forwarding requests, and the others do not wait for it.
+pub const PAUSED_WITHIN: Duration = Duration::from_millis(400);
+/// Timeout of resuming a balancer; otherwise it resumes automatically.
+pub const RESUMED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A request to the balancer. Each one ends automatically, so that neither a killed hactl nor a lost connection
 /// leaves the balancer in that state.

@@ -32,7 +32,7 @@ mod membership;
 mod observing;
 mod restore;
 mod wait_condition;
-pub use balancing::{Balancing, ETCD_BALANCER_SOCKET};
+pub use balancing::{Balancing, ETCD_BALANCER_SOCKET, PAUSE_MS, PAUSED_WITHIN, RESUMED_WITHIN};
 pub use changes::changes;
 pub use clearing::{Leftovers, WipeAsk};
 pub use connectivity::{ConnectivityTest, Expected, Probe, ProbeResult};

@@ -2,6 +2,7 @@
 
 mod former;
 mod hardened;
+mod lifecycle;
 mod settings;
 
 use serde_json::{Value, json};

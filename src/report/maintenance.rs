@@ -2,7 +2,8 @@
 //!
 //! Schema `hactl.maintain.list/1`: `maintenances[]`: `name`, `node`, `stage` (what is asked for: `Idle`, `Cordon`,
 //! `Drain`, `Complete`), `state` (what was reached, null: nothing was done yet), `reason`, `why` (what it waits for, or why
-//! its drain was given up), `createdMs`, `reboots` (whether its host reboots once it is drained), `drain`
+//! its drain was given up), `createdMs`, `reboots` (whether its host reboots once it is drained), `needsApproval` (nobody
+//! has approved it yet), `nextWindow` (when it opens, null: it waits for none), `drain`
 //! (`toLeave`, `left`, `later`, `blockedCount`, `blocked[]`: `pod`, `message`, `never`; `kept[]`: `pod`, `reason`);
 //! `unread[]`: objects that cannot be read. `rollouts[]` are described in `rollouts.rs`. `hactl.maintain.preview/1`: `node`, `leaves`, `later`, `own`, `waits[]` and
 //! `kept[]` (`pod`, `reason`), `lost[]`, `refused[]` (as `blocked[]`), `notes[]`. Within one schema, fields are added,
@@ -14,6 +15,7 @@ use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use super::words::{clean, count};
 use crate::model::duration::human_duration;
+use crate::model::gate::Approval;
 use crate::model::maintenance::{BlockedPod, DrainPreview, Maintenance, State, Work};
 use crate::model::names::HostName;
 use crate::model::rollout::Rollout;
@@ -171,6 +173,8 @@ pub fn maintenances_json(rollouts: &[Rollout], all: &[Maintenance], unread: &[St
             "reboots": matches!(one.wanted.work, Work::Reboot(_)),
             "why": one.why,
             "createdMs": one.created_ms,
+            "needsApproval": one.wanted.gate.approval == Approval::Required,
+            "nextWindow": one.next_window,
             "drain": {
                 "toLeave": one.progress.to_leave,
                 "left": one.progress.left,

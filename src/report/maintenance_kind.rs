@@ -35,6 +35,12 @@ pub enum MaintenanceKind {
     NoneSelected,
     /// There is no such rollout.
     NoRollout,
+    /// It begins without an approval.
+    NotGated,
+    /// Several maintenances of a Node could be meant.
+    Several,
+    /// Each Node of the rollout is approved by itself.
+    ApprovesEach,
     /// A rollout has the name.
     RolloutExists,
     /// It was called off by others.
@@ -70,6 +76,8 @@ impl MaintenanceKind {
             Self::Contested => "cordon-contested",
             Self::NoneSelected => "no-node",
             Self::NoRollout => "no-maintenance",
+            Self::NotGated | Self::ApprovesEach => "not-gated",
+            Self::Several => "ambiguous",
             Self::RolloutExists | Self::OtherWork => "name-taken",
             Self::CalledOff => "called-off",
             Self::OfRollout => "of-rollout",
@@ -83,6 +91,7 @@ impl MaintenanceKind {
         match self {
             Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
             Self::NoneSelected | Self::NoRollout | Self::RolloutExists | Self::IsRollout => Exit::Usage,
+            Self::NotGated | Self::ApprovesEach | Self::Several => Exit::Usage,
             Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
             Self::OtherWork | Self::OfRollout => Exit::Refused,
             Self::Held => Exit::Locked,
@@ -116,6 +125,9 @@ impl MaintenanceKind {
             }
             Self::NoneSelected => &["`hactl kubectl -- get nodes --show-labels` shows the labels of the Nodes"],
             Self::NoRollout => &["`hactl maintain list` shows all rollouts"],
+            Self::NotGated => &["`hactl maintain status` shows what it waits for"],
+            Self::Several => &["`hactl maintain status` shows what each is for; `hactl maintain approve NAME`"],
+            Self::ApprovesEach => &["`hactl maintain status` shows which Node waits; `hactl maintain approve NODE`"],
             Self::RolloutExists => &["`--name NAME` gives this rollout another name"],
             Self::CalledOff => {
                 &["`hactl maintain status` shows what is under way; `kubectl describe node` shows Events"]

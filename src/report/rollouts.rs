@@ -1,7 +1,8 @@
 //! Texts and JSON about rollouts: what one would do, and the table of all.
 //!
 //! In the schema `hactl.maintain.list/1`: `rollouts[]`: `name`, `state` (null: nothing was done yet), `progress` (`3/6`
-//! Nodes are done), `failed`, `paused`, `reason`, `waitsFor[]`, `createdMs`. `hactl.maintain.rollout-preview/1`: `selected`
+//! Nodes are done), `failed`, `paused`, `reason`, `waitsFor[]`, `createdMs`, `needsApproval`, `nextWindow`.
+//! `hactl.maintain.rollout-preview/1`: `selected`
 //! and `leftOut` (Nodes), `first[]` (those that would begin now), `waitsFor[]`.
 
 use super::flow::Flow;
@@ -9,6 +10,7 @@ use super::style::{Paint, Style};
 use super::table::{Cell, plain, table};
 use super::words::{clean, count};
 use crate::model::duration::human_duration;
+use crate::model::gate::Approval;
 use crate::model::maintenance::Work;
 use crate::model::names::HostName;
 use crate::model::rollout::{Most, Rollout, RolloutState, RolloutWanted, Turn};
@@ -115,6 +117,8 @@ pub(super) fn rollouts_json(all: &[Rollout]) -> Vec<Value> {
             "reason": one.wanted.template.reason,
             "waitsFor": one.waits_for,
             "createdMs": one.created_ms,
+            "needsApproval": one.wanted.gate.approval == Approval::Required,
+            "nextWindow": one.next_window,
         })
     };
     all.iter().map(one).collect()

@@ -37,18 +37,23 @@ impl Peers {
         let client = Arc::new(identity.client()?);
         Ok(Self { own, addresses, client, authorities: identity.authorities.clone().into() })
     }
+
+    /// Reaches the agent of a host.
+    ///
+    /// # Errors
+    /// It does not answer, or the policy does not name it.
+    pub async fn reach(&self, host: &HostName) -> Result<Arc<dyn Agent>, HostError> {
+        let unknown = || HostError::Peer { address: host.to_string(), why: "the policy does not name it".to_owned() };
+        let address = SocketAddr::new(*self.addresses.get(host).ok_or_else(unknown)?, PEER_PORT);
+        let (client, authorities) = (Arc::clone(&self.client), Arc::clone(&self.authorities));
+        let peer = Peer { host: host.clone(), own: self.own, address, client, authorities };
+        Ok(Arc::new(Machine::guard(peer).await?) as Arc<dyn Agent>)
+    }
 }
 
 impl Connect for Peers {
     fn connect<'a>(&'a self, host: &'a HostName, _: &'a SshTarget) -> BoxFuture<'a, Result<Arc<dyn Agent>, HostError>> {
-        Box::pin(async move {
-            let unknown =
-                || HostError::Peer { address: host.to_string(), why: "the policy does not name it".to_owned() };
-            let address = SocketAddr::new(*self.addresses.get(host).ok_or_else(unknown)?, PEER_PORT);
-            let (client, authorities) = (Arc::clone(&self.client), Arc::clone(&self.authorities));
-            let peer = Peer { host: host.clone(), own: self.own, address, client, authorities };
-            Ok(Arc::new(Machine::guard(peer).await?) as Arc<dyn Agent>)
-        })
+        Box::pin(self.reach(host))
     }
 }
 

@@ -7,11 +7,12 @@
 use super::boots::OverSsh;
 use super::roll_out::cancel_rollout;
 use super::{Failure, Session};
-use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, soon};
+use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, now_ms, soon};
 use crate::execute::{ApiClient, ConnectApi as _, ControlPlane, Draining};
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
 use crate::model::desired::{Host, Role};
+use crate::model::gate::Approval;
 use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted, Work};
 use crate::model::names::HostName;
 use crate::model::rollout::Rollout;
@@ -126,11 +127,14 @@ fn control_plane(session: &Session, node: &HostName) -> Result<Option<Vec<HostNa
 ///
 /// # Errors
 /// See [`Failure`].
-pub async fn would_maintain(session: &Session, wanted: &Wanted) -> Result<DrainPreview, Failure> {
+pub async fn would_maintain(session: &Session, (name, wanted): (&str, &Wanted)) -> Result<DrainPreview, Failure> {
     let place = control_plane(session, &wanted.node)?;
     let client = api(session).await?;
     listed(&client).await?;
-    Ok(draining(wanted, place.as_deref()).preview(&client, true).await.map_err(MaintenanceError::from)?)
+    let mut preview =
+        draining(wanted, place.as_deref()).preview(&client, true).await.map_err(MaintenanceError::from)?;
+    preview.notes.extend(wanted.closed(name, now_ms()).map(|closed| format!("it begins later: {}", closed.why)));
+    Ok(preview)
 }
 
 fn draining<'a>(wanted: &'a Wanted, place: Option<&'a [HostName]>) -> Draining<'a> {
@@ -159,6 +163,7 @@ pub async fn maintain(
         let why = if found.wanted.reason.is_empty() { String::new() } else { format!(": {}", found.wanted.reason) };
         return Err(MaintenanceError::OtherWork { name: found.name, node: wanted.node.clone(), why }.into());
     }
+    let is_later = wanted.closed(name, now_ms()).is_some();
     if wanted.stage == Stage::Drain {
         let draining = draining(wanted, place.as_deref());
         match draining.preview(&client, false).await.map_err(MaintenanceError::from) {
@@ -167,7 +172,7 @@ pub async fn maintain(
                 shows(&preview);
             }
             // The guards wait until it can be spared.
-            Err(MaintenanceError::NotSpared(why)) if !waits => session.sink.note(why),
+            Err(MaintenanceError::NotSpared(why)) if !waits || is_later => session.sink.note(why),
             Err(error) => return Err(error.into()),
         }
         if !choices.yes {
@@ -187,6 +192,11 @@ pub async fn maintain(
     loop {
         if let Some(elected) = Elected::look(&client, left.as_ref()).await.map_err(unusable)? {
             put(&client, name, wanted, async |ended| gone(&client, ended).await).await?;
+            // Others may have approved it before.
+            let put = client.maintenance(name, soon()).await.map_err(unusable)?;
+            if let Some(closed) = put.and_then(|put| put.closed(now_ms())) {
+                return Ok(Ended::Later(closed.why));
+            }
             if !waits {
                 return Ok(Ended::Accepted);
             }
@@ -197,6 +207,9 @@ pub async fn maintain(
             session.sink.note("no guard acts on maintenances any more: this process does".to_owned());
         } else if !waits {
             return Err(MaintenanceError::NoGuard.into());
+        }
+        if is_later {
+            session.sink.note("no guard acts on maintenances, so this command has to run until then".to_owned());
         }
         let this = (&wanted.node, Place { control_plane: place.clone(), ..Place::default() });
         let is_put = left.is_some();
@@ -224,6 +237,10 @@ async fn put(
 ) -> Result<(), MaintenanceError> {
     match of_this_node(client, name, &wanted.node).await? {
         Some(found) if !found.ends() && !found.is_over() && is_true(client, &found).await? => {
+            let mut wanted = wanted.clone();
+            if found.wanted.gate.approval == Approval::Given {
+                wanted.gate.approval = Approval::Given;
+            }
             return Ok(client.change_maintenance(&found, &wanted.spec(), soon()).await?);
         }
         Some(ended) => remove(&ended).await?,
@@ -279,9 +296,9 @@ fn meant<'a>(all: &'a [Maintenance], which: &HostName) -> Vec<&'a Maintenance> {
     choices.into_iter().find(|choice| !choice.is_empty()).unwrap_or_default()
 }
 
-/// What was ended.
+/// What was meant by a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finished {
+pub enum Meant {
     /// The maintenance of a Node.
     Node(HostName),
     /// A rollout, and the maintenances of its Nodes.
@@ -297,14 +314,14 @@ pub async fn finish(
     which: &HostName,
     how: Finish,
     (choices, ask): (&Choices, &dyn Ask),
-) -> Result<Finished, Failure> {
+) -> Result<Meant, Failure> {
     let client = api(session).await?;
     if let Some(rollout) = client.rollout(which.as_str(), soon()).await.map_err(unusable)? {
         if how != Finish::Cancel {
             return Err(MaintenanceError::IsRollout(rollout.name).into());
         }
         cancel_rollout(session, &client, &rollout).await?;
-        return Ok(Finished::Rollout(rollout.name));
+        return Ok(Meant::Rollout(rollout.name));
     }
     let (all, _) = listed(&client).await?;
     let found = meant(&all, which);
@@ -336,7 +353,7 @@ pub async fn finish(
             // Without an object, the guards have nothing to act on.
             let guards = if found.is_empty() { None } else { Some(left.as_ref()) };
             match end((session, &client, guards), (which, node), &found).await {
-                Ok(Some(())) => return Ok(Finished::Node(node.clone())),
+                Ok(Some(())) => return Ok(Meant::Node(node.clone())),
                 Ok(None) => continue,
                 Err(Failure::Maintenance(MaintenanceError::Held { .. })) if !found.is_empty() => {}
                 Err(error) => return Err(error),
@@ -344,8 +361,44 @@ pub async fn finish(
         }
         session.sink.phase(format!("another process restores {node}"));
         match restored((session, &client), node, &found, elected).await? {
-            None => return Ok(Finished::Node(node.clone())),
+            None => return Ok(Meant::Node(node.clone())),
             gone => left = gone,
+        }
+    }
+}
+
+/// Approves the rollout or the maintenance of this name, or those of this Node.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn approve(session: &Session, which: &HostName) -> Result<Meant, Failure> {
+    let client = api(session).await?;
+    if let Some(rollout) = client.rollout(which.as_str(), soon()).await.map_err(unusable)? {
+        if rollout.wanted.approves_each {
+            return Err(MaintenanceError::ApprovesEach(rollout.name).into());
+        }
+        match rollout.wanted.gate.approval {
+            Approval::NotRequired => return Err(MaintenanceError::NotGated(rollout.name).into()),
+            Approval::Required => client.approve_rollout(&rollout, soon()).await.map_err(unusable)?,
+            Approval::Given => {}
+        }
+        return Ok(Meant::Rollout(rollout.name));
+    }
+    let (all, _) = listed(&client).await?;
+    let found = meant(&all, which);
+    let node = found.first().ok_or_else(|| MaintenanceError::None(which.to_string()))?.wanted.node.clone();
+    let gated: Vec<_> = found.iter().filter(|one| one.wanted.gate.approval != Approval::NotRequired).collect();
+    match gated.as_slice() {
+        [] => Err(MaintenanceError::NotGated(format!("the maintenance of {node}")).into()),
+        [one] => {
+            if one.wanted.gate.approval == Approval::Required {
+                client.approve_maintenance(one, soon()).await.map_err(unusable)?;
+            }
+            Ok(Meant::Node(node))
+        }
+        several => {
+            let names = several.iter().map(|one| one.name.clone()).collect();
+            Err(MaintenanceError::Several { node, names }.into())
         }
     }
 }

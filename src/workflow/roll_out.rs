@@ -5,7 +5,7 @@
 
 use super::maintain::{Api, api, listed, reconnected, unusable};
 use super::{Failure, Session};
-use crate::controllers::{Elected, MaintenanceError, node_view, soon};
+use crate::controllers::{Elected, MaintenanceError, node_view, now_ms, soon};
 use crate::kube::{Client, KubeError};
 use crate::model::desired::Role;
 use crate::model::event::Event;
@@ -29,8 +29,8 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(120);
 /// How far a rollout was brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RolledOut {
-    /// The guards act on it.
-    Accepted,
+    /// The guards act on it; later, if there is a reason.
+    Accepted(Option<String>),
     /// So many Nodes are done.
     Completed(String),
 }
@@ -49,23 +49,23 @@ fn station(session: &Session, name: &HostName) -> Station {
 /// See [`Failure`].
 pub async fn would_roll_out(
     session: &Session,
-    (named, wanted): (&[HostName], &RolloutWanted),
+    (name, named, wanted): (&str, &[HostName], &RolloutWanted),
 ) -> Result<Next, Failure> {
     let client = api(session).await?;
-    Ok(planned(session, &client, (named, wanted)).await?)
+    Ok(planned(session, &client, (name, named, wanted)).await?)
 }
 
 async fn planned(
     session: &Session,
     client: &Client,
-    (named, wanted): (&[HostName], &RolloutWanted),
+    (name, named, wanted): (&str, &[HostName], &RolloutWanted),
 ) -> Result<Next, MaintenanceError> {
     let mut nodes = BTreeMap::new();
     client.each(NODES, |object| nodes.extend(node_view(object, |name| station(session, name))), soon()).await?;
     if let Some(missing) = named.iter().find(|name| !nodes.contains_key(*name)) {
         return Err(MaintenanceError::NoNode(missing.clone()));
     }
-    let found = next(wanted, &nodes, (&BTreeMap::new(), &BTreeSet::new()), 0);
+    let found = next((name, wanted), &nodes, (&BTreeMap::new(), &BTreeSet::new()), now_ms());
     if found.counts.selected == 0 { Err(MaintenanceError::NoneSelected) } else { Ok(found) }
 }
 
@@ -86,7 +86,7 @@ pub async fn roll_out(
     let Some(elected) = Elected::look(&client, None).await.map_err(unusable)? else {
         return Err(MaintenanceError::NoGuard.into());
     };
-    let found = planned(session, &client, (named, wanted)).await?;
+    let found = planned(session, &client, (name, named, wanted)).await?;
     shows(&found);
     if !choices.yes {
         let nodes = found.counts.selected;
@@ -96,8 +96,11 @@ pub async fn roll_out(
         Err(error) if error.is_conflict() => return Err(MaintenanceError::RolloutExists(name.to_owned()).into()),
         outcome => outcome.map_err(unusable)?,
     }
-    if !waits {
-        return Ok(RolledOut::Accepted);
+    // A person does not have to stay for that.
+    let each = || wanted.approves_each.then(|| "each Node waits for its own approval".to_owned());
+    let later = wanted.closed(name, now_ms()).map(|closed| closed.why).or_else(each);
+    if !waits || later.is_some() {
+        return Ok(RolledOut::Accepted(later));
     }
     session.sink.note(format!("the {} acts on the rollout {name}", elected.name()));
     follow(session, client, (name, elected)).await
@@ -131,7 +134,11 @@ async fn follow(
                         .for_each(|why| session.sink.note(why.clone()));
                     waits.clone_from(&rollout.waits_for);
                 }
+                let closed = rollout.wanted.closed(name, now_ms());
                 match rollout.state {
+                    Some(RolloutState::Waiting) if closed.is_some() => {
+                        return Ok(RolledOut::Accepted(closed.map(|closed| closed.why)));
+                    }
                     Some(RolloutState::Completed) => return Ok(RolledOut::Completed(rollout.progress)),
                     Some(RolloutState::Stopped) => {
                         let why = rollout.waits_for.first().cloned().unwrap_or_default();

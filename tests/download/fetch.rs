@@ -147,7 +147,7 @@ fn another_component_version_can_be_chosen_and_invalid_ones_are_refused_without_
         (with("etcd", "3.6"), "is not a version of etcd"),
         (with("etcd", "../../x"), "is not a version of etcd"),
         (with("docker", "1.2.3"), "no version can be chosen for docker; it can for"),
-        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it has those for 1.34, 1.35, 1.36"),
+        (Order { kubernetes: "1.30.1".into(), ..world.order() }, "it has those for 1.34, 1.35, 1.36, 1.37"),
         (Order { kubernetes: "v1.36.3".into(), ..world.order() }, "is not a version of Kubernetes"),
     ] {
         let error = build(&world.store(), &order).map(|_| ()).unwrap_err().to_string();

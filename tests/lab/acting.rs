@@ -48,7 +48,7 @@ pub fn reaches(w: &World, name: &str, state: &str, within: Duration) {
 }
 
 /// Pods on the worker that a controller creates again elsewhere, and a budget that lets one of them not leave.
-fn occupied(w: &World) {
+pub fn occupied(w: &World) {
     kubectl(w, "create namespace rules").ok();
     apply(w, &workloads(&present_image(&w.hactl))).ok();
     apply(w, BUDGET).ok();

@@ -30,6 +30,7 @@ mod expired;
 mod failures;
 mod firewalls;
 mod founding;
+mod gated;
 mod guard;
 mod hardened;
 mod hostile;
@@ -113,6 +114,18 @@ impl World {
     pub fn wipe(&self, host: &str) {
         self.lab.wipe(host).expect("the disks can be lost");
         self.lab.start(host, Duration::from_secs(60)).expect("the host boots");
+    }
+    /// Switches on and connects every host that a failed scenario left otherwise, and waits until the cluster is well.
+    pub fn repair(&self) {
+        for host in self.lab.states().expect("the lab can be read") {
+            if host.cut {
+                self.lab.mend(&host.name).expect("a cable can be plugged in");
+            }
+            if !host.running {
+                self.lab.start(&host.name, Duration::from_secs(60)).expect("the host boots");
+            }
+        }
+        self.healthy(Duration::from_secs(120));
     }
     /// What `status` says once it passes: on an overloaded machine, a pod may restart at any time.
     pub fn well(&self) -> Ran {
@@ -214,6 +227,12 @@ impl Tally {
                 Err(_) => {
                     self.failed += 1;
                     println!("FAILED  {lab}: {} ({seconds:.1} s)", scenario.name);
+                    // What follows fails by its own faults only.
+                    if let Some(world) = &world
+                        && catch_unwind(AssertUnwindSafe(|| world.repair())).is_err()
+                    {
+                        println!("        {lab} is not as it was before");
+                    }
                 }
             }
         }
@@ -276,6 +295,7 @@ fn main() {
             kubelet_serving::SCENARIOS,
             maintain::SCENARIOS,
             acting::ALONE,
+            gated::SCENARIOS,
             drains::RULES,
             worker::LAST,
         ]

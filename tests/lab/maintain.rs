@@ -78,6 +78,7 @@ fn admitted(w: &World) {
     let stranger = ["--as=someone", "create", "-f", path.to_str().expect("a path of letters")];
     w.hactl.kubectl(&stranger).exits(1).says("someone may not delete the Node w1");
     kubectl(w, "--as=someone delete nmt t1").exits(1).says("someone may not delete the Node w1");
+    who_approves(w);
     // The right to delete it is none to reboot its host.
     kubectl(w, "create clusterrole nodes --verb=delete --resource=nodes").ok();
     kubectl(w, "create clusterrolebinding nodes --clusterrole=nodes --user=someone").ok();
@@ -93,6 +94,40 @@ fn admitted(w: &World) {
     kubectl(w, "delete clusterrole,clusterrolebinding nodes").ok();
     kubectl(w, "delete nmt t1 t4").ok();
     kubectl(w, "delete clusterrole,clusterrolebinding nmt").ok();
+}
+
+/// Somebody may do all with maintenances, and not delete Nodes; an author may delete Nodes, and approve nothing.
+fn who_approves(w: &World) {
+    kubectl(w, "create clusterrole author --verb=get,patch --resource=nodemaintenances.lifecycle.hactl.dev").ok();
+    kubectl(w, "create clusterrole deleter --verb=delete --resource=nodes").ok();
+    kubectl(w, "create clusterrolebinding author --clusterrole=author --user=author").ok();
+    kubectl(w, "create clusterrolebinding deleter --clusterrole=deleter --user=author").ok();
+    let patch = |who: &str, spec: &str| {
+        let (who, spec) = (format!("--as={who}"), format!("{{\"spec\":{spec}}}"));
+        w.hactl.kubectl(&[&who, "patch", "nmt", "t5", "--type", "merge", "-p", &spec])
+    };
+    apply(w, &object("t5", "{nodeName: w1, approved: true}")).exits(1).says("approved needs the approval Required");
+    apply(w, &object("t5", "{nodeName: w1, approval: Required}")).ok();
+    wait_for("the rights of the author count", HEAL, || patch("author", "{\"reason\":\"disk\"}").code == 0);
+    patch("author", "{\"approved\":true}").exits(1).says("author does not have it");
+    patch("author", "{\"approval\":\"NotRequired\"}").exits(1).says("author does not have it");
+    patch("someone", "{\"approved\":true,\"reason\":\"x\"}").exits(1).says("someone may not delete the Node w1");
+    patch("someone", "{\"approved\":true}").ok();
+    for change in ["{\"approved\":false}", "{\"allowOutage\":true}", "{\"drain\":{\"unmanagedPods\":\"Evict\"}}"] {
+        patch("author", change).exits(1).says("what was approved cannot be changed");
+    }
+    apply(w, &object("t6", "{nodeName: w1}")).ok();
+    for (window, says) in [
+        ("{\"schedule\":\"soon\",\"duration\":\"1h\"}", "spec.windows[0].schedule"),
+        ("{\"schedule\":\"@daily\",\"duration\":\"1m\"}", "a window is open for 5m to 168h"),
+        ("{\"schedule\":\"@daily\"}", "spec.windows[0].duration"),
+    ] {
+        let spec = format!("{{\"spec\":{{\"windows\":[{window}]}}}}");
+        w.hactl.kubectl(&["patch", "nmt", "t6", "--type", "merge", "-p", &spec]).exits(1).says(says);
+    }
+    kubectl(w, "delete clusterrolebinding author deleter").ok();
+    kubectl(w, "delete clusterrole author deleter").ok();
+    kubectl(w, "delete nmt t5 t6").ok();
 }
 
 pub fn is_cordoned(w: &World) -> bool {

@@ -5,9 +5,8 @@ use super::drains::stands_on;
 use super::guard::asked;
 use super::maintain::{HEAL, kubectl};
 use super::reboot::booted;
-use super::rebooted::LEADER_LOST;
 use super::support::{Hactl, Writer, wait_for};
-use super::trials::failed_but_for_moves;
+use super::trials::{failed_but_for_moves, late};
 use super::{Scenario, World, in_one_line};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ fn watched(hactl: &Hactl, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<Vec
 }
 
 fn all(w: &World) {
-    let hactl = asked(w, "healing: watch");
+    let hactl = asked(w, "healing: on");
     hactl.up().ok();
     hactl.up().ok().says("nothing to do");
     w.healthy(HEAL);
@@ -79,11 +78,13 @@ fn all(w: &World) {
     assert!(said.contains("the rollout kernel is complete: 6/6 Nodes"), "{said}");
     assert!(took < ALL, "{took:?}");
     println!("        six hosts rebooted in {took:.1?}: {seen:?}");
-    let (written, longest) = writer.end_within(LEADER_LOST);
-    println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
+    let (written, refused, longest) = writer.account();
+    println!("        {written} writes acknowledged, none lost, {refused} failed; the longest pause: {longest:.2?}");
     let reads = reading.end();
-    let failed = failed_but_for_moves(&reads, 6, LEADER_LOST);
+    let failed = failed_but_for_moves(&reads, 6, late(&reads));
     assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(refused, 0, "writes failed");
+    assert!(longest < late(&reads), "a write took {longest:?}");
 
     for (host, before) in HOSTS.iter().zip(&before) {
         assert_ne!(booted(w, host), *before, "{host} has booted");

@@ -14,6 +14,9 @@ use std::time::Duration;
 const OLD: &str = "1.34.4";
 pub const NEXT: &str = "1.35.4";
 pub const NEWEST: &str = "1.36.3";
+const LATEST: &str = "1.37.2";
+/// The versions of etcd that go with the last two.
+const ETCD: [&str; 2] = ["3.6.16", "3.7.3"];
 
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -30,6 +33,11 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "Kubernetes 1.35 becomes 1.36 in a run that is killed and one that resumes it, and no request fails",
         cut: false,
         run: killed,
+    },
+    Scenario {
+        name: "Kubernetes 1.36 becomes 1.37 and etcd 3.6 becomes 3.7, and no request fails; back is refused",
+        cut: false,
+        run: latest,
     },
 ];
 
@@ -249,5 +257,34 @@ fn killed(w: &World) {
     nobody_noticed(&reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
     hactl.up().ok().says("nothing to do");
+    w.healthy(Duration::from_secs(120));
+}
+
+/// The version of the etcd member of each host, each once.
+fn etcds(w: &World) -> Vec<String> {
+    let ask = "curl -s http://127.0.0.1:2384/metrics | grep -o 'server_version=\"[0-9.]*' | cut -d'\"' -f2";
+    let mut all: Vec<String> = members(w).into_iter().map(|host| w.on(host, ask).trim().to_owned()).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn latest(w: &World) {
+    let before = of(w, NEWEST, "");
+    before.up().ok();
+    assert_eq!(etcds(w), ETCD[..1]);
+    let hactl = of(w, LATEST, "");
+    println!("{}", hactl.run(&["plan"]).ok().out);
+    let writer = Writer::start(&w.api(), "w-latest");
+    let reading = w.api().reads(Duration::from_millis(20));
+    let ran = hactl.up().ok();
+    println!("        1.36 became 1.37 after {:.1?}", ran.took);
+    nobody_noticed(&reading.end(), writer);
+    assert_eq!(versions(&hactl), [format!("v{LATEST}")]);
+    assert_eq!(etcds(w), ETCD[1..]);
+    hactl.up().ok().says("nothing to do");
+    w.healthy(Duration::from_secs(120));
+    let said = in_one_line(&before.up().exits(3));
+    assert!(said.contains("an older minor version"), "{said}");
     w.healthy(Duration::from_secs(120));
 }

@@ -3,6 +3,7 @@
 
 use crate::kube::{Answer, Chunks, Client, Http, Request};
 use crate::model::event::{Event, Sink};
+use crate::model::gate::Gate;
 use crate::model::maintenance::{DrainRequest, RebootRequest, Stage, Wanted, Work};
 use crate::model::merge_patch::merged;
 use futures::future::BoxFuture;
@@ -205,7 +206,8 @@ impl State {
     fn create(&mut self, name: &str, drain: DrainRequest, work: Work) {
         let (node, reason) = ("w3".parse().unwrap(), "disk".to_owned());
         let (stage, stays_cordoned, allow_outage) = (Stage::Drain, false, false);
-        let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, drain };
+        let gate = Gate::default();
+        let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, drain, gate };
         let metadata = json!({"name": name, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1});
         self.put(&format!("{MAINTENANCES}/{name}"), json!({"metadata": metadata, "spec": wanted.spec()}));
     }

@@ -2,6 +2,7 @@
 
 use super::api::{Api, MAINTENANCE, NODE, Quiet, STANDS};
 use super::*;
+use crate::model::maintained::Maintained;
 use crate::model::names::HostName;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -14,13 +15,16 @@ pub fn worker(_: &HostName) -> Place {
     Place::default()
 }
 
+/// Nobody asks what the maintenances come to.
+pub fn unseen(_: Option<Maintained>) {}
+
 /// The host of a guard that is not w3.
 fn other() -> HostName {
     "cp1".parse().unwrap()
 }
 
 pub async fn guard(client: Client, name: &str) {
-    control(&client, &Quiet, (name, &other()), &worker).await;
+    control(&client, &Quiet, (name, &other()), (&worker, &unseen)).await;
 }
 
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -54,7 +58,7 @@ pub async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
 pub async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
     let (client, own) = (api.client(), other());
     tokio::select! {
-        () = control(&client, &Quiet, ("a", &own), places) => unreachable!("it ends never"),
+        () = control(&client, &Quiet, ("a", &own), (places, &unseen)) => unreachable!("it ends never"),
         () = work => {}
     }
 }
@@ -280,7 +284,7 @@ async fn a_control_plane_host_that_is_needed_meanwhile_is_not_drained_by_the_gua
     let needed = |host: &HostName| Place { needed: Some("cp1 is not heard".to_owned()), ..host_of_control_plane(host) };
     let own = other();
     tokio::select! {
-        () = control(&client, &Quiet, ("b", &own), &needed) => unreachable!(),
+        () = control(&client, &Quiet, ("b", &own), (&needed, &unseen)) => unreachable!(),
         () = sleep(Duration::from_secs(200)) => {}
     }
     assert_eq!(api.state().order.len(), 0, "the pod that stands for the host is still there");

@@ -7,11 +7,14 @@ use crate::guard::metrics::{Readers, serve, text};
 use crate::guard::repair::{LocalHost, Repairs};
 use crate::model::healing::{METRICS_PORT, METRICS_READERS};
 use crate::model::hold::Hold;
+use crate::model::maintained::Maintained;
+use crate::model::maintenance::Maintenance;
 use crate::model::repair::{LocalStep, Runs, Switched};
 use crate::model::standby::Voters;
 use crate::protocol::{OpError, OpErrorKind};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,6 +23,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const SNAPSHOTS: Snapshots = Snapshots { newest_ms: Some(-3_000), every_s: 900 };
+
+const BOOT: &str = "6f1c2a3493e94c7a8e340f2f4f6f7b10/1";
 
 fn text_of(played: &Played) -> String {
     text(&played.report(), played.state.etcd(played.now()), &played.state.figures)
@@ -53,7 +58,12 @@ fn metrics_name_each_fault_with_its_host_and_kind() {
 fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
     let mut cp1 = Played::new();
     cp1.state.serves(Some(true));
-    cp1.state.figures = Figures { certificate_ends_s: Some(9), snapshots: Some(SNAPSHOTS), ..Figures::of_repairs() };
+    cp1.state.figures = Figures {
+        certificate_ends_s: Some(9),
+        snapshots: Some(SNAPSHOTS),
+        maintained: Some(Maintained::default()),
+        ..Figures::of_repairs()
+    };
     let text = text_of(&cp1);
     let served: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
@@ -88,6 +98,39 @@ fn the_age_of_snapshots_the_end_of_certificates_and_every_repair_are_served_as_n
         "hactl_guard_repairs_total{kind=\"EtcdFrozen\",step=\"restart\",outcome=\"helped\"} 1\n",
         "hactl_guard_repairs_total{kind=\"EtcdFrozen\",step=\"reboot\",outcome=\"helped\"} 1\n",
         "hactl_guard_repairs_total{kind=\"EtcdStopped\",step=\"start\",outcome=\"failed\"} 0\n",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn the_guard_that_acts_on_maintenances_serves_how_far_they_are() {
+    let mut cp1 = Played::new();
+    assert!(!text_of(&cp1).contains("hactl_maintenances"), "another guard does");
+    let object = |node: &str, status: Value| {
+        Maintenance::of(&json!({
+            "metadata": {"name": node, "uid": node}, "spec": {"nodeName": node, "stage": "Drain"}, "status": status,
+        }))
+        .unwrap()
+    };
+    let all = [
+        object("w1", json!({"state": "Blocked", "drain": {"blockedCount": 2, "lastedSeconds": 90}})),
+        object("w2", json!({"state": "Draining", "drain": {"lastedSeconds": 5}})),
+        object("w3", json!({"state": "Rebooting", "reboot": {"boot": BOOT, "requestTime": "1970-01-01T00:00:00Z"}})),
+        object("w4", Value::Null),
+    ];
+    let mut maintained = Maintained::of(all.iter());
+    let asked_ms = maintained.reboots.get_mut(&name("w3")).unwrap();
+    assert_eq!(std::mem::replace(asked_ms, -40_000), 0);
+    cp1.state.figures.maintained = Some(maintained);
+    let text = text_of(&cp1);
+    for line in [
+        "hactl_maintenances{state=\"Blocked\"} 1\n",
+        "hactl_maintenances{state=\"Completed\"} 0\n",
+        "hactl_drain_blocked_pods 2\n",
+        "hactl_drain_seconds{node=\"w1\"} 90\n",
+        "hactl_drain_seconds{node=\"w2\"} 5\n",
+        "hactl_reboot_seconds{node=\"w3\"} 40\n",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

@@ -202,6 +202,25 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_host_pauses_its_balancer_for_guards_once_in_a_while() {
+    let place = Place::new(86, Mode::On).await;
+    let pause = || Op::Balance { unit: etcd_unit(), how: Balancing::Pause { most_ms: 60_000 } };
+    let paused = Root::at(place.directory.path()).path("/run/hactl/paused-for-a-guard").unwrap();
+    std::fs::create_dir_all(paused.parent().unwrap()).unwrap();
+    let cp2 = place.as_guard("cp2").await;
+    // It fails only because there is no systemd.
+    let permitted = ask(&cp2, pause()).await.unwrap_err();
+    assert!(!permitted.contains("permits guards") && !permitted.contains("was paused"), "{permitted}");
+    for host in ["cp2", "cp3"] {
+        let refused = ask(&place.as_guard(host).await, pause()).await.unwrap_err();
+        assert!(refused.contains("was paused for a guard within the last 20 s"), "{refused}");
+    }
+    let resume = Op::Balance { unit: etcd_unit(), how: Balancing::Resume };
+    let resumed = ask(&cp2, resume).await.unwrap_err();
+    assert!(!resumed.contains("permits guards"), "{resumed}");
+}
+
+#[tokio::test]
 async fn a_host_hands_over_the_lead_and_disarms_the_alarm_for_its_own_guard_only() {
     let place = Place::new(85, Mode::On).await;
     let cp1 = place.as_guard("cp1").await;

@@ -7,7 +7,9 @@ use crate::model::desired::{Desired, Host, Role};
 use crate::model::healing;
 use crate::model::maintenance::{CONTROLLERS_LEASE, node_lease};
 use crate::model::rollout::ZONE;
+use crate::model::window::{LONGEST_SCHEDULE, LONGEST_ZONE, MOST, OPEN_MIN, UTC};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// For `manifests/lifecycle/controllers.yaml`.
 #[derive(Debug, Serialize)]
@@ -32,6 +34,7 @@ impl Controllers {
 pub(crate) struct Maintenances {
     zone: &'static str,
     limits: [Limit; 3],
+    windows: Value,
 }
 
 #[derive(Debug, Serialize)]
@@ -48,10 +51,55 @@ fn limit(name: &'static str, most_h: u32, description: &'static str) -> Limit {
     Limit { name, description, rule, message: format!("{name} is 1m to {most_h}h") }
 }
 
+/// The schema of windows.
+fn windows() -> Value {
+    let (least, most) = (OPEN_MIN.start(), OPEN_MIN.end());
+    json!({
+        "description": "When work may begin; none: at any time. A window opens at each time of its schedule. What has begun \
+            goes on after its end, except a drain that is not complete: then the Node is restored, and its drain begins \
+            again in the next window.",
+        "type": "array",
+        "maxItems": MOST,
+        "default": [],
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "object",
+            "required": ["schedule", "duration"],
+            "properties": {
+                "schedule": {
+                    "description": "The five fields of a crontab, or @daily and similar names, in the timeZone.",
+                    "type": "string",
+                    "maxLength": LONGEST_SCHEDULE,
+                    "pattern": "^(@(annually|yearly|monthly|weekly|daily|hourly)|[0-9A-Za-z*,/?#-]+( [0-9A-Za-z*,/?#-]+){4})$",
+                },
+                "timeZone": {
+                    "description": "A name of the time zone database of the IANA.",
+                    "type": "string",
+                    "maxLength": LONGEST_ZONE,
+                    "pattern": "^[A-Za-z0-9_+/-]+$",
+                    "default": UTC,
+                },
+                "duration": {
+                    "description": "For how long the window is open.",
+                    "type": "string",
+                    "minLength": 2,
+                    "maxLength": 16,
+                    "pattern": "^([0-9]+h)?([0-9]+m)?$",
+                    "x-kubernetes-validations": [{
+                        "rule": format!("duration(self) >= duration('{least}m') && duration(self) <= duration('{most}m')"),
+                        "message": format!("a window is open for {least}m to {}h", most / 60),
+                    }],
+                },
+            },
+        },
+    })
+}
+
 impl Maintenances {
     pub fn new() -> Self {
         Self {
             zone: ZONE,
+            windows: windows(),
             limits: [
                 limit(
                     "forceAfter",
