@@ -31,7 +31,7 @@ mod web;
 
 pub use admission::{Admission, Caller};
 pub use backup::{copies_beside, drill, newest_snapshot, save_bundle};
-pub use etcd::{Fence, fence, heir, pass_to, record_positions, remembered, serving, voters, yield_lead};
+pub use etcd::{Fence, cluster_of, fence, heir, pass_to, record_positions, remembered, serving, voters, yield_lead};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};
 pub use pki::renew;

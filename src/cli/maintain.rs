@@ -126,12 +126,12 @@ What is approved cannot be changed afterwards. With kubectl it takes the verb ap
         #[arg(value_name = "NAME")]
         name: HostName,
     },
-    /// Let a rollout go on
-    #[command(after_help = "Examples:\n  hactl maintain resume reboot-20261129-041500")]
+    /// Let a rollout go on; without a name, all maintenances after a recovery of etcd
+    #[command(after_help = "Examples:\n  hactl maintain resume reboot-20261129-041500\n  hactl maintain resume")]
     Resume {
         /// The rollout
         #[arg(value_name = "NAME")]
-        name: HostName,
+        name: Option<HostName>,
     },
 }
 
@@ -283,7 +283,8 @@ pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
         }
         Verb::Approve { which } => approve(common, which),
         Verb::Pause { name } => pause(common, name, true),
-        Verb::Resume { name } => pause(common, name, false),
+        Verb::Resume { name: Some(name) } => pause(common, name, false),
+        Verb::Resume { name: None } => resume(common),
         Verb::Status { node } => status(common, node.as_ref(), false),
         Verb::Watch { node } => status(common, node.as_ref(), true),
         Verb::Finish { which, stay_cordoned } => end(common, which, Finish::Complete(*stay_cordoned)),
@@ -406,6 +407,18 @@ fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
     let verdict = result.map(|finished| match finished {
         Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is over")),
         Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored")),
+        Meant::AfterResume(name) => {
+            Verdict::ok(format!("{name} ends, and its Nodes are restored, after hactl maintain resume"))
+        }
+    });
+    ended(&reader, verdict)
+}
+
+fn resume(common: &Common) -> Exit {
+    let reader = common.reader();
+    let result = common.run(reader.clone(), Needs::Hosts, async |session| workflow::resume_maintenances(session).await);
+    let verdict = result.map(|waited| {
+        Verdict::ok(if waited { "the guards act on maintenances again" } else { "maintenances wait for nothing" })
     });
     ended(&reader, verdict)
 }
@@ -415,7 +428,7 @@ fn approve(common: &Common, which: &HostName) -> Exit {
     let result = common.run(reader.clone(), Needs::Hosts, async |session| workflow::approve(session, which).await);
     let verdict = result.map(|meant| match meant {
         Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is approved")),
-        Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is approved")),
+        Meant::Rollout(name) | Meant::AfterResume(name) => Verdict::ok(format!("the rollout {name} is approved")),
     });
     ended(&reader, verdict)
 }
@@ -478,6 +491,7 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::NoneSelected => MaintenanceKind::NoneSelected,
         MaintenanceError::NoRollout(_) => MaintenanceKind::NoRollout,
         MaintenanceError::NotGated(_) => MaintenanceKind::NotGated,
+        MaintenanceError::Recovered => MaintenanceKind::Recovered,
         MaintenanceError::Several { .. } => MaintenanceKind::Several,
         MaintenanceError::ApprovesEach(_) => MaintenanceKind::ApprovesEach,
         MaintenanceError::RolloutExists(_) => MaintenanceKind::RolloutExists,

@@ -5,8 +5,9 @@
 //! continues. Beside the Lease, an idle cluster costs one watch.
 
 use super::ended::MaintenanceError;
-use super::maintenance::{Controller, Place};
+use super::maintenance::{Controller, Place, soon};
 use super::news::opened;
+use super::recovered::{InCluster, may_act};
 use super::right::{Right, WITHIN};
 use super::rollouts::Rollouts;
 use crate::execute::Pace;
@@ -36,6 +37,9 @@ const AGAIN: Duration = Duration::from_secs(30);
 const REBOOTS_AGAIN: Duration = Duration::from_secs(2);
 /// Before its own host reboots, a guard leaves the Lease to another one for so long.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(30);
+/// While it waits after a recovery, the ConfigMap is read so often.
+const LOOK_FOR_RESUME: Duration = Duration::from_secs(5);
+const WAITS: &str = "etcd was recovered: maintenances and rollouts wait until `hactl maintain resume`";
 /// Nodes that are acted on at once.
 const NODES: usize = 50;
 /// Nodes on which work begins within a second: each begins with a list of its pods.
@@ -50,22 +54,32 @@ pub type Places<'a> = &'a (dyn Fn(&HostName) -> Place + Sync);
 /// Learns what all maintenances come to while this process acts on them; `None`: it does not any more.
 pub type Shows<'a> = &'a (dyn Fn(Option<Maintained>) + Sync);
 
+/// What a guard knows beside the API.
+#[derive(Clone, Copy)]
+pub struct Guarding<'a> {
+    /// What each Node is to the control plane.
+    pub places: Places<'a>,
+    /// Learns what the maintenances come to.
+    pub shows: Shows<'a>,
+    /// In which cluster of etcd it is, now.
+    pub cluster: &'a (dyn Fn() -> InCluster + Sync),
+}
+
 /// Acts on the maintenances of a cluster whenever this process, on this host, has the Lease. Ends never.
-pub async fn control(
-    client: &Client,
-    sink: &dyn Sink,
-    (holder, own): (&str, &HostName),
-    (places, shows): (Places<'_>, Shows<'_>),
-) {
+pub async fn control(client: &Client, sink: &dyn Sink, (holder, own): (&str, &HostName), knows: Guarding<'_>) {
     // If no other guard takes the Lease that this one has left, this one has its own host reboot.
     let mut leaves = true;
     loop {
+        if (knows.cluster)() == InCluster::None {
+            sleep(STAND_BY).await;
+            continue;
+        }
         match Lease::take(client, CONTROLLERS_LEASE, holder, Instant::now() + WITHIN).await {
             Ok(LeaseAttempt::Taken(lease)) => {
                 sink.note("this guard acts on maintenances of Nodes");
                 let own = Some(own).filter(|_| leaves);
-                let ended = Term { client, sink, holder, places, shows, own }.run(lease).await;
-                shows(None);
+                let ended = Term { client, sink, holder, knows, own }.run(lease).await;
+                (knows.shows)(None);
                 sink.note(format!("this guard does not act on maintenances any more: {ended}"));
                 leaves = !matches!(ended, TermEnded::OwnReboots);
                 if !leaves {
@@ -87,8 +101,7 @@ struct Term<'a> {
     client: &'a Client,
     sink: &'a dyn Sink,
     holder: &'a str,
-    places: Places<'a>,
-    shows: Shows<'a>,
+    knows: Guarding<'a>,
     /// The Node of this process, if it leaves its reboot to another process.
     own: Option<&'a HostName>,
 }
@@ -102,6 +115,9 @@ enum TermEnded {
     /// The own host is to reboot.
     #[error("its own host is about to reboot")]
     OwnReboots,
+    /// The own host has no member of etcd any more.
+    #[error("its own host has no member of etcd")]
+    NoMember,
 }
 
 /// The maintenances of all Nodes as the watch shows them, and what is done about them.
@@ -204,21 +220,50 @@ impl Term<'_> {
                 until.send_replace(lease.until());
             }
         };
-        let Self { client, sink, places, .. } = *self;
-        let rollouts = Rollouts { client, sink, places, holds: holds.clone() };
+        let mut ended = TermEnded::OwnReboots;
         tokio::select! {
             why = renewed => return TermEnded::Lost(why),
-            () = rollouts.act() => {}
-            () = self.act(holds) => {}
+            () = self.work(holds) => {}
+        }
+        if (self.knows.cluster)() == InCluster::None {
+            ended = TermEnded::NoMember;
         }
         if let Err(error) = lease.release(self.client).await {
             self.sink.warn(format!("the Lease {CONTROLLERS_LEASE} is not given back: {error}"));
         }
-        TermEnded::OwnReboots
+        ended
     }
 
-    /// Acts until the own host is to reboot.
-    async fn act(&self, holds: watch::Receiver<Instant>) {
+    /// Acts until the own host is to reboot, or has no member of etcd any more. After a recovery, it waits for a person.
+    async fn work(&self, holds: watch::Receiver<Instant>) {
+        loop {
+            let cluster = (self.knows.cluster)();
+            match &cluster {
+                InCluster::None => return,
+                InCluster::Unknown => {}
+                InCluster::Of(id) => match may_act(self.client, id, soon()).await {
+                    Ok(true) => {}
+                    outcome => {
+                        self.sink.warn(match outcome {
+                            Err(error) => format!("maintenances do not go on: {error}; it is tried again"),
+                            Ok(_) => WAITS.to_owned(),
+                        });
+                        sleep(LOOK_FOR_RESUME).await;
+                        continue;
+                    }
+                },
+            }
+            let Self { client, sink, knows: Guarding { places, .. }, .. } = *self;
+            let rollouts = Rollouts { client, sink, places, holds: holds.clone() };
+            tokio::select! {
+                () = rollouts.act() => {}
+                is_over = self.act(holds.clone(), &cluster) => if is_over { return },
+            }
+        }
+    }
+
+    /// Acts in this cluster of etcd. Returns true if the own host is to reboot, and false if it is in another one.
+    async fn act(&self, holds: watch::Receiver<Instant>, cluster: &InCluster) -> bool {
         let pace = Pace::new(PODS, POD_EVERY);
         let (mut nodes, mut changes) = (Nodes::default(), self.open(Duration::ZERO).boxed());
         let mut live: Option<Changes> = None;
@@ -248,9 +293,12 @@ impl Term<'_> {
                 }
                 _ = looks.tick() => {
                     // Without a watch, what is known is old.
-                    (self.shows)(live.is_some().then(|| Maintained::of(nodes.all.values())));
+                    if (self.knows.cluster)() != *cluster {
+                        return false;
+                    }
+                    (self.knows.shows)(live.is_some().then(|| Maintained::of(nodes.all.values())));
                     if self.own_reboots(&nodes) {
-                        return;
+                        return true;
                     }
                     for node in nodes.due() {
                         work.push(self.settled(node, holds.clone(), &pace).boxed());
@@ -274,7 +322,7 @@ impl Term<'_> {
         let result = async {
             let right = Right::term(self.client, &node, self.holder, holds).await?;
             let stop = CancellationToken::new();
-            let place = (&node, (self.places)(&node));
+            let place = (&node, (self.knows.places)(&node));
             Controller::with(self.client, (self.sink, &stop), place, right, Some(pace)).settle().await
         };
         let result = result.await;

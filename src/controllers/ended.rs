@@ -97,6 +97,9 @@ pub enum MaintenanceError {
     /// Each Node of the rollout is approved by itself.
     #[error("of the rollout {0}, each Node is approved by itself")]
     ApprovesEach(String),
+    /// etcd was recovered, and nobody has said yet that maintenances go on.
+    #[error("etcd was recovered, and maintenances wait until a person lets them go on")]
+    Recovered,
     /// A rollout of this name exists.
     #[error("there is a rollout {0} already")]
     RolloutExists(String),

@@ -11,16 +11,18 @@ mod maintenance;
 mod news;
 mod occurrence;
 mod reboot;
+mod recovered;
 mod right;
 mod rollouts;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use elected::{Places, Shows, control};
+pub use elected::{Guarding, Places, Shows, control};
 pub use ended::{Ended, MaintenanceError};
 pub use followed::{Elected, Followed, follow};
 pub use maintenance::{Controller, Place, soon};
 pub use occurrence::now_ms;
 pub use reboot::Hosts;
+pub use recovered::{InCluster, resume_after_recovery, waits_after_recovery};
 pub use rollouts::node_view;

@@ -5,6 +5,7 @@ mod api;
 mod gates;
 mod guards;
 mod reboots;
+mod recovered;
 
 use super::*;
 use crate::kube::Client;

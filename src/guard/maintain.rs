@@ -5,8 +5,8 @@
 
 use super::api::servers;
 use super::shared::Shared;
-use crate::agent::Root;
-use crate::controllers::{Place, control};
+use crate::agent::{Root, cluster_of};
+use crate::controllers::{Guarding, InCluster, Place, control};
 use crate::kube::Client;
 use crate::model::desired::Role;
 use crate::model::event::{Event, Sink};
@@ -68,7 +68,19 @@ pub(super) async fn act(shared: Arc<Shared>, root: Root, policy: Policy) {
     let places = |node: &HostName| place(&shared, &policy, node);
     let journal = Journal { shared: Arc::clone(&shared), said: Mutex::default() };
     let shows = |seen: Option<Maintained>| shared.with(|state| state.figures.maintained = seen);
-    control(&client, &journal, (&holder, &own), (&places, &shows)).await;
+    let cluster = || in_cluster(&shared, &root, &policy);
+    let knows = Guarding { places: &places, shows: &shows, cluster: &cluster };
+    control(&client, &journal, (&holder, &own), knows).await;
+}
+
+/// In which cluster of etcd this guard is. Where hosts of the control plane have members, only their guards know.
+fn in_cluster(shared: &Shared, root: &Root, policy: &Policy) -> InCluster {
+    let knows = |guard: &GuardedHost| guard.is(Role::ControlPlane) && guard.may_vote();
+    match cluster_of(root, policy) {
+        Some(id) if shared.own.may_vote() => InCluster::Of(id),
+        _ if policy.guards.iter().any(knows) => InCluster::None,
+        _ => InCluster::Unknown,
+    }
 }
 
 /// What a Node is to the control plane. One of its hosts may go only while the guards know of no fault of another one:

@@ -25,6 +25,9 @@ pub const PLURAL: &str = "nodemaintenances";
 const REQUIRED: &str = "Required";
 /// The Lease of the process that acts on the maintenances of all Nodes.
 pub const CONTROLLERS_LEASE: &str = "hactl-controllers";
+/// The ConfigMap that names the cluster of etcd in which they act.
+pub const CONTROLLERS_CONFIG_MAP: &str = "hactl-controllers";
+
 /// The Lease of a command that acts on the maintenances of one Node.
 pub fn node_lease(node: &HostName) -> String {
     format!("hactl-maintenance-{node}")

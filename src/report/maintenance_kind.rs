@@ -39,6 +39,8 @@ pub enum MaintenanceKind {
     NotGated,
     /// Several maintenances of a Node could be meant.
     Several,
+    /// Maintenances wait after a recovery of etcd.
+    Recovered,
     /// Each Node of the rollout is approved by itself.
     ApprovesEach,
     /// A rollout has the name.
@@ -78,6 +80,7 @@ impl MaintenanceKind {
             Self::NoRollout => "no-maintenance",
             Self::NotGated | Self::ApprovesEach => "not-gated",
             Self::Several => "ambiguous",
+            Self::Recovered => "after-recovery",
             Self::RolloutExists | Self::OtherWork => "name-taken",
             Self::CalledOff => "called-off",
             Self::OfRollout => "of-rollout",
@@ -93,7 +96,7 @@ impl MaintenanceKind {
             Self::NoneSelected | Self::NoRollout | Self::RolloutExists | Self::IsRollout => Exit::Usage,
             Self::NotGated | Self::ApprovesEach | Self::Several => Exit::Usage,
             Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
-            Self::OtherWork | Self::OfRollout => Exit::Refused,
+            Self::OtherWork | Self::OfRollout | Self::Recovered => Exit::Refused,
             Self::Held => Exit::Locked,
             Self::Down => Exit::Down,
             Self::GaveUp | Self::Contested | Self::NotRestored | Self::Stopped | Self::CalledOff | Self::Refused => {
@@ -126,6 +129,10 @@ impl MaintenanceKind {
             Self::NoneSelected => &["`hactl kubectl -- get nodes --show-labels` shows the labels of the Nodes"],
             Self::NoRollout => &["`hactl maintain list` shows all rollouts"],
             Self::NotGated => &["`hactl maintain status` shows what it waits for"],
+            Self::Recovered => &[
+                "`hactl maintain status` shows maintenances as they were in the snapshot; `hactl maintain cancel` calls one off",
+                "then `hactl maintain resume` lets guards act on them",
+            ],
             Self::Several => &["`hactl maintain status` shows what each is for; `hactl maintain approve NAME`"],
             Self::ApprovesEach => &["`hactl maintain status` shows which Node waits; `hactl maintain approve NODE`"],
             Self::RolloutExists => &["`--name NAME` gives this rollout another name"],

@@ -7,7 +7,10 @@
 use super::boots::OverSsh;
 use super::roll_out::cancel_rollout;
 use super::{Failure, Session};
-use crate::controllers::{Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, now_ms, soon};
+use crate::controllers::{
+    Controller, Elected, Ended, Followed, MaintenanceError, Place, follow, now_ms, resume_after_recovery, soon,
+    waits_after_recovery,
+};
 use crate::execute::{ApiClient, ConnectApi as _, ControlPlane, Draining};
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
@@ -49,6 +52,9 @@ pub async fn maintenances(session: &Session) -> Result<(Vec<Rollout>, Listed), F
     let (all, mut unread) = listed(&client).await?;
     let (rollouts, garbled) = client.rollouts(soon()).await.map_err(unusable)?.unwrap_or_default();
     unread.extend(garbled);
+    if waits_for_resume(&client).await? {
+        unread.push(MaintenanceError::Recovered.to_string() + ": hactl maintain resume");
+    }
     Ok((rollouts, (all, unread)))
 }
 
@@ -156,6 +162,9 @@ pub async fn maintain(
 ) -> Result<Ended, Failure> {
     let place = control_plane(session, &wanted.node)?;
     let client = api(session).await?;
+    if waits_for_resume(&client).await? {
+        return Err(MaintenanceError::Recovered.into());
+    }
     if let Some(found) = of_this_node(&client, name, &wanted.node).await?
         && found.takes()
         && found.wanted.work != wanted.work
@@ -303,6 +312,8 @@ pub enum Meant {
     Node(HostName),
     /// A rollout, and the maintenances of its Nodes.
     Rollout(String),
+    /// One of both, which is ended when guards act again.
+    AfterResume(String),
 }
 
 /// Ends the rollout or the maintenance of this name, or the maintenance of this Node, and restores what was away.
@@ -319,6 +330,10 @@ pub async fn finish(
     if let Some(rollout) = client.rollout(which.as_str(), soon()).await.map_err(unusable)? {
         if how != Finish::Cancel {
             return Err(MaintenanceError::IsRollout(rollout.name).into());
+        }
+        if waits_for_resume(&client).await? {
+            client.delete_rollout(&rollout, soon()).await.map_err(unusable)?;
+            return Ok(Meant::AfterResume(rollout.name));
         }
         cancel_rollout(session, &client, &rollout).await?;
         return Ok(Meant::Rollout(rollout.name));
@@ -346,6 +361,9 @@ pub async fn finish(
         ask_to_end(&client, one, how).await.map_err(unusable)?;
     }
     let node = found.first().map_or(which, |one| &one.wanted.node);
+    if !found.is_empty() && waits_for_resume(&client).await? {
+        return Ok(Meant::AfterResume(node.to_string()));
+    }
     let mut left = None;
     loop {
         let elected = Elected::look(&client, left.as_ref()).await.map_err(unusable)?.filter(|_| !found.is_empty());
@@ -365,6 +383,19 @@ pub async fn finish(
             gone => left = gone,
         }
     }
+}
+
+/// Whether guards wait after a recovery of etcd.
+pub(super) async fn waits_for_resume(client: &Client) -> Result<bool, Failure> {
+    waits_after_recovery(client, soon()).await.map_err(unusable)
+}
+
+/// Lets guards act on maintenances after a recovery of etcd; returns whether they waited.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn resume_maintenances(session: &Session) -> Result<bool, Failure> {
+    resume_after_recovery(&*api(session).await?, soon()).await.map_err(unusable)
 }
 
 /// Approves the rollout or the maintenance of this name, or those of this Node.

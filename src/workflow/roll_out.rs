@@ -3,7 +3,7 @@
 //! In: a session whose API servers answer, what a person asks for, and consent. Out: how far the rollout was brought. It
 //! goes on if this process ends.
 
-use super::maintain::{Api, api, listed, reconnected, unusable};
+use super::maintain::{Api, api, listed, reconnected, unusable, waits_for_resume};
 use super::{Failure, Session};
 use crate::controllers::{Elected, MaintenanceError, node_view, now_ms, soon};
 use crate::kube::{Client, KubeError};
@@ -82,6 +82,9 @@ pub async fn roll_out(
     let client = api(session).await?;
     if client.rollouts(soon()).await.map_err(unusable)?.is_none() {
         return Err(MaintenanceError::NotServed.into());
+    }
+    if waits_for_resume(&client).await? {
+        return Err(MaintenanceError::Recovered.into());
     }
     let Some(elected) = Elected::look(&client, None).await.map_err(unusable)? else {
         return Err(MaintenanceError::NoGuard.into());

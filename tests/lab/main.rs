@@ -53,6 +53,7 @@ mod rebooted;
 mod recover;
 mod rejoin;
 mod repairs;
+mod returned;
 mod roles;
 mod rolled;
 mod rolled_back;
@@ -278,6 +279,7 @@ fn main() {
             runbook::SCENARIOS,
             bundles::SCENARIOS,
             again::SCENARIOS,
+            returned::SCENARIOS,
             expired::SCENARIOS,
             parted::SCENARIOS,
         ]

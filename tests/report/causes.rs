@@ -142,6 +142,12 @@ fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
         }
         MaintenanceKind::OfRollout => MaintenanceError::OfRollout { node: node(), rollout: "kernel".to_owned() },
         MaintenanceKind::RolloutExists => MaintenanceError::RolloutExists("kernel".to_owned()),
+        MaintenanceKind::NotGated => MaintenanceError::NotGated("the maintenance of w3".to_owned()),
+        MaintenanceKind::ApprovesEach => MaintenanceError::ApprovesEach("kernel".to_owned()),
+        MaintenanceKind::Several => {
+            MaintenanceError::Several { node: node(), names: vec!["disk".to_owned(), "kernel-w3".to_owned()] }
+        }
+        MaintenanceKind::Recovered => MaintenanceError::Recovered,
         MaintenanceKind::IsRollout => MaintenanceError::IsRollout("kernel".to_owned()),
         MaintenanceKind::Stopped => {
             let why = "w1 failed, and 0 may".to_owned();

@@ -12,6 +12,7 @@ use crate::agent::machine::{ports, prepare, units, when};
 use crate::agent::op_error::{Explain, Outcome, bad, failed, fault};
 use crate::etcd::{self, Access, Election, EtcdError};
 use crate::model::facts::ETCD_UNIT;
+use crate::model::healing::Policy;
 use crate::model::names::PeerUrl;
 use crate::model::plausible::is_revision;
 use crate::model::ports::ETCD_CLIENTS;
@@ -201,6 +202,12 @@ pub(crate) fn read_mark(data: &Path, name: &str) -> Outcome<Option<String>> {
     let mut text = String::new();
     file.take(LONGEST_MARK).read_to_string(&mut text).explain("read", &data.join(name))?;
     Ok(Some(text.trim().chars().take(200).collect()))
+}
+
+/// The id of the cluster that the member of this host is in; `None`: it was not in one yet, or there is no member.
+pub fn cluster_of(root: &Root, policy: &Policy) -> Option<String> {
+    let read = root.path(&policy.etcd_data_dir).and_then(|data| read_mark(&data, BORN));
+    read.ok().flatten().filter(|id| !id.is_empty())
 }
 
 fn plain(text: &str, also: &str) -> bool {

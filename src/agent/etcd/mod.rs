@@ -17,5 +17,6 @@ pub(crate) mod views;
 pub use balancer::pass_to;
 pub use fence::{Fence, fence};
 pub use lead::{heir, yield_lead};
+pub use member::cluster_of;
 pub use positions::{record_positions, remembered};
 pub use views::{serving, voters};

@@ -234,7 +234,7 @@ impl State {
         self.objects.iter().filter(|(path, _)| inside(path)).map(|(_, object)| object.clone()).collect()
     }
 
-    fn put(&mut self, path: &str, object: Value) {
+    pub fn put(&mut self, path: &str, object: Value) {
         self.notify("MODIFIED", path, &object);
         self.objects.insert(path.to_owned(), object);
     }

@@ -15,8 +15,10 @@ pub fn worker(_: &HostName) -> Place {
     Place::default()
 }
 
-/// Nobody asks what the maintenances come to.
-pub fn unseen(_: Option<Maintained>) {}
+/// A guard that cannot know in which cluster of etcd it is; nobody asks what the maintenances come to.
+pub fn knowing(places: Places<'_>) -> Guarding<'_> {
+    Guarding { places, shows: &|_: Option<Maintained>| {}, cluster: &|| InCluster::Unknown }
+}
 
 /// The host of a guard that is not w3.
 fn other() -> HostName {
@@ -24,7 +26,7 @@ fn other() -> HostName {
 }
 
 pub async fn guard(client: Client, name: &str) {
-    control(&client, &Quiet, (name, &other()), (&worker, &unseen)).await;
+    control(&client, &Quiet, (name, &other()), knowing(&worker)).await;
 }
 
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -58,7 +60,7 @@ pub async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
 pub async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
     let (client, own) = (api.client(), other());
     tokio::select! {
-        () = control(&client, &Quiet, ("a", &own), (places, &unseen)) => unreachable!("it ends never"),
+        () = control(&client, &Quiet, ("a", &own), knowing(places)) => unreachable!("it ends never"),
         () = work => {}
     }
 }
@@ -284,7 +286,7 @@ async fn a_control_plane_host_that_is_needed_meanwhile_is_not_drained_by_the_gua
     let needed = |host: &HostName| Place { needed: Some("cp1 is not heard".to_owned()), ..host_of_control_plane(host) };
     let own = other();
     tokio::select! {
-        () = control(&client, &Quiet, ("b", &own), (&needed, &unseen)) => unreachable!(),
+        () = control(&client, &Quiet, ("b", &own), knowing(&needed)) => unreachable!(),
         () = sleep(Duration::from_secs(200)) => {}
     }
     assert_eq!(api.state().order.len(), 0, "the pod that stands for the host is still there");

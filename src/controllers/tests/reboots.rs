@@ -1,7 +1,7 @@
 //! Reboots of a host: by its node agent or by a command, asked for once whatever happens, and beside other maintenances.
 
 use super::api::{Api, MAINTENANCE, NODE, Quiet};
-use super::guards::{beside_a_guard, guard, reaches, state, unseen, until, worker};
+use super::guards::{beside_a_guard, guard, knowing, reaches, state, until, worker};
 use super::*;
 use crate::model::boot::{Boot, BootId, announcement, asks};
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, RebootRequest};
@@ -346,7 +346,7 @@ async fn a_guard_leaves_the_reboot_of_its_own_host_to_another_one_if_there_is_on
             reaches(&api, MAINTENANCE, "Completed").await;
         };
         tokio::select! {
-            () = control(&client, &Quiet, ("a", &own), (&worker, &unseen)) => unreachable!(),
+            () = control(&client, &Quiet, ("a", &own), knowing(&worker)) => unreachable!(),
             () = other => unreachable!(),
             () = machine.agent() => unreachable!(),
             () = author => {}

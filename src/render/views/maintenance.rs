@@ -5,7 +5,7 @@
 
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::healing;
-use crate::model::maintenance::{CONTROLLERS_LEASE, node_lease};
+use crate::model::maintenance::{CONTROLLERS_CONFIG_MAP, CONTROLLERS_LEASE, node_lease};
 use crate::model::rollout::ZONE;
 use crate::model::window::{LONGEST_SCHEDULE, LONGEST_ZONE, MOST, OPEN_MIN, UTC};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 pub(crate) struct Controllers {
     users: Vec<String>,
     leases: Vec<String>,
+    config_map: &'static str,
 }
 
 impl Controllers {
@@ -25,7 +26,7 @@ impl Controllers {
         let users: Vec<_> = desired.hosts.iter().filter(acts).map(|host| healing::user(&host.name)).collect();
         let nodes = desired.hosts.iter().filter(|host| host.is_node()).map(|host| node_lease(&host.name));
         let leases = [CONTROLLERS_LEASE.to_owned()].into_iter().chain(nodes).collect();
-        (!users.is_empty()).then_some(Self { users, leases })
+        (!users.is_empty()).then_some(Self { users, leases, config_map: CONTROLLERS_CONFIG_MAP })
     }
 }
 
