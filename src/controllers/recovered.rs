@@ -1,5 +1,5 @@
-//! After a recovery of etcd, the maintenances and rollouts of its snapshot are there again, as they were then. Nobody may
-//! go on with them before a person has looked: hosts are in service again by now, or are being repaired.
+//! After a recovery of etcd, the maintenances and rollouts of its snapshot are there again, as they were then. No guard may
+//! act on them before a person has looked: hosts are in service again by now, or are being repaired.
 //!
 //! In: the cluster of the own etcd member, and the one that a ConfigMap names, which comes back with the snapshot. Out:
 //! whether a guard may act. If the two differ, etcd was recovered.

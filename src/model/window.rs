@@ -217,7 +217,9 @@ mod tests {
         assert_eq!(at(&window, zone, (2027, 3, 28), (4, 0)), "Mon 2027-03-29 02:30 Europe/Berlin");
         // At 3:00 of this day it is 2:00 again.
         let first = ms(zone, (2027, 10, 31), (2, 30));
-        let open = |after_min: i64| opening(&[window.clone()], first + after_min * 60_000).unwrap() == Opening::Now;
+        let open = |after_min: i64| {
+            opening(std::slice::from_ref(&window), first + after_min * 60_000).unwrap() == Opening::Now
+        };
         assert!(open(0) && open(59) && !open(60) && !open(119));
     }
 
