@@ -14,7 +14,7 @@ use crate::execute::Pace;
 use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, next_change};
 use crate::model::event::Sink;
 use crate::model::maintained::Maintained;
-use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, Wanted};
+use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, State, Wanted};
 use crate::model::names::HostName;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -204,7 +204,10 @@ impl Nodes {
 impl Term<'_> {
     /// Whether the host of this process is to reboot, which another process had better look after.
     fn own_reboots(&self, nodes: &Nodes) -> bool {
-        let is_asked = |one: &Maintenance| one.reboot.is_none() && one.is_about_to_reboot();
+        // Whatever is in the way of it now.
+        let is_asked = |one: &Maintenance| {
+            one.reboots() && !one.ends() && one.state == Some(State::Drained) && one.reboot.is_none()
+        };
         self.own.is_some_and(|own| nodes.all.values().any(|one| one.wanted.node == *own && is_asked(one)))
     }
 
@@ -271,8 +274,11 @@ impl Term<'_> {
             FuturesUnordered::new();
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let recovered = self.is_held(cluster);
+        tokio::pin!(recovered);
         loop {
             tokio::select! {
+                () = &mut recovered => return false,
                 opened = &mut changes, if live.is_none() => {
                     // It begins with each object as it is.
                     nodes.all.clear();
@@ -304,6 +310,17 @@ impl Term<'_> {
                         work.push(self.settled(node, holds.clone(), &pace).boxed());
                     }
                 }
+            }
+        }
+    }
+
+    /// Ends when guards are to wait in this cluster of etcd.
+    async fn is_held(&self, cluster: &InCluster) {
+        let InCluster::Of(id) = cluster else { return std::future::pending().await };
+        loop {
+            sleep(LOOK_FOR_RESUME).await;
+            if matches!(may_act(self.client, id, soon()).await, Ok(false)) {
+                return;
             }
         }
     }

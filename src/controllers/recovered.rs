@@ -7,11 +7,14 @@
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::maintenance::CONTROLLERS_CONFIG_MAP;
 use crate::model::pod::NAMESPACE;
+use crate::model::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// The cluster in which guards act on maintenances, by the id of etcd.
 const CLUSTER: &str = "cluster";
+/// Which cluster that was is not known.
+const UNKNOWN: &str = "unknown";
 /// The cluster in which they do not yet.
 const RECOVERED: &str = "recovered";
 
@@ -34,6 +37,15 @@ fn read<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
     object["data"][field].as_str().filter(|id| !id.is_empty())
 }
 
+/// Whether there is something to be done that is older than the ConfigMap.
+async fn has_older(client: &Client, live: &Value, until: Instant) -> Result<bool, KubeError> {
+    let made_ms = live["metadata"]["creationTimestamp"].as_str().and_then(parse_rfc3339).unwrap_or(0);
+    let (all, _) = client.maintenances(until).await?.unwrap_or_default();
+    let (rollouts, _) = client.rollouts(until).await?.unwrap_or_default();
+    let maintained = all.iter().any(|one| one.takes() && one.created_ms < made_ms);
+    Ok(maintained || rollouts.iter().any(|one| !one.is_over() && one.created_ms < made_ms))
+}
+
 /// Whether a guard may act in this cluster. The first one notes its id.
 ///
 /// # Errors
@@ -43,6 +55,10 @@ pub(super) async fn may_act(client: &Client, cluster: &str, until: Instant) -> R
     let live = live.ok_or_else(|| KubeError::Missing { what: format!("{}, which `hactl up` creates,", place()) })?;
     match read(&live, CLUSTER) {
         Some(known) if known == cluster => return Ok(true),
+        None if has_older(client, &live, until).await? => {
+            // They came with a snapshot, from before guards noted a cluster.
+            drop(client.merge(&place(), &json!({"data": {CLUSTER: UNKNOWN, RECOVERED: cluster}}), until).await?);
+        }
         None => return client.merge(&place(), &json!({"data": {CLUSTER: cluster}}), until).await.map(|_| true),
         Some(_) if read(&live, RECOVERED) == Some(cluster) => {}
         Some(_) => drop(client.merge(&place(), &json!({"data": {RECOVERED: cluster}}), until).await?),

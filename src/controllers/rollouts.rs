@@ -117,7 +117,7 @@ fn child(object: &Value) -> Option<(String, Child)> {
         Some(State::Overdue) => ChildView::Overdue(one.why.clone()),
         _ => ChildView::UnderWay(in_the_way(&one)),
     };
-    Some((one.uid.clone(), Child { rollout, node: one.wanted.node, has_begun: one.holds, view }))
+    Some((one.uid.clone(), Child { rollout, node: one.wanted.node, has_begun: one.holds || one.is_deleted, view }))
 }
 
 /// What is in the way of a maintenance, in words.

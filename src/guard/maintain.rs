@@ -22,6 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const AGAIN: Duration = Duration::from_secs(600);
 /// The most sentences that are remembered.
 const MOST: usize = 100;
+/// A member has served reads within this time, or it does not.
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The journal of the guard.
 struct Journal {
@@ -68,15 +70,24 @@ pub(super) async fn act(shared: Arc<Shared>, root: Root, policy: Policy) {
     let places = |node: &HostName| place(&shared, &policy, node);
     let journal = Journal { shared: Arc::clone(&shared), said: Mutex::default() };
     let shows = |seen: Option<Maintained>| shared.with(|state| state.figures.maintained = seen);
-    let cluster = || in_cluster(&shared, &root, &policy);
+    let served = Mutex::new(None);
+    let cluster = || {
+        let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.with(|state| state.etcd(shared.now())).is_some_and(|etcd| etcd.serves) {
+            *served = Some(Instant::now());
+        }
+        let serves = served.is_some_and(|since| since.elapsed() < SERVED_WITHIN);
+        in_cluster((&shared, &policy), cluster_of(&root, &policy).filter(|_| serves))
+    };
     let knows = Guarding { places: &places, shows: &shows, cluster: &cluster };
     control(&client, &journal, (&holder, &own), knows).await;
 }
 
-/// In which cluster of etcd this guard is. Where hosts of the control plane have members, only their guards know.
-fn in_cluster(shared: &Shared, root: &Root, policy: &Policy) -> InCluster {
+/// In which cluster of etcd this guard is, by a member of its host that serves: one that was left out of a recovery knows
+/// only the cluster from before. Where hosts of the control plane have members, only their guards know.
+fn in_cluster((shared, policy): (&Shared, &Policy), own: Option<String>) -> InCluster {
     let knows = |guard: &GuardedHost| guard.is(Role::ControlPlane) && guard.may_vote();
-    match cluster_of(root, policy) {
+    match own {
         Some(id) if shared.own.may_vote() => InCluster::Of(id),
         _ if policy.guards.iter().any(knows) => InCluster::None,
         _ => InCluster::Unknown,

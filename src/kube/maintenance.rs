@@ -109,15 +109,25 @@ impl Client {
     /// # Errors
     /// See [`KubeError`]; a conflict: its author asks for something else by now.
     pub async fn approve_maintenance(&self, of: &Maintenance, until: Instant) -> Result<(), KubeError> {
+        self.approve(&place(&of.name), (&of.uid, of.generation), until).await
+    }
+
+    /// Approves an object with this uid and this generation.
+    pub(super) async fn approve(
+        &self,
+        place: &ObjectRef,
+        (uid, generation): (&str, Option<u64>),
+        until: Instant,
+    ) -> Result<(), KubeError> {
         loop {
-            let now = self.get(&place(&of.name), until).await?.unwrap_or_default();
-            if now["metadata"]["uid"] != of.uid.as_str() || now["metadata"]["generation"].as_u64() != of.generation {
-                return Err(KubeError::Missing { what: format!("{KIND} {}, as it was read,", of.name) });
+            let now = self.get(place, until).await?.unwrap_or_default();
+            if now["metadata"]["uid"] != uid || now["metadata"]["generation"].as_u64() != generation {
+                return Err(KubeError::Missing { what: format!("{place}, as it was read,") });
             }
             // Its status changes as well.
             let version = &now["metadata"]["resourceVersion"];
-            let change = json!({"metadata": {"uid": of.uid, "resourceVersion": version}, "spec": {"approved": true}});
-            match self.merge(&place(&of.name), &change, until).await {
+            let change = json!({"metadata": {"uid": uid, "resourceVersion": version}, "spec": {"approved": true}});
+            match self.merge(place, &change, until).await {
                 Err(error) if error.is_conflict() && Instant::now() < until => {}
                 outcome => return outcome.map(drop),
             }

@@ -4,6 +4,7 @@
 //! none.
 
 use super::client::MERGE;
+use super::maintenance::older_kind;
 use super::{Changes, Client, KubeError, ObjectRef};
 use crate::model::names::HostName;
 use crate::model::rollout::{API, KIND, PLURAL, Rollout, RolloutWanted};
@@ -75,7 +76,7 @@ impl Client {
                 let found = self.rollout(name, until).await?;
                 if found.is_some_and(|found| found.wanted == *wanted && !found.is_over()) { Ok(()) } else { Err(error) }
             }
-            outcome => outcome.map(drop),
+            outcome => outcome.map(drop).map_err(older_kind),
         }
     }
 
@@ -93,8 +94,7 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn approve_rollout(&self, of: &Rollout, until: Instant) -> Result<(), KubeError> {
-        let change = json!({"metadata": {"uid": of.uid}, "spec": {"approved": true}});
-        self.merge(&place(&of.name), &change, until).await.map(drop)
+        self.approve(&place(&of.name), (&of.uid, of.generation), until).await
     }
 
     /// Deletes one; its maintenances are deleted by the controller manager then.

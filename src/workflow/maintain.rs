@@ -361,7 +361,8 @@ pub async fn finish(
         ask_to_end(&client, one, how).await.map_err(unusable)?;
     }
     let node = found.first().map_or(which, |one| &one.wanted.node);
-    if !found.is_empty() && waits_for_resume(&client).await? {
+    // One that has not begun is gone, or complete, already.
+    if found.iter().any(|one| one.holds) && waits_for_resume(&client).await? {
         return Ok(Meant::AfterResume(node.to_string()));
     }
     let mut left = None;

@@ -57,6 +57,21 @@ async fn after_a_recovery_nothing_is_done_until_a_person_lets_maintenances_go_on
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_older_than_the_note_of_the_cluster_came_with_a_snapshot() {
+    let api = Api::watched(&["web-1"], false, DrainRequest::default());
+    noting(&api);
+    api.change(CONFIG_MAP, &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}));
+    beside(&api, &Mutex::new(of("b2")), async {
+        until("a person can see it", || api.object(CONFIG_MAP)["data"]["recovered"] == "b2").await;
+        sleep(Duration::from_secs(100)).await;
+        assert!(!is_cordoned(&api.object(NODE)));
+        assert!(resume_after_recovery(&api.client(), tokio::time::Instant::now() + GRACE).await.unwrap());
+        reaches(&api, MAINTENANCE, "Drained").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guard_whose_host_has_no_member_of_etcd_leaves_the_lease_to_others() {
     let api = Api::watched(&["web-1"], false, DrainRequest::default());
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hactl-controllers";
