@@ -1,6 +1,7 @@
 //! Who asks, and what a host permits to guards: only what it takes that the etcd member of the host that asks joins
-//! again or hands over the lead, and only if this host itself sees that it is right. No guard changes the member of another host, except that
-//! of a host that is gone: one without a vote takes it over, and of five or seven hosts, two may be removed.
+//! again or hands over the lead, and only if this host itself sees that it is right. No guard changes the member of
+//! another host, except that of a host that is gone: one without a vote takes it over, and of five or seven hosts, two
+//! may be removed.
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
 //! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the

@@ -13,7 +13,7 @@ use crate::model::rollout::{Rollout, RolloutState};
 use crate::model::window::{MOST as MOST_WINDOWS, Window};
 use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Exit, FailureKind, MaintenanceKind, Style, Verdict};
-use crate::workflow::{self, Finish, Meant};
+use crate::workflow::{self, Finish, Finished, Meant};
 use clap::{Args, Subcommand};
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -405,9 +405,11 @@ fn end(common: &Common, which: &HostName, how: Finish) -> Exit {
         workflow::finish(session, which, how, (&choices, &reader)).await
     });
     let verdict = result.map(|finished| match finished {
-        Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is over")),
-        Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored")),
-        Meant::AfterResume(name) => {
+        Finished::Now(Meant::Node(node)) => Verdict::ok(format!("the maintenance of {node} is over")),
+        Finished::Now(Meant::Rollout(name)) => {
+            Verdict::ok(format!("the rollout {name} is called off, and its Nodes are restored"))
+        }
+        Finished::AfterResume(name) => {
             Verdict::ok(format!("{name} ends, and its Nodes are restored, after hactl maintain resume"))
         }
     });
@@ -428,7 +430,7 @@ fn approve(common: &Common, which: &HostName) -> Exit {
     let result = common.run(reader.clone(), Needs::Hosts, async |session| workflow::approve(session, which).await);
     let verdict = result.map(|meant| match meant {
         Meant::Node(node) => Verdict::ok(format!("the maintenance of {node} is approved")),
-        Meant::Rollout(name) | Meant::AfterResume(name) => Verdict::ok(format!("the rollout {name} is approved")),
+        Meant::Rollout(name) => Verdict::ok(format!("the rollout {name} is approved")),
     });
     ended(&reader, verdict)
 }

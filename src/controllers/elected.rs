@@ -223,14 +223,10 @@ impl Term<'_> {
                 until.send_replace(lease.until());
             }
         };
-        let mut ended = TermEnded::OwnReboots;
-        tokio::select! {
+        let ended = tokio::select! {
             why = renewed => return TermEnded::Lost(why),
-            () = self.work(holds) => {}
-        }
-        if (self.knows.cluster)() == InCluster::None {
-            ended = TermEnded::NoMember;
-        }
+            ended = self.work(holds) => ended,
+        };
         if let Err(error) = lease.release(self.client).await {
             self.sink.warn(format!("the Lease {CONTROLLERS_LEASE} is not given back: {error}"));
         }
@@ -238,11 +234,11 @@ impl Term<'_> {
     }
 
     /// Acts until the own host is to reboot, or has no member of etcd any more. After a recovery, it waits for a person.
-    async fn work(&self, holds: watch::Receiver<Instant>) {
+    async fn work(&self, holds: watch::Receiver<Instant>) -> TermEnded {
         loop {
             let cluster = (self.knows.cluster)();
             match &cluster {
-                InCluster::None => return,
+                InCluster::None => return TermEnded::NoMember,
                 InCluster::Unknown => {}
                 InCluster::Of(id) => match may_act(self.client, id, soon()).await {
                     Ok(true) => {}
@@ -260,7 +256,8 @@ impl Term<'_> {
             let rollouts = Rollouts { client, sink, places, holds: holds.clone() };
             tokio::select! {
                 () = rollouts.act() => {}
-                is_over = self.act(holds.clone(), &cluster) => if is_over { return },
+                () = self.is_held(&cluster) => {}
+                reboots = self.act(holds.clone(), &cluster) => if reboots { return TermEnded::OwnReboots },
             }
         }
     }
@@ -274,11 +271,8 @@ impl Term<'_> {
             FuturesUnordered::new();
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let recovered = self.is_held(cluster);
-        tokio::pin!(recovered);
         loop {
             tokio::select! {
-                () = &mut recovered => return false,
                 opened = &mut changes, if live.is_none() => {
                     // It begins with each object as it is.
                     nodes.all.clear();

@@ -1,7 +1,8 @@
 //! The lead of etcd, handed over before this host reboots for a maintenance.
 //!
-//! In: the files of the guard of this host. Out: another member leads, or a sentence why not. While the lead moves, the balancers in front of etcd pause on all hosts, as for `hactl up`
-//! (`execute/lead`): a write that a follower forwards meanwhile would be lost, and its client would wait for 7 s.
+//! In: the files of the guard of this host. Out: another member leads, or a sentence why not. While the lead moves, the
+//! balancers in front of etcd pause on all hosts, as for `hactl up` (`execute/lead`): a write that a follower forwards
+//! meanwhile would be lost, and its client would wait for 7 s.
 
 use super::setup;
 use super::shared;

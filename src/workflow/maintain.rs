@@ -312,7 +312,14 @@ pub enum Meant {
     Node(HostName),
     /// A rollout, and the maintenances of its Nodes.
     Rollout(String),
-    /// One of both, which is ended when guards act again.
+}
+
+/// What was ended, or will be when guards act again after a recovery of etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finished {
+    /// It is over.
+    Now(Meant),
+    /// Its name, or that of its Node.
     AfterResume(String),
 }
 
@@ -325,7 +332,7 @@ pub async fn finish(
     which: &HostName,
     how: Finish,
     (choices, ask): (&Choices, &dyn Ask),
-) -> Result<Meant, Failure> {
+) -> Result<Finished, Failure> {
     let client = api(session).await?;
     if let Some(rollout) = client.rollout(which.as_str(), soon()).await.map_err(unusable)? {
         if how != Finish::Cancel {
@@ -333,10 +340,10 @@ pub async fn finish(
         }
         if waits_for_resume(&client).await? {
             client.delete_rollout(&rollout, soon()).await.map_err(unusable)?;
-            return Ok(Meant::AfterResume(rollout.name));
+            return Ok(Finished::AfterResume(rollout.name));
         }
         cancel_rollout(session, &client, &rollout).await?;
-        return Ok(Meant::Rollout(rollout.name));
+        return Ok(Finished::Now(Meant::Rollout(rollout.name)));
     }
     let (all, _) = listed(&client).await?;
     let found = meant(&all, which);
@@ -363,7 +370,7 @@ pub async fn finish(
     let node = found.first().map_or(which, |one| &one.wanted.node);
     // One that has not begun is gone, or complete, already.
     if found.iter().any(|one| one.holds) && waits_for_resume(&client).await? {
-        return Ok(Meant::AfterResume(node.to_string()));
+        return Ok(Finished::AfterResume(node.to_string()));
     }
     let mut left = None;
     loop {
@@ -372,7 +379,7 @@ pub async fn finish(
             // Without an object, the guards have nothing to act on.
             let guards = if found.is_empty() { None } else { Some(left.as_ref()) };
             match end((session, &client, guards), (which, node), &found).await {
-                Ok(Some(())) => return Ok(Meant::Node(node.clone())),
+                Ok(Some(())) => return Ok(Finished::Now(Meant::Node(node.clone()))),
                 Ok(None) => continue,
                 Err(Failure::Maintenance(MaintenanceError::Held { .. })) if !found.is_empty() => {}
                 Err(error) => return Err(error),
@@ -380,7 +387,7 @@ pub async fn finish(
         }
         session.sink.phase(format!("another process restores {node}"));
         match restored((session, &client), node, &found, elected).await? {
-            None => return Ok(Meant::Node(node.clone())),
+            None => return Ok(Finished::Now(Meant::Node(node.clone()))),
             gone => left = gone,
         }
     }

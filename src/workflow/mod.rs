@@ -47,7 +47,9 @@ pub use failure::Failure;
 pub use guard::{OfHosts, guards, repairs, wish};
 pub use kubeconfig::{Kind as KubeconfigKind, kubeconfig, kubectl, reader};
 pub use leaving::leaving;
-pub use maintain::{Finish, Meant, approve, finish, maintain, maintenances, resume_maintenances, would_maintain};
+pub use maintain::{
+    Finish, Finished, Meant, approve, finish, maintain, maintenances, resume_maintenances, would_maintain,
+};
 pub use named::file_named;
 pub use pull::{Pulling, pull as pull_state};
 pub use recover::{Recovered, Recovering, recover};

@@ -1,8 +1,8 @@
 //! The lead of etcd, away from a member whose disk is slow, or whose host is about to reboot.
 //!
 //! In: the member that leads, and the host that is to lead. Out: another member leads, or why not. Of a slow one, etcd
-//! gives up a transfer that takes longer than an election, a second, and each step of it waits for the slow disk. Then the member is
-//! restarted, so that the others elect a leader: only if they are a quorum without it, by their own words.
+//! gives up a transfer that takes longer than an election, a second, and each step of it waits for the slow disk. Then
+//! the member is restarted, so that the others elect a leader: only if they are a quorum without it, by their own words.
 
 use super::member::{access, trouble};
 use super::views::others;
