@@ -27,6 +27,7 @@ mod reboot;
 mod relay;
 mod repair;
 mod session;
+mod static_pods;
 mod web;
 
 pub use admission::{Admission, Caller};
@@ -40,6 +41,7 @@ pub use power::{PowerPlugin, note_power, power_of};
 pub use reboot::{ShutsDown, boot_of, is_reboot_due};
 pub use repair::{StepLock, annotated, hold, lock_for, repair, runs};
 pub use session::{ServeError, serve, serve_as, serve_at};
+pub use static_pods::{MovesStaticPods, has_ended, held_static_pods, placed_static_pods};
 
 #[cfg(test)]
 mod tests;

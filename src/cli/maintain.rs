@@ -7,13 +7,16 @@ use crate::kube::KubeError;
 use crate::model::desired::Desired;
 use crate::model::event::Sink;
 use crate::model::gate::{Approval, Gate};
-use crate::model::maintenance::{DrainPreview, DrainRequest, Maintenance, RebootRequest, Stage, State, Wanted, Work};
+use crate::model::maintenance::{
+    DrainPreview, DrainRequest, Maintenance, RebootRequest, Stage, State, Through, Wanted, Work,
+};
 use crate::model::names::HostName;
 use crate::model::rollout::{Rollout, RolloutState};
 use crate::model::window::{MOST as MOST_WINDOWS, Window};
 use crate::report::harmless::{self, print, print_json};
 use crate::report::{self, Exit, FailureKind, MaintenanceKind, Style, Verdict};
 use crate::workflow::{self, Finish, Finished, Meant};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -189,6 +192,9 @@ struct Start {
     /// Only cordon: no new pods come, and those that run stay
     #[arg(long)]
     cordon_only: bool,
+    /// Its host is off and stays off until the end: delete its pods, whatever their budgets say, and detach its volumes
+    #[arg(long, conflicts_with = "cordon_only")]
+    powered_off: bool,
     #[command(flatten)]
     drain: DrainFlags,
 }
@@ -218,6 +224,9 @@ pub struct DrainFlags {
     /// Evict also pods that no controller creates again
     #[arg(long)]
     evict_unmanaged: bool,
+    /// Which pods leave: daemonset: also those of DaemonSets; static: then also static pods, which the node agent holds
+    #[arg(long, value_name = "WHICH", default_value = "default", value_parser = through())]
+    through: Through,
     /// Take a host also from a control plane that cannot spare any, such as one of a single host
     #[arg(long)]
     pub(super) allow_outage: bool,
@@ -238,12 +247,22 @@ pub struct DrainFlags {
 impl From<&DrainFlags> for DrainRequest {
     fn from(flags: &DrainFlags) -> Self {
         Self {
+            through: flags.through,
             evict_unmanaged: flags.evict_unmanaged,
             force_after: flags.force_after,
             wait_completed_for: flags.wait_completed,
             give_up_after: flags.give_up_after,
         }
     }
+}
+
+/// As on the command line.
+fn through() -> impl TypedValueParser<Value = Through> {
+    PossibleValuesParser::new(["default", "daemonset", "static"]).map(|text| match text.as_str() {
+        "static" => Through::Static,
+        "daemonset" => Through::DaemonSet,
+        _ => Through::Default,
+    })
 }
 
 /// A week, in minutes: the bound of the kind.
@@ -270,14 +289,14 @@ fn up_to_a_month(text: &str) -> Result<Duration, String> {
 
 pub fn run(common: &Common, args: &MaintainArgs) -> Exit {
     match &args.verb {
-        Verb::Start(Start { node, about, cordon_only, drain }) => {
+        Verb::Start(Start { node, about, cordon_only, powered_off, drain }) => {
             let stage = if *cordon_only { Stage::Cordon } else { Stage::Drain };
-            Request::of((node, about), drain, stage, Work::ByPerson).run(common)
+            Request::of((node, about), (drain, *powered_off), stage, Work::ByPerson).run(common)
         }
         Verb::Reboot(Reboot { nodes, about, many, drain, back_within, then_heal }) => {
             let work = Work::Reboot(RebootRequest { timeout: *back_within, then_heal: *then_heal });
             match nodes.first().filter(|_| !many.is_rollout(nodes) && !many.selects()) {
-                Some(node) => Request::of((node, about), drain, Stage::Drain, work).run(common),
+                Some(node) => Request::of((node, about), (drain, false), Stage::Drain, work).run(common),
                 None => RolloutRequest { named: nodes, about, many, drain, work }.run(common),
             }
         }
@@ -300,7 +319,12 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn of((node, about): (&HostName, &'a About), drain: &DrainFlags, stage: Stage, work: Work) -> Self {
+    fn of(
+        (node, about): (&HostName, &'a About),
+        (drain, powered_off): (&DrainFlags, bool),
+        stage: Stage,
+        work: Work,
+    ) -> Self {
         let wanted = Wanted {
             node: node.clone(),
             stage,
@@ -308,6 +332,7 @@ impl<'a> Request<'a> {
             work,
             stays_cordoned: about.stay_cordoned,
             allow_outage: drain.allow_outage,
+            powered_off,
             drain: DrainRequest::from(drain),
             gate: about.gate(false),
         };
@@ -320,6 +345,11 @@ impl<'a> Request<'a> {
         let drain = &self.wanted.drain;
         if drain.force_after.zip(drain.give_up_after).is_some_and(|(force, give_up)| force >= give_up) {
             let headline = "--force-after has to be shorter than --give-up-after".to_owned();
+            return Err(Verdict { headline, ..Verdict::of(&FailureKind::Usage, None) });
+        }
+        if drain.through == Through::Static && self.wanted.work != Work::ByPerson {
+            let headline =
+                "a host that reboots stops its static pods itself, so that --through static is of no use".to_owned();
             return Err(Verdict { headline, ..Verdict::of(&FailureKind::Usage, None) });
         }
         Ok(())
@@ -487,6 +517,10 @@ pub(super) fn verdict(error: &MaintenanceError) -> Verdict {
         MaintenanceError::Held { .. } => MaintenanceKind::Held,
         MaintenanceError::NotRestored(_) => MaintenanceKind::NotRestored,
         MaintenanceError::NoGuard => MaintenanceKind::NoGuard,
+        MaintenanceError::NotReady(_) => MaintenanceKind::NotReady,
+        MaintenanceError::NotOff(_) => MaintenanceKind::NotOff,
+        MaintenanceError::NoNodeAgent => MaintenanceKind::NoNodeAgent,
+        MaintenanceError::StaticPodsHeld(_) => MaintenanceKind::StaticPodsHeld,
         MaintenanceError::WouldLose(_) => MaintenanceKind::WouldLose,
         MaintenanceError::GaveUp(_) => MaintenanceKind::GaveUp,
         MaintenanceError::Contested(_) => MaintenanceKind::Contested,

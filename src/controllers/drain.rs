@@ -11,7 +11,7 @@ use super::occurrence::{Occurrence, now_ms};
 use crate::execute::Draining;
 use crate::kube::Cordoned;
 use crate::model::event::Event;
-use crate::model::maintenance::{BlockedPod, DrainProgress, Maintenance, State};
+use crate::model::maintenance::{BlockedPod, DrainProgress, Maintenance, State, Through};
 use futures::stream::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -140,6 +140,10 @@ impl Controller<'_> {
                 if !self.are_unchanged(all).await? {
                     return Ok(None);
                 }
+                let time = draining.within.saturating_sub(under_way.begun.elapsed());
+                if draining.request.through == Through::Static && !self.hold_static_pods(all, found, time).await? {
+                    return Ok(None);
+                }
                 let progress = latest().unwrap_or_default();
                 self.tell_of(&mut under_way, &progress).await;
                 let status = progress.status(under_way.began_ms, under_way.lasted());
@@ -170,7 +174,7 @@ impl Controller<'_> {
     /// The Node is cordoned, also if others uncordon it.
     async fn stay_cordoned(&mut self, drain: &mut UnderWay<'_>) -> Result<(), MaintenanceError> {
         let until = self.leased().await?;
-        match self.client.cordon(self.node, &drain.found.holder(), until).await? {
+        match self.client.cordon(self.node, (&drain.found.holder(), &drain.found.wanted.taints()), until).await? {
             Cordoned::Before => Ok(()),
             Cordoned::NoNode => {
                 self.end(drain.found, State::Completed, "").await?;

@@ -8,6 +8,7 @@ use super::ended::MaintenanceError;
 use super::maintenance::{Controller, Place, soon};
 use super::news::opened;
 use super::recovered::{InCluster, may_act};
+use super::requests::Requests;
 use super::right::{Right, WITHIN};
 use super::rollouts::Rollouts;
 use crate::execute::Pace;
@@ -253,18 +254,20 @@ impl Term<'_> {
                 },
             }
             let Self { client, sink, knows: Guarding { places, .. }, .. } = *self;
+            let pace = Pace::new(PODS, POD_EVERY);
+            let requests = Requests { client, sink, holds: holds.clone(), pace: &pace };
             let rollouts = Rollouts { client, sink, places, holds: holds.clone() };
             tokio::select! {
                 () = rollouts.act() => {}
+                () = requests.act() => {}
                 () = self.is_held(&cluster) => {}
-                reboots = self.act(holds.clone(), &cluster) => if reboots { return TermEnded::OwnReboots },
+                reboots = self.act(holds.clone(), &cluster, &pace) => if reboots { return TermEnded::OwnReboots },
             }
         }
     }
 
     /// Acts in this cluster of etcd. Returns true if the own host is to reboot, and false if it is in another one.
-    async fn act(&self, holds: watch::Receiver<Instant>, cluster: &InCluster) -> bool {
-        let pace = Pace::new(PODS, POD_EVERY);
+    async fn act(&self, holds: watch::Receiver<Instant>, cluster: &InCluster, pace: &Pace) -> bool {
         let (mut nodes, mut changes) = (Nodes::default(), self.open(Duration::ZERO).boxed());
         let mut live: Option<Changes> = None;
         let mut work: FuturesUnordered<BoxFuture<'_, (HostName, Result<(), MaintenanceError>)>> =
@@ -296,12 +299,12 @@ impl Term<'_> {
                     if (self.knows.cluster)() != *cluster {
                         return false;
                     }
-                    (self.knows.shows)(live.is_some().then(|| Maintained::of(nodes.all.values())));
+                    (self.knows.shows)(live.is_some().then(|| Maintained::of(nodes.all.values(), pace.counted())));
                     if self.own_reboots(&nodes) {
                         return true;
                     }
                     for node in nodes.due() {
-                        work.push(self.settled(node, holds.clone(), &pace).boxed());
+                        work.push(self.settled(node, holds.clone(), pace).boxed());
                     }
                 }
             }

@@ -36,6 +36,12 @@ pub enum MaintenanceError {
     /// The control plane cannot spare the host now.
     #[error("{0}")]
     NotSpared(String),
+    /// Its kubelet does not answer, so that pods there do not end.
+    #[error("{0} is not ready, and its kubelet ends no pods")]
+    NotReady(HostName),
+    /// Its host is not off, as its author says.
+    #[error("{0} is ready, so that its host is not off")]
+    NotOff(HostName),
     /// Another process acts on maintenances of the Node.
     #[error("another process acts on the maintenance of {node}: {by}")]
     Held {
@@ -53,6 +59,12 @@ pub enum MaintenanceError {
     /// Another process should have restored the Node by now.
     #[error("{0} is not restored yet by the process that acts on its maintenance")]
     NotRestored(HostName),
+    /// Its node agent has not brought its static pods back.
+    #[error("the static pods of {0} do not run again yet")]
+    StaticPodsHeld(HostName),
+    /// A command alone holds no static pods.
+    #[error("static pods are held by the node agents of hosts, and no guard acts on maintenances")]
+    NoNodeAgent,
     /// Nothing acts on maintenances while no command runs.
     #[error("no guard acts on maintenances")]
     NoGuard,

@@ -205,7 +205,9 @@ fn reached(now: &Maintenance) -> Option<Result<Ended, MaintenanceError>> {
         State::Completed if now.reboots() && !now.ends() => Some(Ok(Ended::Rebooted)),
         State::Completed => Some(Ok(Ended::Completed)),
         State::Failed => Some(Err(MaintenanceError::GaveUp(now.why.clone()))),
-        State::Waiting | State::Draining | State::Blocked | State::Rebooting | State::Overdue => None,
+        State::Waiting | State::Draining | State::Blocked | State::Rebooting | State::Overdue | State::Completing => {
+            None
+        }
     }
 }
 

@@ -294,7 +294,12 @@ impl<'a> Controller<'a> {
         match self.begin(all, found).await {
             Ok(()) => Ok(Begun::Yes),
             Err(MaintenanceError::WouldLose(why) | MaintenanceError::NotSpared(why)) => Ok(Begun::Waits(why)),
-            Err(gone @ MaintenanceError::NoNode(_)) => Ok(Begun::Waits(gone.to_string())),
+            Err(MaintenanceError::NotReady(node)) => Ok(Begun::Waits(format!(
+                "{node} is not ready, and its kubelet ends no pods; if its host is off, set poweredOff"
+            ))),
+            Err(other @ (MaintenanceError::NoNode(_) | MaintenanceError::NotOff(_))) => {
+                Ok(Begun::Waits(other.to_string()))
+            }
             Err(MaintenanceError::None(_)) => Ok(Begun::Gone),
             Err(error) => Err(error),
         }

@@ -12,8 +12,10 @@ mod news;
 mod occurrence;
 mod reboot;
 mod recovered;
+mod requests;
 mod right;
 mod rollouts;
+mod static_pods;
 mod steps;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,8 @@ pub(super) enum Occurrence {
     Blocked(String),
     /// A pod was deleted.
     Forced(String),
+    /// Its node agent was asked to hold its static pods.
+    StaticPodsAsked,
     /// All pods that have to leave have left.
     Drained,
     /// Its host was asked to reboot.
@@ -59,6 +61,7 @@ impl Occurrence {
             Self::DrainStarted => "DrainStarted",
             Self::Blocked(_) => "EvictionBlocked",
             Self::Forced(_) => "EvictionForced",
+            Self::StaticPodsAsked => "StaticPodsHeld",
             Self::Drained => "DrainCompleted",
             Self::RebootAsked => "RebootRequested",
             Self::Rebooted(_) => "NodeRebooted",
@@ -84,6 +87,7 @@ impl Occurrence {
             Self::DrainStarted => format!("the pods of {node} begin to leave"),
             Self::Blocked(why) => format!("{node}: {why}"),
             Self::Forced(pod) => format!("{node}: {pod} was deleted, because its eviction was refused for too long"),
+            Self::StaticPodsAsked => format!("the node agent of {node} is asked to hold its static pods"),
             Self::Drained => format!("{node} is drained"),
             Self::RebootAsked => format!("{node} reboots"),
             Self::Rebooted(seconds) => format!("{node} is ready again, {seconds} s after it was asked to reboot"),

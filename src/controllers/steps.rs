@@ -8,7 +8,9 @@ use super::maintenance::{Controller, draining, soon};
 use super::occurrence::{Occurrence, now_ms};
 use crate::kube::{Cordoned, ObjectRef};
 use crate::model::gate::Closed;
-use crate::model::maintenance::{Conditions, Maintenance, Stage, State, short};
+use crate::model::maintenance::{Conditions, Maintenance, Stage, State, Wanted, short};
+use crate::model::names::HostName;
+use crate::model::node::NodeFact;
 use crate::model::timestamp::rfc3339;
 use serde_json::{Value, json};
 
@@ -62,15 +64,17 @@ impl Controller<'_> {
         if found.wanted.stage == Stage::Drain && !found.holds {
             draining((self.node, &self.place), all, found).check(self.client).await?;
         }
-        if !found.holds && self.client.get(&ObjectRef::node(self.node), soon()).await?.is_none() {
-            return Err(MaintenanceError::NoNode(self.node.clone()));
+        if !found.holds {
+            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+            let node = node.ok_or_else(|| MaintenanceError::NoNode(self.node.clone()))?;
+            can_be_drained(self.node, &node, &found.wanted)?;
         }
         let until = self.leased().await?;
         if !self.client.hold_maintenance(found, true, until).await? {
             return Err(MaintenanceError::None(found.name.clone()));
         }
         let (node, until) = (self.node, self.leased().await?);
-        match self.client.cordon(node, &found.holder(), until).await? {
+        match self.client.cordon(node, (&found.holder(), &found.wanted.taints()), until).await? {
             Cordoned::NoNode => {
                 let until = self.leased().await?;
                 self.client.hold_maintenance(found, false, until).await?;
@@ -92,6 +96,7 @@ impl Controller<'_> {
 
     /// Restores the Node, and lets the object go if it is deleted.
     pub(super) async fn end(&mut self, found: &Maintenance, state: State, why: &str) -> Result<(), MaintenanceError> {
+        self.release_static_pods(found).await?;
         let (wanted, until) = (&found.wanted, self.leased().await?);
         let stays_cordoned = wanted.stays_cordoned && state.is_over();
         self.client.uncordon(&wanted.node, &found.holder(), stays_cordoned, until).await?;
@@ -129,6 +134,9 @@ impl Controller<'_> {
             // What was asked of the host is taken back.
             status["reboot"] = Value::Null;
         }
+        if !matches!(state, State::Draining | State::Blocked | State::Drained) {
+            status["staticPods"] = Value::Null;
+        }
         if let Some((name, part)) = part {
             status[name] = part;
         }
@@ -153,6 +161,16 @@ impl Controller<'_> {
     }
 }
 
+/// Pods of a host whose kubelet does not answer are only marked; those of a host that is off are deleted.
+fn can_be_drained(name: &HostName, node: &Value, wanted: &Wanted) -> Result<(), MaintenanceError> {
+    let is_ready = NodeFact::of(node).is_some_and(|node| node.ready);
+    match (wanted.stage, is_ready, wanted.powered_off) {
+        (Stage::Drain, false, false) => Err(MaintenanceError::NotReady(name.clone())),
+        (Stage::Drain, true, true) => Err(MaintenanceError::NotOff(name.clone())),
+        _ => Ok(()),
+    }
+}
+
 /// The drain that has ended, as the status shows it. The object stays for people, with its counts. The next drain has
 /// the whole time again.
 fn ended() -> Value {
@@ -162,7 +180,8 @@ fn ended() -> Value {
 /// The conditions in a state, each with the time of its last change.
 fn conditions(before: &Conditions, state: State) -> Conditions {
     let is_drained = matches!(state, State::Drained | State::Rebooting | State::Overdue);
-    let is_cordoned = is_drained || matches!(state, State::Cordoned | State::Draining | State::Blocked);
+    let begins = matches!(state, State::Cordoned | State::Draining | State::Blocked);
+    let is_cordoned = is_drained || begins || state == State::Completing;
     let now = [("Cordoned", is_cordoned), ("Drained", is_drained), ("Completed", state == State::Completed)];
     let since = |kind: &str, is: bool| {
         let before = before.get(kind).filter(|(was, _)| *was == is);

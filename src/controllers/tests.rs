@@ -6,6 +6,8 @@ mod gates;
 mod guards;
 mod reboots;
 mod recovered;
+mod requests;
+mod static_pods;
 
 use super::*;
 use crate::kube::Client;

@@ -199,7 +199,7 @@ pub(super) fn text(report: &GuardReport, etcd: Option<EtcdSeen>, figures: &Figur
         let every = every_s as f64;
         metric("hactl_snapshot_interval_seconds", "The interval of snapshots.", &[(String::new(), every)]);
     }
-    if let Some(Maintained { states, blocked_pods, drains, reboots }) = &figures.maintained {
+    if let Some(Maintained { states, blocked_pods, drains, reboots, evictions }) = &figures.maintained {
         let states: Vec<_> =
             states.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), one(*count)[0].1)).collect();
         metric("hactl_maintenances", "Maintenances of Nodes, by how far they are.", &states);
@@ -210,6 +210,10 @@ pub(super) fn text(report: &GuardReport, etcd: Option<EtcdSeen>, figures: &Figur
         let asked = |(node, asked_ms): (&HostName, &i64)| of(node, seconds(report.at_ms.saturating_sub(*asked_ms)));
         let reboots: Vec<_> = reboots.iter().map(asked).collect();
         metric("hactl_reboot_seconds", "How long ago a host was asked to reboot that is not back.", &reboots);
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let counted = |(result, count): (&&str, &u64)| (format!("{{result=\"{result}\"}}"), *count as f64);
+        let evictions: Vec<_> = evictions.iter().map(counted).collect();
+        metric("hactl_evictions_total", "Evictions that this guard has asked for, by their result.", &evictions);
     }
     text
 }

@@ -13,6 +13,7 @@ mod disk;
 mod events;
 mod figures;
 mod heal;
+mod held;
 mod hosting;
 mod lead;
 mod ledger;

@@ -1,10 +1,12 @@
 //! The node agent, `hactl host-node-agent`: a small resident program of every Node of a cluster with guards. It reboots
-//! its host when a maintenance asks for it, and says by which boot the Node is ready, and whether a reboot is due.
+//! its host when a maintenance asks for it, holds its static pods (see `held`), and says by which boot the Node is
+//! ready, and whether a reboot is due.
 //!
 //! In: the maintenances of its Node, by one watch; the certificate of the kubelet, which may read these objects and
 //! write its own Node; on etcd hosts also that of the guard, see `lead`. Out: annotations of the Node; a host that shuts down. A request names the boot that it ends, so it
 //! is obeyed once. Without the API nothing happens.
 
+use super::held::StaticPods;
 use super::lead;
 use super::notify;
 use super::setup::GuardError;
@@ -32,12 +34,12 @@ const OPEN_AGAIN: Duration = Duration::from_secs(5);
 /// A host that shuts down has ended this program after so long.
 const GOES_DOWN: Duration = Duration::from_secs(300);
 /// How long a request to the API may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the node agent knows.
-struct NodeAgent {
-    root: Root,
-    own: HostName,
+pub(super) struct NodeAgent {
+    pub(super) root: Root,
+    pub(super) own: HostName,
     server: String,
     /// The kernel's name of the boot.
     kernel: String,
@@ -46,11 +48,12 @@ struct NodeAgent {
     /// ready.
     said: Option<bool>,
     /// The maintenances of the Node, by their uid.
-    known: BTreeMap<String, Maintenance>,
+    pub(super) known: BTreeMap<String, Maintenance>,
+    pub(super) static_pods: StaticPods,
     /// Held from the request to systemd until this program is ended, or the host does not shut down.
     ends: Option<(ShutsDown, Instant)>,
     last: String,
-    say: fn(&str),
+    pub(super) say: fn(&str),
 }
 
 /// Serves its Node until it is stopped; `kernel` is the kernel's name of the boot.
@@ -66,6 +69,7 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
         boot: boot_of(kernel).map_err(|error| GuardError::Files(error.what))?.id,
         said: None,
         known: BTreeMap::new(),
+        static_pods: StaticPods::default(),
         ends: None,
         last: String::new(),
         say,
@@ -84,6 +88,7 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
                 if let Some(client) = client.as_ref().filter(|_| live.is_some()) {
                     agent.announce(client).await;
                     agent.obey(client).await;
+                    agent.move_static_pods(client).await;
                 }
             }
             change = next_change(&mut live) => match change {
@@ -98,7 +103,7 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
 }
 
 impl NodeAgent {
-    fn say_once(&mut self, text: String) {
+    pub(super) fn say_once(&mut self, text: String) {
         if self.last != text {
             (self.say)(&text);
             self.last = text;
@@ -117,6 +122,7 @@ impl NodeAgent {
                 self.known.clear();
                 // The Node may be another one of its name by now, or as it was before a recovery of etcd.
                 self.said = None;
+                self.static_pods.forget();
                 Some(opened)
             }
             Err(error) => {
@@ -171,16 +177,17 @@ impl NodeAgent {
     /// Reboots the host if a maintenance asks for that, as the API shows it now. Until it goes down, and after a failure,
     /// it is tried again.
     async fn obey(&mut self, client: &Client) {
-        let asks = self.known.values().find(|one| asks(one, &self.own, &self.boot)).map(|one| one.name.clone());
-        let is_over = |(_, since): &(ShutsDown, Instant)| asks.is_none() || since.elapsed() >= GOES_DOWN;
+        let wanted = self.known.values().find(|one| asks(one, &self.own, &self.boot)).map(|one| one.name.clone());
+        let is_over = |(_, since): &(ShutsDown, Instant)| wanted.is_none() || since.elapsed() >= GOES_DOWN;
         drop(self.ends.take_if(|ends| is_over(ends)));
-        let Some(name) = asks.filter(|_| self.ends.is_none()) else { return };
+        let Some(name) = wanted.filter(|_| self.ends.is_none()) else { return };
         let ends = async {
-            self.is_asked(client, &name).await?;
+            let asked = |one: &Maintenance| asks(one, &self.own, &self.boot);
+            self.is_asked(client, &name, asked).await?;
             let lock = ShutsDown::take(&self.root).await.map_err(|error| error.what)?;
             // That takes seconds, so that it is looked at again what the API shows.
             if lead::hand_over(&self.root, &self.own, self.say).await {
-                self.is_asked(client, &name).await?;
+                self.is_asked(client, &name, asked).await?;
             }
             lock.reboot().await.map_err(|error| error.what)?;
             Ok::<_, String>(lock)
@@ -194,12 +201,17 @@ impl NodeAgent {
         }
     }
 
-    /// Whether the host is to reboot for a maintenance, by what the API shows now; else why not.
-    async fn is_asked(&self, client: &Client, name: &str) -> Result<(), String> {
+    /// Whether a maintenance asks for this, by what the API shows now; else why not.
+    pub(super) async fn is_asked(
+        &self,
+        client: &Client,
+        name: &str,
+        asks: impl Fn(&Maintenance) -> bool,
+    ) -> Result<(), String> {
         let until = Instant::now() + TIMEOUT;
         let unread = |error: KubeError| format!("the API cannot be read: {error}");
         let now = client.maintenance(name, until).await.map_err(unread)?;
-        let now = now.filter(|now| asks(now, &self.own, &self.boot)).ok_or("it does not ask for that any more")?;
+        let now = now.filter(asks).ok_or("it does not ask for that any more")?;
         let node = client.get(&ObjectRef::node(&self.own), until).await.map_err(unread)?;
         let node = node.ok_or_else(|| format!("there is no Node {}", self.own))?;
         let is_held = CordonRecord::of(&node).is_some_and(|record| record.is_held_by(&now.holder()));

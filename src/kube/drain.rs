@@ -5,7 +5,7 @@
 use super::watch::{Change, Changes};
 use super::{Client, KubeError, ObjectRef};
 use crate::model::control_plane::{QUORUM_BUDGET, QuorumPod};
-use crate::model::cordon::{CordonRecord, Holder};
+use crate::model::cordon::{CordonRecord, Holder, Taint};
 use crate::model::eviction::{BudgetFact, BudgetRef};
 use crate::model::labels::QUORUM;
 use crate::model::names::HostName;
@@ -87,12 +87,30 @@ impl Client {
         Ok((found.iter().map(QuorumPod::of).collect(), self.budget(&budget, until).await?))
     }
 
-    /// Cordons a Node for a holder, and records that. A Node that is already cordoned stays so after the last holder.
+    /// The hosts with an API server in a pod that its kubelet reports as ready.
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn cordon(&self, host: &HostName, by: &Holder, until: Instant) -> Result<Cordoned, KubeError> {
-        self.change_cordon(host, until, |node| CordonRecord::begin(node, by)).await
+    pub async fn api_server_hosts(&self, until: Instant) -> Result<Vec<String>, KubeError> {
+        let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+        let found = self.list(&pods, "labelSelector=component%3Dkube-apiserver", until).await?;
+        let ready = found.iter().filter(|pod| PodFact::of(pod).is_some_and(|pod| pod.ready && !pod.terminating));
+        let host = |pod: &Value| pod.pointer("/spec/nodeName").and_then(Value::as_str).map(str::to_owned);
+        Ok(ready.filter_map(host).collect())
+    }
+
+    /// Cordons a Node for a holder, with these taints, and records that. A Node that is already cordoned stays so after the
+    /// last holder.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn cordon(
+        &self,
+        host: &HostName,
+        (by, taints): (&Holder, &[Taint]),
+        until: Instant,
+    ) -> Result<Cordoned, KubeError> {
+        self.change_cordon(host, until, |node| CordonRecord::begin(node, by, taints)).await
     }
 
     /// Ends what a holder began; the last one uncordons the Node, unless it was cordoned before or `stays` so.
@@ -100,7 +118,8 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn uncordon(&self, host: &HostName, by: &Holder, stays: bool, until: Instant) -> Result<(), KubeError> {
-        self.change_cordon(host, until, |node| CordonRecord::end(node, by, stays)).await.map(drop)
+        self.change_cordon(host, until, |node| CordonRecord::end(node, by, stays)).await?;
+        self.withdraw_requests(host, until).await
     }
 
     async fn change_cordon(

@@ -5,9 +5,11 @@
 //! `pkg/registry/core/pod/storage/eviction.go` of Kubernetes, of its admission, and of its flow control.
 
 use super::client::{Answer, LONGEST_MESSAGE, Request, absent};
+use super::watch::Change;
 use super::{Client, KubeError};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
 use crate::model::pod::PodFact;
+use futures::stream::{BoxStream, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -15,6 +17,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// What the API server writes before the name of a budget.
 const BUDGET: &str = "The disruption budget ";
+
+/// How a budget is, as it changes; ends with the watch, or after an error.
+pub type BudgetChanges = BoxStream<'static, Result<Option<BudgetFact>, KubeError>>;
 
 impl Client {
     /// Asks once for the eviction of the pod with this uid.
@@ -41,6 +46,21 @@ impl Client {
             Ok(Err(why)) => Eviction::NoAnswer(format!("no answer from the API server: {why}")),
             Err(_) => Eviction::NoAnswer("no answer from the API server".to_owned()),
         }
+    }
+
+    /// How a PodDisruptionBudget is, and each change of it; `None` when it does not exist any more.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn budget_changes(&self, budget: &BudgetRef) -> Result<BudgetChanges, KubeError> {
+        let BudgetRef { namespace, name } = budget;
+        let folder = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
+        let changes = self.watch(&folder, &format!("fieldSelector=metadata.name%3D{name}"), None).await?;
+        let fact = |change| match change {
+            Change::Is(object) => Some(BudgetFact::of(&object)),
+            Change::Gone(_) => None,
+        };
+        Ok(changes.map(move |change| change.map(fact)).boxed())
     }
 
     /// The state of a PodDisruptionBudget; `None` when it does not exist.

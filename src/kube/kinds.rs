@@ -24,6 +24,8 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     ("lifecycle.hactl.dev/v1alpha1", "NodeMaintenance", "nodemaintenances", false),
     ("lifecycle.hactl.dev/v1alpha1", "NodeMaintenanceRollout", "nodemaintenancerollouts", false),
+    ("lifecycle.hactl.dev/v1alpha1", "EvictionRequest", "evictionrequests", true),
+    ("lifecycle.k8s.io/v1alpha1", "EvictionRequest", "evictionrequests", true),
     ("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
 ];
 

@@ -29,6 +29,8 @@ pub struct Lease {
     place: ObjectRef,
     holder: String,
     renewed: Instant,
+    /// Its version as this process wrote it last: nobody else has it while it is the same.
+    version: Option<Value>,
 }
 
 /// The result of an attempt.
@@ -97,7 +99,10 @@ impl Lease {
                 Some(live) => client.merge(&place, &taken(live, holder), until).await,
             };
             match result {
-                Ok(_) => return Ok(Attempt::Taken(Self { place, holder: holder.to_owned(), renewed: begun })),
+                Ok(written) => {
+                    let version = version(&written);
+                    return Ok(Attempt::Taken(Self { place, holder: holder.to_owned(), renewed: begun, version }));
+                }
                 Err(error) if error.is_conflict() && Instant::now() < until => {}
                 Err(error) => return Err(error),
             }
@@ -120,25 +125,31 @@ impl Lease {
             return Ok(());
         }
         match self.renew_once(client, self.until().min(begun + ATTEMPT)).await {
-            Ok(()) => {
-                self.renewed = begun;
+            Ok(written) => {
+                (self.renewed, self.version) = (begun, version(&written));
                 Ok(())
             }
-            Err(error) if Instant::now() < self.until() && !matches!(error, KubeError::Missing { .. }) => Ok(()),
+            Err(error) if Instant::now() < self.until() && !matches!(error, KubeError::Missing { .. }) => {
+                // The answer may have been lost.
+                self.version = None;
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
 
-    async fn renew_once(&self, client: &Client, until: Instant) -> Result<(), KubeError> {
+    async fn renew_once(&self, client: &Client, until: Instant) -> Result<Value, KubeError> {
+        if let Some(version) = &self.version {
+            match client.merge(&self.place, &renewed(version), until).await {
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                outcome => return outcome,
+            }
+        }
         let live = client.get(&self.place, until).await?;
         let Some(live) = live.filter(|live| live["spec"]["holderIdentity"] == self.holder.as_str()) else {
             return Err(KubeError::Missing { what: format!("{} of this process", self.place) });
         };
-        let patch = json!({
-            "metadata": {"resourceVersion": live.pointer("/metadata/resourceVersion")},
-            "spec": {"renewTime": now()},
-        });
-        client.merge(&self.place, &patch, until).await.map(drop)
+        client.merge(&self.place, &renewed(&version(&live).unwrap_or_default()), until).await
     }
 
     /// Deletes it, so that the next process need not wait.
@@ -161,6 +172,15 @@ impl Lease {
 
 fn place(name: &str) -> ObjectRef {
     ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), name)
+}
+
+fn version(live: &Value) -> Option<Value> {
+    live.pointer("/metadata/resourceVersion").cloned()
+}
+
+/// The patch of this version of a Lease that renews it.
+fn renewed(version: &Value) -> Value {
+    json!({"metadata": {"resourceVersion": version}, "spec": {"renewTime": now()}})
 }
 
 /// The time as a Lease has it: with six digits of a second, always.

@@ -19,7 +19,7 @@ const SHUTS_DOWN: (&str, &str) = (ALL[4], "NodeShutdown");
 /// The conditions in a state, each with its reason.
 fn conditions(state: State) -> &'static [(&'static str, &'static str)] {
     match state {
-        State::Idle | State::Waiting | State::Cordoned => &[PLANNED],
+        State::Idle | State::Waiting | State::Cordoned | State::Completing => &[PLANNED],
         State::Draining | State::Blocked => &[PLANNED, DRAINS],
         State::Drained => &[DRAINED, IN_PROGRESS],
         State::Rebooting | State::Overdue => &[DRAINED, IN_PROGRESS, SHUTS_DOWN],

@@ -4,10 +4,10 @@
 //! is an annotation of the Node, written together with the cordon in one patch of one version of the Node: after a crash
 //! at any moment, there are both or neither. The last holder that ends leaves the Node as the first one found it.
 
-use super::labels::{CORDONED, HOLD, RECORD, annotation};
+use super::labels::{CORDONED, DRAINED, HOLD, OUT_OF_SERVICE, RECORD, annotation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The version of the record. Another one cannot be read.
@@ -58,6 +58,38 @@ impl TryFrom<String> for Holder {
     }
 }
 
+/// A taint of a Node that a maintenance needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Taint {
+    /// DaemonSets create no pods there.
+    Drained,
+    /// The host is off: Kubernetes deletes its pods and detaches its volumes.
+    OutOfService,
+}
+
+impl Taint {
+    const ALL: [Self; 2] = [Self::Drained, Self::OutOfService];
+
+    const fn key(self) -> &'static str {
+        match self {
+            Self::Drained => DRAINED,
+            Self::OutOfService => OUT_OF_SERVICE,
+        }
+    }
+
+    fn value(self) -> Value {
+        match self {
+            Self::Drained => json!({"key": DRAINED, "effect": "NoSchedule"}),
+            Self::OutOfService => json!({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}),
+        }
+    }
+
+    fn is_on(self, node: &Value) -> bool {
+        taints_of(node).any(|taint| taint["key"] == self.key())
+    }
+}
+
 /// What keeps a Node cordoned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,11 +98,18 @@ pub struct CordonRecord {
     /// Whether the Node stays cordoned when the last holder ends.
     before: bool,
     by: BTreeSet<Holder>,
+    /// Those of them that need each taint.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    taints: BTreeMap<Taint, BTreeSet<Holder>>,
 }
 
 /// Whether a Node is cordoned.
 pub fn is_cordoned(node: &Value) -> bool {
     node.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+}
+
+fn taints_of(node: &Value) -> impl Iterator<Item = &Value> {
+    node.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten()
 }
 
 impl CordonRecord {
@@ -83,6 +122,7 @@ impl CordonRecord {
                 schema: SCHEMA,
                 before: false,
                 by: BTreeSet::from([Holder::Up]),
+                taints: BTreeMap::new(),
             }),
         }
     }
@@ -110,19 +150,38 @@ impl CordonRecord {
         self.before
     }
 
-    /// The patch with which a holder cordons a Node; `None` if it holds the cordon already.
-    pub fn begin(node: &Value, by: &Holder) -> Option<Value> {
+    /// The patch with which a holder cordons a Node, with these taints; `None` if it holds all that already.
+    pub fn begin(node: &Value, by: &Holder, taints: &[Taint]) -> Option<Value> {
         let known = Self::of(node);
         let begun = known.as_ref().is_some_and(|record| record.is_held_by(by));
-        if begun && is_cordoned(node) {
+        let holds = |record: &Self, taint: &Taint| record.taints.get(taint).is_some_and(|by_whom| by_whom.contains(by));
+        let is_held = |taint: &Taint| taint.is_on(node) && known.as_ref().is_some_and(|record| holds(record, taint));
+        if begun && is_cordoned(node) && taints.iter().all(is_held) {
             return None;
         }
-        let mut record =
-            known.unwrap_or_else(|| Self { schema: SCHEMA, before: is_cordoned(node), by: BTreeSet::new() });
+        let mut record = known.unwrap_or_else(|| Self {
+            schema: SCHEMA,
+            before: is_cordoned(node),
+            by: BTreeSet::new(),
+            taints: BTreeMap::new(),
+        });
         record.by.insert(by.clone());
+        for taint in taints {
+            record.taints.entry(*taint).or_default().insert(by.clone());
+        }
         let mut patch = record.annotated(node);
         patch["spec"] = json!({"unschedulable": true});
+        record.taint(node, &mut patch);
         Some(patch)
+    }
+
+    /// Adds the taints that the record needs to a patch, and takes away those that it does not.
+    fn taint(&self, node: &Value, patch: &mut Value) {
+        if Taint::ALL.iter().all(|taint| taint.is_on(node) == self.taints.contains_key(taint)) {
+            return;
+        }
+        let others = taints_of(node).filter(|one| !Taint::ALL.iter().any(|taint| one["key"] == taint.key()));
+        patch["spec"]["taints"] = others.cloned().chain(self.taints.keys().map(|taint| taint.value())).collect();
     }
 
     /// The patch with which a holder ends; `None` if it holds nothing. With `stays`, the Node stays cordoned after the
@@ -133,6 +192,10 @@ impl CordonRecord {
             return None;
         }
         record.before |= stays;
+        record.taints.retain(|_, by_whom| {
+            by_whom.remove(by);
+            !by_whom.is_empty()
+        });
         let mut patch = record.annotated(node);
         if record.by.is_empty() {
             patch["metadata"]["annotations"][RECORD] = Value::Null;
@@ -140,6 +203,7 @@ impl CordonRecord {
                 patch["spec"] = json!({"unschedulable": null});
             }
         }
+        record.taint(node, &mut patch);
         Some(patch)
     }
 
@@ -175,6 +239,15 @@ mod tests {
         }
     }
 
+    /// The taints that a holder needs.
+    fn needs(number: u8) -> &'static [Taint] {
+        match number {
+            2 => &[Taint::Drained],
+            3 => &Taint::ALL,
+            _ => &[],
+        }
+    }
+
     #[derive(Debug, Clone)]
     enum Step {
         Begin(u8),
@@ -197,6 +270,7 @@ mod tests {
             before: bool, steps in proptest::collection::vec(step(), 0..20),
         ) {
             let mut node = node(before);
+            node["spec"]["taints"] = json!([{"key": "example.org/theirs", "effect": "NoSchedule"}]);
             let (mut held, mut stays, mut uncordoned) = (BTreeSet::new(), before, false);
             let ends = (0..4).map(|by| Step::End(by, false));
             for step in steps.into_iter().chain(ends) {
@@ -207,7 +281,7 @@ mod tests {
                         }
                         held.insert(by);
                         uncordoned = false;
-                        CordonRecord::begin(&node, &holder(by))
+                        CordonRecord::begin(&node, &holder(by), needs(by))
                     }
                     Step::End(by, stay) => {
                         stays |= held.remove(&by) && stay;
@@ -227,6 +301,10 @@ mod tests {
                 }
                 prop_assert_eq!(annotation(&node, RECORD).is_some(), !held.is_empty());
                 prop_assert_eq!(annotation(&node, HOLD).is_some(), held.iter().any(|by| *by != 0));
+                for taint in Taint::ALL {
+                    prop_assert_eq!(taint.is_on(&node), held.iter().any(|by| needs(*by).contains(&taint)));
+                }
+                prop_assert_eq!(taints_of(&node).filter(|taint| taint["key"] == "example.org/theirs").count(), 1);
                 let expected = !uncordoned && (!held.is_empty() || stays);
                 prop_assert_eq!(is_cordoned(&node), expected);
                 if held.is_empty() {
@@ -253,7 +331,7 @@ mod tests {
             let mut node = node(true);
             node["metadata"]["annotations"] = json!({RECORD: text});
             assert_eq!(CordonRecord::end(&node, &Holder::Up, false), None, "{text}");
-            let patch = CordonRecord::begin(&node, &Holder::Up).expect("it is not held");
+            let patch = CordonRecord::begin(&node, &Holder::Up, &[]).expect("it is not held");
             node = merged(&node, &patch);
             assert!(CordonRecord::of(&node).is_some_and(|record| record.stays_cordoned()), "{text}");
         }
@@ -261,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_patch_is_of_one_version_of_the_node() {
-        let patch = CordonRecord::begin(&node(false), &Holder::Up).expect("it is not held");
+        let patch = CordonRecord::begin(&node(false), &Holder::Up, &[]).expect("it is not held");
         assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("7")));
     }
 }

@@ -22,6 +22,20 @@ pub enum Eviction {
     NoAnswer(String),
 }
 
+/// What [`Eviction::result`] may be.
+pub const RESULTS: [&str; 3] = ["accepted", "refused", "failed"];
+
+impl Eviction {
+    /// The outcome in one word, for a metric.
+    pub const fn result(&self) -> &'static str {
+        match self {
+            Self::Accepted | Self::Gone => RESULTS[0],
+            Self::Refused(_) => RESULTS[1],
+            Self::Throttled(_) | Self::Failed(_) | Self::NoAnswer(_) => RESULTS[2],
+        }
+    }
+}
+
 /// Why an eviction was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
@@ -36,6 +50,8 @@ pub enum Refused {
     SeveralBudgets,
     /// Its namespace is being deleted, and the pod with it.
     NamespaceEnds,
+    /// The responders that the pod names act first; what they say.
+    Responders(String),
 }
 
 /// Identifies a PodDisruptionBudget.

@@ -51,6 +51,11 @@ impl Hold {
         annotation(node, &format!("the Node {name}"), 0, |key| key != labels::HOLD)
     }
 
+    /// That of a person or another tool on a pod: it is not evicted.
+    pub fn of_pod(pod: &Value) -> Option<Self> {
+        annotation(pod, "the pod", 0, |_| true)
+    }
+
     /// Whether it still holds.
     pub fn holds(&self, now_ms: i64) -> bool {
         self.until_ms.is_none_or(|until_ms| now_ms < until_ms)

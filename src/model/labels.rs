@@ -37,6 +37,16 @@ pub const REBOOT_REQUIRED: &str = "lifecycle.hactl.dev/reboot-required";
 /// The finalizer of a NodeMaintenance that has changed its Node.
 pub const COMPLETION: &str = "lifecycle.hactl.dev/completion";
 
+/// The taint of a Node whose pods of DaemonSets leave, too.
+pub const DRAINED: &str = "lifecycle.hactl.dev/drained";
+/// The taint of Kubernetes for a Node whose host is off: its pods are deleted and its volumes detached.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// On a Node: how many static pods its node agent holds (`model/static_pods`).
+pub const HELD: &str = "lifecycle.hactl.dev/held-static-pods";
+
+/// The label of requests of a drain: its Node.
+pub const DRAINS_NODE: &str = "lifecycle.hactl.dev/node";
+
 /// The label of a Pod with which its owner says how it leaves a drained Node: `skip` or `wait-completed`.
 pub const DRAIN: &str = "lifecycle.hactl.dev/drain";
 /// The same label of Cluster API (`MachineDrainRule`).

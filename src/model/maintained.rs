@@ -18,13 +18,15 @@ pub struct Maintained {
     pub drains: BTreeMap<HostName, Duration>,
     /// When each host was asked to reboot that is not back, milliseconds since 1970.
     pub reboots: BTreeMap<HostName, i64>,
+    /// How many evictions were asked for, by their result.
+    pub evictions: BTreeMap<&'static str, u64>,
 }
 
 impl Maintained {
-    /// Of all maintenances.
-    pub fn of<'a>(all: impl Iterator<Item = &'a Maintenance>) -> Self {
+    /// Of all maintenances, and of these evictions.
+    pub fn of<'a>(all: impl Iterator<Item = &'a Maintenance>, evictions: BTreeMap<&'static str, u64>) -> Self {
         let states = State::ALL.into_iter().map(|state| (state.name(), 0)).collect();
-        let mut sum = Self { states, ..Self::default() };
+        let mut sum = Self { states, evictions, ..Self::default() };
         for one in all {
             let Some(state) = one.state else { continue };
             *sum.states.entry(state.name()).or_default() += 1;

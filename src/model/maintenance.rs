@@ -3,9 +3,10 @@
 //! In: an object NodeMaintenance of the API. Out: a [`Maintenance`]; the `spec` of a new object; its `status`. Texts
 //! from the API are shown to people only.
 
-use super::cordon::Holder;
+use super::cordon::{Holder, Taint};
 pub use super::drain_progress::{BlockedPod, DrainPreview, DrainProgress, MOST_NAMED, short};
-use super::duration::{YEAR_S, go_duration, in_go};
+pub use super::drain_request::{DrainRequest, Through};
+use super::duration::YEAR_S;
 use super::gate::{Closed, Gate};
 use super::labels::{COMPLETION, ROLLOUT};
 use super::names::HostName;
@@ -83,6 +84,8 @@ pub enum State {
     Rebooting,
     /// Its host was asked to reboot, and is not back in time.
     Overdue,
+    /// It ends, and its static pods are not back yet.
+    Completing,
     /// The Node is as it was before.
     Completed,
     /// The drain was given up, and the Node is as it was before.
@@ -91,7 +94,7 @@ pub enum State {
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Idle,
         Self::Waiting,
         Self::Cordoned,
@@ -100,6 +103,7 @@ impl State {
         Self::Drained,
         Self::Rebooting,
         Self::Overdue,
+        Self::Completing,
         Self::Completed,
         Self::Failed,
     ];
@@ -115,6 +119,7 @@ impl State {
             Self::Drained => "Drained",
             Self::Rebooting => "Rebooting",
             Self::Overdue => "Overdue",
+            Self::Completing => "Completing",
             Self::Completed => "Completed",
             Self::Failed => "Failed",
         }
@@ -127,61 +132,6 @@ impl State {
 
     fn of(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == text)
-    }
-}
-
-/// What a maintenance asks of the drain of its Node. The default is that of `up`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DrainRequest {
-    /// Whether pods are evicted that no controller creates again.
-    pub evict_unmanaged: bool,
-    /// A pod whose eviction was refused for this long is deleted, with its own grace period.
-    pub force_after: Option<Duration>,
-    /// For how long the drain waits for pods that have to complete, before it evicts them as well.
-    pub wait_completed_for: Option<Duration>,
-    /// How long after its begin the drain is given up.
-    pub give_up_after: Option<Duration>,
-}
-
-impl DrainRequest {
-    const DURATIONS: [&'static str; 3] = ["forceAfter", "waitCompletedFor", "giveUpAfter"];
-
-    /// This request with another one for the same Node: nothing is done to pods that one of them does not ask for. When
-    /// it is given up is its own.
-    #[must_use]
-    pub fn least(&self, other: &Self) -> Self {
-        let longer = |one: Option<Duration>, other: Option<Duration>| Some(one?.max(other?));
-        Self {
-            evict_unmanaged: self.evict_unmanaged && other.evict_unmanaged,
-            force_after: longer(self.force_after, other.force_after),
-            wait_completed_for: longer(self.wait_completed_for, other.wait_completed_for),
-            give_up_after: self.give_up_after,
-        }
-    }
-
-    pub(super) fn of(drain: &Value) -> Result<Self, String> {
-        let [force_after, wait_completed_for, give_up_after] = Self::DURATIONS.map(|field| match &drain[field] {
-            Value::Null => Ok(None),
-            text => {
-                let read = text.as_str().and_then(go_duration).map(Some);
-                read.ok_or_else(|| format!("its drain.{field} cannot be read"))
-            }
-        });
-        Ok(Self {
-            evict_unmanaged: drain["unmanagedPods"] == "Evict",
-            force_after: force_after?,
-            wait_completed_for: wait_completed_for?,
-            give_up_after: give_up_after?,
-        })
-    }
-
-    pub(super) fn spec(&self) -> Value {
-        let mut drain = json!({"unmanagedPods": if self.evict_unmanaged { "Evict" } else { "Block" }});
-        let durations = [self.force_after, self.wait_completed_for, self.give_up_after];
-        for (field, duration) in Self::DURATIONS.into_iter().zip(durations) {
-            drain[field] = duration.map_or(Value::Null, |duration| json!(in_go(duration)));
-        }
-        drain
     }
 }
 
@@ -200,6 +150,8 @@ pub struct Wanted {
     pub stays_cordoned: bool,
     /// Whether a host may be taken from a control plane that cannot spare any.
     pub allow_outage: bool,
+    /// Whether the host is off, so that its pods are deleted and its volumes detached.
+    pub powered_off: bool,
     /// How pods leave.
     pub drain: DrainRequest,
     /// What has to be given before it begins.
@@ -215,12 +167,20 @@ impl Wanted {
             "reason": self.reason,
             "after": if self.stays_cordoned { "StayCordoned" } else { "Restore" },
             "allowOutage": self.allow_outage,
+            "poweredOff": self.powered_off,
             "drain": self.drain.spec(),
         });
         for (field, value) in self.work.spec().into_iter().chain(self.gate.spec(REQUIRED)) {
             spec[field] = value;
         }
         spec
+    }
+
+    /// The taints that its Node has meanwhile.
+    pub fn taints(&self) -> Vec<Taint> {
+        let drained = (self.drain.through >= Through::DaemonSet).then_some(Taint::Drained);
+        let off = self.powered_off.then_some(Taint::OutOfService);
+        drained.into_iter().chain(off).filter(|_| self.stage == Stage::Drain).collect()
     }
 
     /// Why a maintenance of this name that has not begun cannot begin at a time; `None`: it can.
@@ -284,6 +244,8 @@ pub struct Maintenance {
     pub reboot: Option<Reboot>,
     /// When its next window opens, if it waits for that.
     pub next_window: Option<String>,
+    /// The request that the node agent hold the static pods of its Node, once it was made.
+    pub static_pods: Option<String>,
 }
 
 impl Maintenance {
@@ -312,6 +274,7 @@ impl Maintenance {
                 work: Work::of(&object["spec"]).map_err(|why| garbled(&why))?,
                 stays_cordoned: text("/spec/after") == Some("StayCordoned"),
                 allow_outage: object["spec"]["allowOutage"] == true,
+                powered_off: object["spec"]["poweredOff"] == true,
                 drain: DrainRequest::of(&object["spec"]["drain"]).map_err(|why| garbled(&why))?,
                 gate: Gate::of(&object["spec"], REQUIRED).map_err(|why| garbled(&why))?,
             },
@@ -327,6 +290,7 @@ impl Maintenance {
             progress: DrainProgress::of(&object["status"]["drain"]),
             reboot: Reboot::of(&object["status"]["reboot"]),
             next_window: text("/status/nextWindow").map(short),
+            static_pods: text("/status/staticPods/request").map(short),
         })
     }
 
@@ -382,6 +346,13 @@ impl Maintenance {
         self.is_deleted || self.wanted.stage == Stage::Complete
     }
 
+    /// The request that static pods are held, while they are to be.
+    pub fn holds_static_pods(&self) -> Option<&str> {
+        let is_drain = matches!(self.state, Some(State::Draining | State::Blocked | State::Drained));
+        let asks = self.wanted.stage == Stage::Drain && self.wanted.drain.through == Through::Static;
+        self.static_pods.as_deref().filter(|_| asks && is_drain && self.holds && !self.ends())
+    }
+
     /// Whether it is as far as its author asks for, or was given up.
     pub fn is_settled(&self) -> bool {
         match (self.state, self.wanted.stage) {
@@ -391,7 +362,8 @@ impl Maintenance {
             (Some(State::Completed), _) => !self.holds,
             (Some(State::Failed), _) => self.is_observed,
             (Some(state), Stage::Cordon) => state == State::Cordoned,
-            (Some(state), Stage::Drain) => state == State::Drained && !self.reboots(),
+            // What it asks for may have become more.
+            (Some(state), Stage::Drain) => state == State::Drained && self.is_observed && !self.reboots(),
             (Some(_), Stage::Idle | Stage::Complete) => true,
         }
     }
@@ -431,12 +403,14 @@ mod tests {
 
     prop_compose! {
         fn request()(
+            through in 0..3_usize,
             evict_unmanaged: bool,
             force_after in duration(60..700_000),
             wait_completed_for in duration(60..700_000),
             give_up_after in duration(60..700_000),
         ) -> DrainRequest {
-            DrainRequest { evict_unmanaged, force_after, wait_completed_for, give_up_after }
+            let through = Through::ALL[through];
+            DrainRequest { through, evict_unmanaged, force_after, wait_completed_for, give_up_after }
         }
     }
 
@@ -450,13 +424,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_into_an_object_is_read_from_it(
-            (drain, work) in (request(), work()), stays_cordoned: bool, allow_outage: bool, stage in 0..4_usize,
+            (drain, work) in (request(), work()), (stays_cordoned, allow_outage, powered_off) in any::<(bool, bool, bool)>(), stage in 0..4_usize,
             reason in "[ -~]{1,40}", approval in 0..3_usize, windows in 0..3_usize,
         ) {
             let approval = [Approval::NotRequired, Approval::Required, Approval::Given][approval];
             let gate = Gate { windows: vec!["0 1 * * 6 4h Europe/Berlin".parse().unwrap(); windows], approval };
             let node = "w3".parse().unwrap();
-            let wanted = Wanted { node, stage: Stage::ALL[stage], reason, work, stays_cordoned, allow_outage, drain, gate };
+            let stage = Stage::ALL[stage];
+            let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, powered_off, drain, gate };
             prop_assert_eq!(Maintenance::of(&object(wanted.spec(), Value::Null)).unwrap().wanted, wanted);
         }
     }
@@ -501,6 +476,7 @@ mod tests {
             json!({"nodeName": "w3", "stage": "Later"}),
             json!({"nodeName": "w3", "action": "Explode"}),
             json!({"nodeName": "w3", "action": "Reboot", "reboot": {"timeout": 3}}),
+            json!({"nodeName": "w3", "drain": {"through": "All"}}),
             json!({"nodeName": "w3", "drain": {"forceAfter": "soon"}}),
             json!({"nodeName": "w3", "drain": {"giveUpAfter": 3}}),
             json!({"nodeName": "w3", "drain": {"forceAfter": "18446744073709551615h"}}),

@@ -2,7 +2,8 @@
 //!
 //! In: a pod of the API. Out: a [`PodFact`], and whether the pod tolerates the taint of a cordoned Node.
 
-use super::labels::QUORUM;
+use super::hold::Hold;
+use super::labels::{DRAINED, QUORUM};
 use super::selector::{Labels, labels_of};
 use serde_json::Value;
 
@@ -50,6 +51,12 @@ pub struct PodFact {
     pub ready: bool,
     /// Whether it tolerates the taint of a cordoned Node, so that it may be scheduled there again.
     pub tolerates_cordon: bool,
+    /// Whether it tolerates the taint of a drain, so that its DaemonSet may create it there again.
+    pub tolerates_drain: bool,
+    /// Whether it names responders, which are to act before it is evicted (`spec.evictionResponders`).
+    pub has_responders: bool,
+    /// What holds it, in words: a person's annotation `hold.hactl.dev/NAME`.
+    pub hold: Option<String>,
 }
 
 impl PodFact {
@@ -78,8 +85,18 @@ impl PodFact {
             finalizers: list("/metadata/finalizers").filter_map(Value::as_str).map(str::to_owned).collect(),
             ready: list("/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True"),
             labels,
-            tolerates_cordon: list("/spec/tolerations").any(tolerates_cordon),
+            tolerates_cordon: list("/spec/tolerations").any(|one| tolerates(one, CORDON_TAINT)),
+            tolerates_drain: list("/spec/tolerations").any(|one| tolerates(one, DRAINED)),
+            hold: Hold::of_pod(pod).map(|hold| hold.to_string()),
+            has_responders: list("/spec/evictionResponders").next().is_some(),
         })
+    }
+
+    /// Whether it shows the static pod of an API server.
+    pub fn is_api_server(&self) -> bool {
+        self.mirror
+            && self.namespace == NAMESPACE
+            && self.labels.get("component").is_some_and(|one| one == "kube-apiserver")
     }
 
     /// Its namespace and name, as people write them.
@@ -88,15 +105,16 @@ impl PodFact {
     }
 }
 
-/// Whether a toleration matches the taint of a cordoned Node, by the rules of the scheduler.
-fn tolerates_cordon(toleration: &Value) -> bool {
+/// Whether a toleration matches a taint of this key without a value, whose effect is NoSchedule, by the rules of the
+/// scheduler.
+fn tolerates(toleration: &Value, taint: &str) -> bool {
     let text = |field: &str| toleration[field].as_str().unwrap_or_default();
     let exists = text("operator") == "Exists";
     let value = exists || text("value").is_empty();
     matches!(text("effect"), "" | "NoSchedule")
         && match text("key") {
             "" => exists,
-            key => key == CORDON_TAINT && value,
+            key => key == taint && value,
         }
 }
 

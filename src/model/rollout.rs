@@ -225,6 +225,7 @@ impl RolloutWanted {
             work: self.template.work.clone(),
             stays_cordoned: false,
             allow_outage: false,
+            powered_off: false,
             drain: self.template.drain.clone(),
             gate: Gate { windows: self.gate.windows.clone(), approval },
         }

@@ -49,6 +49,7 @@ static QUORUM: Manifest = manifest!("manifests/quorum.yaml");
 static DRAIN_RULES: Manifest = manifest!("manifests/lifecycle/drain-rules.yaml");
 static MAINTENANCES: Manifest = manifest!("manifests/lifecycle/node-maintenances.yaml");
 static ROLLOUTS: Manifest = manifest!("manifests/lifecycle/node-maintenance-rollouts.yaml");
+static EVICTION_REQUESTS: Manifest = manifest!("manifests/lifecycle/eviction-requests.yaml");
 static CONTROLLERS: Manifest = manifest!("manifests/lifecycle/controllers.yaml");
 static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 
@@ -67,6 +68,7 @@ pub(super) static MANIFESTS: &[&Manifest] = &[
     &DRAIN_RULES,
     &MAINTENANCES,
     &ROLLOUTS,
+    &EVICTION_REQUESTS,
     &CONTROLLERS,
     &COREFILE,
 ];
@@ -130,6 +132,7 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     addons.push(DRAIN_RULES.addon("drain-rules", false, &DrainRules::new())?);
     addons.push(MAINTENANCES.addon("maintenances", false, &Maintenances::new())?);
     addons.push(ROLLOUTS.addon("rollouts", false, &Maintenances::new())?);
+    addons.push(EVICTION_REQUESTS.addon("eviction-requests", false, &Nothing {})?);
     if let Some(view) = Controllers::of(desired) {
         addons.push(CONTROLLERS.addon("controllers", false, &view)?);
     }

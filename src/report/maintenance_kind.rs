@@ -25,6 +25,14 @@ pub enum MaintenanceKind {
     NotRestored,
     /// No guard acts on maintenances.
     NoGuard,
+    /// The kubelet of the Node does not answer.
+    NotReady,
+    /// The host is not off.
+    NotOff,
+    /// No node agent can hold static pods.
+    NoNodeAgent,
+    /// Static pods do not run again in time.
+    StaticPodsHeld,
     /// Pods would be lost.
     WouldLose,
     /// Pods did not leave in time.
@@ -72,7 +80,10 @@ impl MaintenanceKind {
             Self::NotSpared => "not-spared",
             Self::Held => "locked",
             Self::NotRestored => "not-restored",
-            Self::NoGuard => "no-guard",
+            Self::NoGuard | Self::NoNodeAgent => "no-guard",
+            Self::StaticPodsHeld => "static-pods-held",
+            Self::NotReady => "node-not-ready",
+            Self::NotOff => "node-ready",
             Self::WouldLose => "would-be-lost",
             Self::GaveUp => "drain-blocked",
             Self::Contested => "cordon-contested",
@@ -95,13 +106,13 @@ impl MaintenanceKind {
             Self::NoSuch | Self::NoNode | Self::OtherNode => Exit::Usage,
             Self::NoneSelected | Self::NoRollout | Self::RolloutExists | Self::IsRollout => Exit::Usage,
             Self::NotGated | Self::ApprovesEach | Self::Several => Exit::Usage,
-            Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose | Self::NoGuard => Exit::Refused,
+            Self::NotServed | Self::Balancer | Self::NotSpared | Self::WouldLose => Exit::Refused,
+            Self::NoGuard | Self::NoNodeAgent | Self::NotReady | Self::NotOff => Exit::Refused,
             Self::OtherWork | Self::OfRollout | Self::Recovered => Exit::Refused,
             Self::Held => Exit::Locked,
             Self::Down => Exit::Down,
-            Self::GaveUp | Self::Contested | Self::NotRestored | Self::Stopped | Self::CalledOff | Self::Refused => {
-                Exit::Failed
-            }
+            Self::GaveUp | Self::Contested | Self::NotRestored | Self::StaticPodsHeld => Exit::Failed,
+            Self::Stopped | Self::CalledOff | Self::Refused => Exit::Failed,
         }
     }
     pub(super) const fn hints(self) -> &'static [&'static str] {
@@ -155,6 +166,19 @@ impl MaintenanceKind {
             Self::NoGuard => &[
                 "for one Node and without --no-wait, this command does it itself",
                 "`healing: watch` in the inventory and `hactl up` start guards, which act on maintenances",
+            ],
+            Self::NotReady => &[
+                "`hactl status` shows what is wrong with its host; once the Node is ready, run the same command again",
+                "if its host is off and stays off, `--powered-off` deletes its pods and detaches its volumes",
+            ],
+            Self::NotOff => &["switch its host off first, or leave out `--powered-off`"],
+            Self::NoNodeAgent => &[
+                "`healing: watch` in the inventory and `hactl up` start guards and node agents",
+                "without `--through static`, this command drains the Node itself",
+            ],
+            Self::StaticPodsHeld => &[
+                "on its host, `journalctl -u hactl-node-agent.service` says why",
+                "the manifests are in /etc/kubernetes/held; then run the same command again",
             ],
             Self::WouldLose => &["`--evict-unmanaged` deletes them for good, and their data with them"],
             Self::GaveUp => &[

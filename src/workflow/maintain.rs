@@ -16,7 +16,7 @@ use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::cordon::{CordonRecord, Holder, is_cordoned};
 use crate::model::desired::{Host, Role};
 use crate::model::gate::Approval;
-use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Wanted, Work};
+use crate::model::maintenance::{DrainPreview, Maintenance, Stage, State, Through, Wanted, Work};
 use crate::model::names::HostName;
 use crate::model::rollout::Rollout;
 use crate::reconcile::{Ask, Choices, Failure as Stop, person};
@@ -29,6 +29,8 @@ use tokio::time::Instant;
 
 /// How long another process may take to restore a Node.
 const RESTORED_WITHIN: Duration = Duration::from_secs(60);
+/// How long static pods may take, which another process has run again before.
+const RUN_AGAIN_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How a maintenance ends at a person's wish.
@@ -187,6 +189,13 @@ pub async fn maintain(
         if !choices.yes {
             let node = &wanted.node;
             match wanted.work {
+                Work::ByPerson if wanted.powered_off => {
+                    let what = "Its pods are deleted at once, whatever their budgets say, and its volumes detached";
+                    let consent = format!(
+                        "the drain of {node} as a host that is off: its pods are deleted, and its volumes detached"
+                    );
+                    ask.yes(&format!("Is the host of {node} off? {what}"), &consent)?;
+                }
                 Work::ByPerson => {
                     ask.yes(&format!("Drain {node}?"), &format!("the drain of {node}: its pods are evicted"))?;
                 }
@@ -216,6 +225,9 @@ pub async fn maintain(
             session.sink.note("no guard acts on maintenances any more: this process does".to_owned());
         } else if !waits {
             return Err(MaintenanceError::NoGuard.into());
+        }
+        if wanted.drain.through == Through::Static {
+            return Err(MaintenanceError::NoNodeAgent.into());
         }
         if is_later {
             session.sink.note("no guard acts on maintenances, so this command has to run until then".to_owned());
@@ -449,7 +461,8 @@ async fn restored(
     found: &[&Maintenance],
     mut elected: Option<Elected>,
 ) -> Result<Option<Elected>, Failure> {
-    let until = Instant::now() + RESTORED_WITHIN;
+    let holds = found.iter().any(|one| one.static_pods.is_some());
+    let until = Instant::now() + if holds { RUN_AGAIN_WITHIN } else { RESTORED_WITHIN };
     while !are_over(client, found).await.map_err(unusable)? {
         if let Some(guard) = &mut elected
             && !guard.acts(client).await.map_err(unusable)?

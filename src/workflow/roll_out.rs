@@ -200,7 +200,7 @@ fn show(session: &Session, one: &Maintenance, shown: &mut BTreeMap<HostName, Sta
         State::Rebooting => session.sink.note(format!("{node} reboots")),
         State::Completed => session.sink.note(format!("{node} is ready and restored")),
         // The rollout says why.
-        State::Idle | State::Waiting | State::Cordoned | State::Drained => {}
+        State::Idle | State::Waiting | State::Cordoned | State::Drained | State::Completing => {}
         State::Blocked | State::Overdue | State::Failed => {}
     }
 }

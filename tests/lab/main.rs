@@ -53,6 +53,7 @@ mod rebooted;
 mod recover;
 mod rejoin;
 mod repairs;
+mod responders;
 mod returned;
 mod roles;
 mod rolled;
@@ -67,6 +68,7 @@ mod shutdown;
 mod soak;
 mod spared;
 mod standby;
+mod through;
 mod timeline;
 mod tiny_tls;
 mod trials;
@@ -298,6 +300,7 @@ fn main() {
             maintain::SCENARIOS,
             acting::ALONE,
             gated::SCENARIOS,
+            responders::REQUESTS,
             drains::RULES,
             worker::LAST,
         ]
@@ -319,9 +322,11 @@ fn main() {
             acting::REPLACED,
             spared::SCENARIOS,
             rebooted::SCENARIOS,
+            through::SCENARIOS,
         ]
         .concat(),
     );
+    tally.suite("t-latest", (1, 1), responders::RESPONDERS);
     tally.suite("t-rollout", (3, 3), rolled::SCENARIOS);
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());

@@ -83,12 +83,12 @@ fn admitted(w: &World) {
     kubectl(w, "create clusterrole nodes --verb=delete --resource=nodes").ok();
     kubectl(w, "create clusterrolebinding nodes --clusterrole=nodes --user=someone").ok();
     std::fs::write(&path, object("t4", "{nodeName: w1, action: Reboot}")).expect("writable");
-    w.hactl.kubectl(&stranger).exits(1).says("a reboot needs the verb reboot on the Node");
+    w.hactl.kubectl(&stranger).exits(1).says("a reboot, or poweredOff, needs the verb reboot on the Node");
     std::fs::write(&path, object("t4", "{nodeName: w1}")).expect("writable");
     w.hactl.kubectl(&stranger).ok();
     let reboot = "{\"spec\":{\"action\":\"Reboot\"}}";
     let patch = ["--as=someone", "patch", "nmt", "t4", "--type", "merge", "-p", reboot];
-    w.hactl.kubectl(&patch).exits(1).says("a reboot needs the verb reboot on the Node");
+    w.hactl.kubectl(&patch).exits(1).says("a reboot, or poweredOff, needs the verb reboot on the Node");
     let long = "{\"spec\":{\"reboot\":{\"timeout\":\"5h\"}}}";
     w.hactl.kubectl(&["patch", "nmt", "t4", "--type", "merge", "-p", long]).exits(1).says("timeout is 1m to 4h");
     kubectl(w, "delete clusterrole,clusterrolebinding nodes").ok();

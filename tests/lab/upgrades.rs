@@ -14,7 +14,7 @@ use std::time::Duration;
 const OLD: &str = "1.34.4";
 pub const NEXT: &str = "1.35.4";
 pub const NEWEST: &str = "1.36.3";
-const LATEST: &str = "1.37.2";
+pub const LATEST: &str = "1.37.2";
 /// The versions of etcd that go with the last two.
 const ETCD: [&str; 2] = ["3.6.16", "3.7.3"];
 

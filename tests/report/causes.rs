@@ -123,6 +123,10 @@ fn maintenance(kind: MaintenanceKind) -> MaintenanceError {
         MaintenanceKind::Held => MaintenanceError::Held { node: node(), by: "anna@laptop, pid 4711".into() },
         MaintenanceKind::NotRestored => MaintenanceError::NotRestored(node()),
         MaintenanceKind::NoGuard => MaintenanceError::NoGuard,
+        MaintenanceKind::NotReady => MaintenanceError::NotReady(node()),
+        MaintenanceKind::NotOff => MaintenanceError::NotOff(node()),
+        MaintenanceKind::NoNodeAgent => MaintenanceError::NoNodeAgent,
+        MaintenanceKind::StaticPodsHeld => MaintenanceError::StaticPodsHeld(node()),
         MaintenanceKind::WouldLose => MaintenanceError::WouldLose(
             "1 pod on w3 would be lost, because no controller recreates them elsewhere: shop/by-hand; delete them, or \
              create them with a Deployment, then run the same command again"

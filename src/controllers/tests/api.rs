@@ -43,6 +43,7 @@ pub struct State {
 
 /// The pod of w3 that stands for the control plane.
 pub const STANDS: &str = "control-plane-quorum-w3";
+const POD: &str = "/api/v1/namespaces/shop/pods/";
 const QUORUM: &str = "/api/v1/namespaces/kube-system/pods";
 const BUDGET: &str = "/apis/policy/v1/namespaces/kube-system/poddisruptionbudgets/control-plane-quorum";
 
@@ -62,7 +63,9 @@ impl Api {
         {
             let mut state = api.state();
             let spec = if cordoned { json!({"unschedulable": true}) } else { json!({}) };
-            let node = json!({"metadata": {"name": "w3", "resourceVersion": "1"}, "spec": spec});
+            let ready = json!([{"type": "Ready", "status": "True", "message": "", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]);
+            let metadata = json!({"name": "w3", "resourceVersion": "1"});
+            let node = json!({"metadata": metadata, "spec": spec, "status": {"conditions": ready}});
             state.objects.insert(NODE.to_owned(), node);
             state.ask("w3", drain);
             for name in pods {
@@ -123,7 +126,12 @@ impl Api {
             let items: Vec<Value> = state.pods.values().cloned().collect();
             return (200, json!({"metadata": {"resourceVersion": "9"}, "items": items}));
         }
+        if request.path.ends_with("component%3Dkube-apiserver") {
+            return (200, json!({"items": state.api_servers()}));
+        }
         let path = request.path.split('?').next().unwrap_or_default().to_owned();
+        // A watch of all namespaces shows them.
+        let path = path.replace("/namespaces/shop/evictionrequests", "/evictionrequests");
         let method = request.method.as_str();
         match method {
             "GET" if path == QUORUM => (200, json!({"items": state.quorum()})),
@@ -132,6 +140,9 @@ impl Api {
                 (200, json!({"metadata": {"resourceVersion": "9"}, "items": state.within(&path)}))
             }
             _ if path.ends_with("/eviction") => self.evict(&mut state, &body),
+            "GET" if path.starts_with(POD) => {
+                state.pods.get(path.trim_start_matches(POD)).map_or((404, Value::Null), |pod| (200, pod.clone()))
+            }
             "GET" => state.objects.get(&path).map_or((404, Value::Null), |object| (200, object.clone())),
             "POST" => {
                 let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
@@ -207,7 +218,8 @@ impl State {
         let (node, reason) = ("w3".parse().unwrap(), "disk".to_owned());
         let (stage, stays_cordoned, allow_outage) = (Stage::Drain, false, false);
         let gate = Gate::default();
-        let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, drain, gate };
+        let powered_off = false;
+        let wanted = Wanted { node, stage, reason, work, stays_cordoned, allow_outage, powered_off, drain, gate };
         let metadata = json!({"name": name, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1});
         self.put(&format!("{MAINTENANCES}/{name}"), json!({"metadata": metadata, "spec": wanted.spec()}));
     }
@@ -219,6 +231,26 @@ impl State {
         };
         let own = self.pods.get(STANDS).map_or_else(|| json!({"spec": {}}), |_| pod("w3", true));
         self.others.iter().map(|(host, ready)| pod(host, *ready)).chain([own]).collect()
+    }
+
+    /// The pods of the API servers of other hosts that are ready.
+    fn api_servers(&self) -> Vec<Value> {
+        let pod = |host: &String| {
+            let metadata = json!({"name": format!("kube-apiserver-{host}"), "namespace": "kube-system", "uid": host});
+            let ready = json!([{"type": "Ready", "status": "True"}]);
+            json!({"metadata": metadata, "spec": {"nodeName": host}, "status": {"conditions": ready}})
+        };
+        self.others.iter().filter(|(_, ready)| **ready).map(|(host, _)| pod(host)).collect()
+    }
+
+    /// Has w3 run these static pods.
+    pub fn run_static_pods(&mut self, names: &[&str]) {
+        for name in names {
+            let annotations = json!({"kubernetes.io/config.mirror": "x"});
+            let metadata = json!({"name": name, "namespace": "kube-system", "uid": name, "annotations": annotations,
+                "labels": {"component": name}});
+            self.pods.insert((*name).to_owned(), json!({"metadata": metadata, "status": {"phase": "Running"}}));
+        }
     }
 
     fn budget(&self) -> Value {
@@ -290,7 +322,7 @@ impl State {
     }
 
     fn delete(&mut self, path: &str) -> (u16, Value) {
-        if let Some(uid) = path.strip_prefix("/api/v1/namespaces/shop/pods/") {
+        if let Some(uid) = path.strip_prefix(POD) {
             self.deleted.push(uid.to_owned());
             return self.pods.remove(uid).map_or((404, Value::Null), |pod| (200, pod));
         }

@@ -221,7 +221,7 @@ async fn a_host_is_not_asked_while_a_person_works_on_it_or_holds_it_or_up_drains
         until("a person works on it", || why().contains("NodeMaintenance other is under way as well")).await;
         let until_then = tokio::time::Instant::now() + GRACE;
         let up = crate::model::cordon::Holder::Up;
-        api.client().cordon(&"w3".parse().unwrap(), &up, until_then).await.unwrap();
+        api.client().cordon(&"w3".parse().unwrap(), (&up, &[]), until_then).await.unwrap();
         api.change(OTHER, &json!({"spec": {"stage": "Complete"}}));
         until("up works on it", || why().contains("hactl up")).await;
         assert_eq!(machine.asked(), 0);

@@ -1,22 +1,25 @@
 //! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
 //!
 //! In: a Node's name, an API client, what is asked for, and how long it may take. Out: how far the drain is while it
-//! lasts; at the end what is to be said of the pods that stay, or the pods that did not leave and why. What is done next is decided by `plan/drain`; here it is done: several requests at
-//! once, one watch for all pods of the Node, and a list where there is no watch. A Node is drained only by a list.
+//! lasts; at the end what is to be said of the pods that stay, or the pods that did not leave and why. What is done
+//! next is decided by `plan/drain`; here it is done: several requests at once, one watch for all pods of the Node, and
+//! a list where there is no watch. A Node is drained only by a list.
 
+mod budgets;
 mod pace;
 mod preview;
 #[cfg(test)]
 mod tests;
 mod words;
 
+use budgets::{BudgetNews, Budgets};
 pub use pace::Pace;
 
-use crate::kube::{Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
+use crate::kube::{BudgetChanges, Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
 use crate::model::action::counted;
-use crate::model::cordon::Holder;
+use crate::model::cordon::{Holder, Taint};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
-use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest};
+use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest, Through};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
 use crate::plan::drain::{Drain, Left, Next, spare};
@@ -32,7 +35,7 @@ const AT_ONCE: usize = 8;
 /// The interval of lists without a watch.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// The interval of lists beside a watch, which may be dead without a sign.
-const LIST_BESIDE_WATCH: Duration = Duration::from_secs(15);
+const LIST_BESIDE_WATCH: Duration = Duration::from_secs(30);
 /// How long a budget may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// How long a check before a drain may take.
@@ -161,7 +164,8 @@ impl Draining<'_> {
         if !may_wait {
             none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
         }
-        if client.cordon(host, &self.by, until).await? != Cordoned::NoNode {
+        let taints: &[Taint] = if self.request.through >= Through::DaemonSet { &[Taint::Drained] } else { &[] };
+        if client.cordon(host, (&self.by, taints), until).await? != Cordoned::NoNode {
             let engine = Engine { client, host, within, until, may_wait, pace: self.pace };
             notes.extend(engine.run(drain, self.lasts, report).await?);
         }
@@ -213,6 +217,7 @@ enum Done {
     Evicted(PodFact, Eviction),
     Deleted(PodFact, Eviction),
     Read(BudgetRef, Result<Option<BudgetFact>, KubeError>),
+    Watched(BudgetRef, Result<BudgetChanges, KubeError>),
 }
 
 #[derive(Clone, Copy)]
@@ -238,7 +243,14 @@ impl<'a> Engine<'a> {
     fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
         async move {
             let _turn = Pace::turn(self.pace).await;
-            let answer = self.client.evict(&pod, self.until).await;
+            let answer = if pod.has_responders {
+                self.client.evict_by_responders(&pod, self.host, self.until).await
+            } else {
+                self.client.evict(&pod, self.until).await
+            };
+            if let Some(pace) = self.pace {
+                pace.count(&answer);
+            }
             Done::Evicted(pod, answer)
         }
         .boxed()
@@ -258,6 +270,14 @@ impl<'a> Engine<'a> {
                 Err(error) => Eviction::NoAnswer(error.to_string()),
             };
             Done::Deleted(pod, answer)
+        }
+        .boxed()
+    }
+
+    fn watch(self, budget: BudgetRef) -> BoxFuture<'a, Done> {
+        async move {
+            let begun = self.client.budget_changes(&budget).await;
+            Done::Watched(budget, begun)
         }
         .boxed()
     }
@@ -283,6 +303,7 @@ impl<'a> Engine<'a> {
         let (mut listing, mut list_at) = (false, now + view.pause());
         let mut said: Option<(Instant, DrainProgress)> = None;
         let (mut to_leave, mut forced) = (BTreeSet::new(), Vec::new());
+        let mut budgets = Budgets::default();
         let mut work = FuturesUnordered::new();
         loop {
             drain.seen(view.pods.values());
@@ -319,7 +340,7 @@ impl<'a> Engine<'a> {
             let ask: Vec<PodFact> = next.ask.into_iter().take(room - read.len() - force.len()).cloned().collect();
             for budget in read {
                 drain.reading(&budget);
-                work.push(self.read(budget));
+                work.push(if budgets.may_watch(&budget) { self.watch(budget) } else { self.read(budget) });
             }
             for pod in force {
                 drain.asked(&pod);
@@ -345,6 +366,10 @@ impl<'a> Engine<'a> {
                     }
                     Done::Read(budget, Ok(found)) => drain.read(&budget, found, begun.elapsed()),
                     Done::Read(budget, Err(_)) => drain.not_read(&budget, begun.elapsed()),
+                    Done::Watched(budget, begins) => {
+                        drain.watching(&budget, begins.is_ok(), begun.elapsed());
+                        budgets.begins(budget, begins.ok());
+                    }
                     Done::Listed(list) => {
                         listing = false;
                         match list {
@@ -354,6 +379,13 @@ impl<'a> Engine<'a> {
                             Err(error) => return Err(error.into()),
                         }
                         list_at = Instant::now() + view.pause();
+                    }
+                },
+                Some((budget, news)) = budgets.changes.next() => match news {
+                    BudgetNews::Is(found) => drain.read(&budget, found, begun.elapsed()),
+                    BudgetNews::Ended => {
+                        drain.watching(&budget, false, begun.elapsed());
+                        budgets.watched.remove(&budget);
                     }
                 },
                 change = view.changed() => {

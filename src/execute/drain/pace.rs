@@ -1,7 +1,9 @@
-//! How many pods all drains of one process ask to leave: a limit at once, and one in time.
+//! How many pods all drains of one process ask to leave: a limit at once, and one in time; and what they were answered.
 //!
-//! In: the limits. Out: turns. A drain alone has its own limit and needs none.
+//! In: the limits, and answers. Out: turns, and counts. A drain alone has its own limit and needs none.
 
+use crate::model::eviction::{Eviction, RESULTS};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -13,16 +15,30 @@ pub struct Pace {
     at_once: Semaphore,
     every: Duration,
     next: Mutex<Instant>,
+    /// How many had which result.
+    counts: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Pace {
     /// So many at once, and one in this time.
     pub fn new(at_once: usize, every: Duration) -> Self {
-        Self { at_once: Semaphore::new(at_once), every, next: Mutex::new(Instant::now()) }
+        Self { at_once: Semaphore::new(at_once), every, next: Mutex::new(Instant::now()), counts: Mutex::default() }
+    }
+
+    /// Counts an eviction by its result.
+    pub fn count(&self, answer: &Eviction) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(answer.result()).or_default() += 1;
+    }
+
+    /// How many evictions had which result. Every result is there.
+    pub fn counted(&self) -> BTreeMap<&'static str, u64> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        RESULTS.into_iter().map(|result| (result, counts.get(result).copied().unwrap_or(0))).collect()
     }
 
     /// Waits for a turn, which lasts until it is dropped. Without limits it is there at once.
-    pub(super) async fn turn(pace: Option<&Self>) -> Option<SemaphorePermit<'_>> {
+    pub async fn turn(pace: Option<&Self>) -> Option<SemaphorePermit<'_>> {
         let pace = pace?;
         // Nobody closes it.
         let permit = pace.at_once.acquire().await.ok();

@@ -4,7 +4,8 @@
 
 use super::{AT_ONCE, CHECK_WITHIN, DrainError, Draining, words};
 use crate::kube::Client;
-use crate::model::maintenance::DrainPreview;
+use crate::model::action::counted;
+use crate::model::maintenance::{DrainPreview, Through};
 use crate::model::pod::PodFact;
 use crate::plan::drain::{Drain, Left, PodKind, State};
 use futures::stream::{self, StreamExt as _};
@@ -18,17 +19,22 @@ impl Draining<'_> {
     /// [`DrainError::NotSpared`], or the API cannot be used.
     pub async fn preview(&self, client: &Client, rehearses: bool) -> Result<DrainPreview, DrainError> {
         let until = Instant::now() + CHECK_WITHIN;
-        let (rules, notes) = client.drain_rules(self.host, until).await?;
+        let (rules, mut notes) = client.drain_rules(self.host, until).await?;
         let (pods, _) = client.pods(self.host, until).await?;
         let takes_host = self.spare(client, until).await?;
         let drain = Drain::by(rules, self.request.clone()).taking_host(takes_host);
         let next = drain.next(&pods, Duration::ZERO);
         let own = |pod: &&PodFact| match PodKind::of(pod) {
-            PodKind::Static | PodKind::DaemonSet => true,
+            PodKind::Static => self.request.through < Through::Static,
+            PodKind::DaemonSet => self.request.through < Through::DaemonSet,
             PodKind::Quorum => !takes_host,
             PodKind::Ended | PodKind::Bare | PodKind::Controlled => false,
         };
         let evicted: Vec<&PodFact> = next.left.iter().filter(|left| is_evicted(left)).map(|left| left.pod).collect();
+        let held = pods.iter().filter(|pod| PodKind::of(pod) == PodKind::Static).count();
+        if self.request.through == Through::Static {
+            notes.push(format!("{} are held when the others have left", counted(held, "static pod")));
+        }
         let mut refused = Vec::new();
         if rehearses {
             let asked = evicted.iter().map(async |pod| (*pod, client.rehearse_eviction(pod, until).await));

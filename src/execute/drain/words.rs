@@ -23,13 +23,14 @@ pub(super) fn listed(names: Vec<String>) -> String {
 
 /// How far a drain is, of so many pods that had to leave, of which it deleted some.
 pub(super) fn progress(next: &Next<'_>, to_leave: usize, forced: &[String]) -> DrainProgress {
-    let refused = |left: &&Left<'_>| matches!(left.state, State::Refused { .. } | State::Failed(_));
+    let refused = |left: &&Left<'_>| matches!(left.state, State::Refused { .. } | State::Failed(_) | State::Held(_));
     let blocked = next.left.iter().filter(refused);
     let named = blocked.clone().take(MOST_OF_STATUS).map(|left| BlockedPod {
         pod: left.pod.called(),
         message: match &left.state {
             State::Refused { by, budget } => refused_by(left.pod, by, *budget),
             State::Failed(why) => (*why).to_owned(),
+            State::Held(by) => format!("{by} holds it"),
             _ => String::new(),
         },
         never: left.state.never(),
@@ -62,6 +63,7 @@ pub(super) fn reasons(kept: &[Kept<'_>]) -> impl Iterator<Item = (String, String
     kept.iter().map(|kept| {
         let why = match kept.why {
             Keep::CameBack => "it came back to the cordoned Node",
+            Keep::Tolerates => "its DaemonSet would create it again: it tolerates the taint of the drain",
             Keep::Ruled(by) => by,
         };
         (kept.pod.called(), why.to_owned())
@@ -85,7 +87,7 @@ pub(super) fn would_refuse(pod: &PodFact, answer: &Eviction) -> Option<BlockedPo
 pub(super) fn in_the_way(left: &[Left<'_>]) -> (String, String) {
     let (later, mut now): (Vec<_>, Vec<_>) = left.iter().partition(|left| left.state == State::Later);
     now.sort_by_key(|left: &&Left<'_>| match left.state {
-        State::Refused { .. } | State::Failed(_) => 0,
+        State::Refused { .. } | State::Failed(_) | State::Held(_) => 0,
         State::Completing(_) | State::Terminating => 1,
         State::Asked | State::Later => 2,
     });
@@ -105,10 +107,14 @@ pub(super) fn kept(host: &HostName, kept: &[Kept<'_>]) -> Vec<String> {
         by_reason.entry(*why).or_default().push(pod.called());
     }
     let said = by_reason.into_iter().map(|(why, pods)| {
-        let (stay, came) = if pods.len() == 1 { ("stays", "comes") } else { ("stay", "come") };
+        let (stay, came, tolerate, them) =
+            if pods.len() == 1 { ("stays", "comes", "it tolerates", "it") } else { ("stay", "come", "they tolerate", "them") };
         let pods = listed(pods);
         match why {
             Keep::CameBack => format!("{pods} {came} back to {host} although that is cordoned, and {stay} there"),
+            Keep::Tolerates => {
+                format!("{pods} {stay} on {host}: {tolerate} the taint of the drain, and a DaemonSet would create {them} again")
+            }
             Keep::Ruled(by) => format!("{pods} {stay} on {host}, by {by}"),
         }
     });
@@ -139,12 +145,14 @@ fn named(Left { pod, state }: &Left<'_>) -> String {
         State::Terminating if pod.finalizers.is_empty() => format!("{called} (terminating)"),
         State::Terminating => format!("{called} (terminating; its finalizers: {})", listed(pod.finalizers.clone())),
         State::Failed(why) => format!("{called} ({why})"),
+        State::Held(by) => format!("{called} ({by} holds it)"),
         State::Refused { by, budget } => format!("{called} ({})", refused_by(pod, by, *budget)),
     }
 }
 
 fn refused_by(pod: &PodFact, by: &Refused, fact: Option<&BudgetFact>) -> String {
     let (name, says) = match by {
+        Refused::Responders(says) => return says.clone(),
         Refused::NamespaceEnds => return "its namespace is being deleted".to_owned(),
         Refused::SeveralBudgets => {
             return "more than one PodDisruptionBudget selects it, and Kubernetes refuses every eviction then"

@@ -16,7 +16,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -119,7 +119,7 @@ fn the_guard_that_acts_on_maintenances_serves_how_far_they_are() {
         object("w3", json!({"state": "Rebooting", "reboot": {"boot": BOOT, "requestTime": "1970-01-01T00:00:00Z"}})),
         object("w4", Value::Null),
     ];
-    let mut maintained = Maintained::of(all.iter());
+    let mut maintained = Maintained::of(all.iter(), BTreeMap::from([("accepted", 3), ("refused", 1)]));
     let asked_ms = maintained.reboots.get_mut(&name("w3")).unwrap();
     assert_eq!(std::mem::replace(asked_ms, -40_000), 0);
     cp1.state.figures.maintained = Some(maintained);
@@ -128,6 +128,8 @@ fn the_guard_that_acts_on_maintenances_serves_how_far_they_are() {
         "hactl_maintenances{state=\"Blocked\"} 1\n",
         "hactl_maintenances{state=\"Completed\"} 0\n",
         "hactl_drain_blocked_pods 2\n",
+        "# TYPE hactl_evictions_total counter\nhactl_evictions_total{result=\"accepted\"} 3\n",
+        "hactl_evictions_total{result=\"refused\"} 1\n",
         "hactl_drain_seconds{node=\"w1\"} 90\n",
         "hactl_drain_seconds{node=\"w2\"} 5\n",
         "hactl_reboot_seconds{node=\"w3\"} 40\n",

@@ -40,21 +40,31 @@ impl PodKind {
 /// `system-node-critical`.
 const HIGHEST: [i32; 3] = [1_000_000_000, 2_000_000_000, 2_000_001_000];
 
+/// What serves a Node leaves after what uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    First,
+    Default,
+    DaemonSet,
+}
+
 /// The position of a pod in a drain: all pods of a smaller level have left before one of a larger level is asked to
-/// leave. The order of its rule comes first. Within one order, what the cluster itself needs, such as its DNS, serves the
+/// leave. Pods of DaemonSets are the last; then the order of its rule counts. Within one order, what the cluster itself needs, such as its DNS, serves the
 /// others until they have left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level {
+    kind: Turn,
     order: i32,
     priority: usize,
 }
 
 impl Level {
     /// Before all others.
-    pub const FIRST: Self = Self { order: i32::MIN, priority: 0 };
+    pub const FIRST: Self = Self { kind: Turn::First, order: i32::MIN, priority: 0 };
 
     /// The level of a pod with an order.
     pub fn of(pod: &PodFact, order: i32) -> Self {
-        Self { order, priority: HIGHEST.partition_point(|highest| *highest < pod.priority) }
+        let kind = if PodKind::of(pod) == PodKind::DaemonSet { Turn::DaemonSet } else { Turn::Default };
+        Self { kind, order, priority: HIGHEST.partition_point(|highest| *highest < pod.priority) }
     }
 }

@@ -4,8 +4,9 @@
 //! outcome of each eviction, and the state of PodDisruptionBudgets. Out: [`Next`], what to ask and to read now, and when
 //! to look again. `execute/drain` performs it.
 //!
-//! A budget that refused is read again as soon as a pod has left, and at least every second: one small request, however
-//! many pods wait for it. Then as many pods are asked as it allows.
+//! A budget that refused is watched, or else read again as soon as a pod has left, and at least every second: one small
+//! request, however many pods wait for it. Then as many pods are asked as it allows. Pods of one controller are usually
+//! under one budget: once it has refused one of them, the others wait for it without asking.
 
 mod classify;
 mod spare;
@@ -17,13 +18,15 @@ pub use spare::spare;
 
 use crate::model::drain_rule::{Behavior, DrainRules};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
-use crate::model::maintenance::DrainRequest;
+use crate::model::maintenance::{DrainRequest, Through};
 use crate::model::pod::PodFact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Between two reads of a budget that refuses.
 const READ_EVERY: Duration = Duration::from_secs(1);
+/// The same beside a watch, which may be dead without a sign.
+const READ_BESIDE_WATCH: Duration = Duration::from_secs(15);
 /// After a refusal by a budget the pod is asked again after this time, whatever the budget says: it may select other
 /// pods by then.
 const UNDER_BUDGET: Duration = Duration::from_secs(60);
@@ -51,6 +54,8 @@ pub struct Drain {
     /// Accepted evictions of pods that came after the first look, by the uid of their controller.
     returned: BTreeMap<String, u32>,
     budgets: BTreeMap<BudgetRef, Budget>,
+    /// The latest refusal by a budget of a pod of each controller, by its uid.
+    siblings: BTreeMap<String, Sibling>,
     /// Nothing is asked before: the API server limits requests.
     paused_until: Duration,
 }
@@ -73,6 +78,17 @@ struct Attempt {
     refused_since: Option<Duration>,
 }
 
+/// A refusal that pods of the same controller expect as well.
+#[derive(Debug)]
+struct Sibling {
+    by: Refused,
+    budget: BudgetRef,
+    /// Since when.
+    since: Duration,
+    /// When they are asked whatever the budget says: it may select only some of them.
+    again: Duration,
+}
+
 #[derive(Debug, Default)]
 struct Budget {
     fact: Option<BudgetFact>,
@@ -80,6 +96,8 @@ struct Budget {
     free: u32,
     /// When it is read again; `None` while it is being read.
     due: Option<Duration>,
+    /// Whether each change of it is reported.
+    is_watched: bool,
 }
 
 /// What is done now.
@@ -115,6 +133,8 @@ pub struct Kept<'a> {
 pub enum Keep<'a> {
     /// It came back to the cordoned Node.
     CameBack,
+    /// Its DaemonSet would create it again, because it tolerates the taint of the drain.
+    Tolerates,
     /// This rule says so, or its label.
     Ruled(&'a str),
 }
@@ -148,6 +168,8 @@ pub enum State<'a> {
     },
     /// An error of its eviction.
     Failed(&'a str),
+    /// The end of this hold, which a person has set.
+    Held(&'a str),
 }
 
 impl State<'_> {
@@ -188,7 +210,8 @@ impl Drain {
         let before = self.attempts.len();
         self.attempts.retain(|uid, _| present.contains(uid));
         if self.attempts.len() < before {
-            self.budgets.values_mut().filter_map(|budget| budget.due.as_mut()).for_each(|due| *due = Duration::ZERO);
+            let unwatched = self.budgets.values_mut().filter(|budget| !budget.is_watched);
+            unwatched.filter_map(|budget| budget.due.as_mut()).for_each(|due| *due = Duration::ZERO);
         }
         self.first.get_or_insert(present);
     }
@@ -212,19 +235,24 @@ impl Drain {
         times.extend(self.request.wait_completed_for);
         for (its, pod, completes) in leaving {
             let attempt = self.attempts.get(&pod.uid);
-            let budget = attempt.and_then(|attempt| attempt.budget.as_ref());
+            let sibling = attempt.is_none().then(|| self.sibling(pod)).flatten();
+            let budget = attempt.and_then(|attempt| attempt.budget.as_ref()).or(sibling.map(|one| &one.budget));
             let known = budget.and_then(|budget| self.budgets.get(budget));
             let answer = attempt.and_then(|attempt| attempt.answer.as_ref());
             let state = match (answer, completes) {
                 _ if pod.terminating => State::Terminating,
                 (_, Some(by)) => State::Completing(by),
+                _ if pod.hold.is_some() => State::Held(pod.hold.as_deref().unwrap_or_default()),
                 _ if Some(its) != level => State::Later,
                 (Some(Eviction::Refused(by)), _) => State::Refused { by, budget: known.and_then(|b| b.fact.as_ref()) },
                 (Some(Eviction::Failed(why) | Eviction::NoAnswer(why)), _) => State::Failed(why),
-                _ => State::Asked,
+                _ => match sibling {
+                    Some(one) => State::Refused { by: &one.by, budget: known.and_then(|b| b.fact.as_ref()) },
+                    None => State::Asked,
+                },
             };
             next.left.push(Left { pod, state });
-            if matches!(state, State::Terminating | State::Completing(_) | State::Later) {
+            if matches!(state, State::Terminating | State::Completing(_) | State::Held(_) | State::Later) {
                 continue;
             }
             if let Some(budget) = budget {
@@ -235,6 +263,15 @@ impl Drain {
                 }
             }
             times.extend(attempt.map(|attempt| attempt.again));
+            if let Some(sibling) = sibling {
+                let due =
+                    sibling.again.min(self.request.force_after.map_or(Duration::MAX, |after| sibling.since + after));
+                times.push(due);
+                if due <= now || self.is_allowed(pod, &sibling.budget, &mut free) {
+                    next.ask.push(pod);
+                }
+                continue;
+            }
             let forced_at = attempt.filter(|_| its != Level::FIRST).and_then(|attempt| self.forced_at(attempt));
             times.extend(forced_at);
             if forced_at.is_some_and(|at| at <= now) {
@@ -257,7 +294,12 @@ impl Drain {
         if kind == PodKind::Quorum && self.takes_host {
             return Decision::Leaves(Level::FIRST);
         }
-        if !matches!(kind, PodKind::Bare | PodKind::Controlled) {
+        let leaves = match kind {
+            PodKind::Bare | PodKind::Controlled => true,
+            PodKind::DaemonSet => self.request.through >= Through::DaemonSet,
+            PodKind::Static | PodKind::Quorum | PodKind::Ended => false,
+        };
+        if !leaves {
             return Decision::Stays;
         }
         let order = match self.rules.applied_to(pod) {
@@ -272,12 +314,17 @@ impl Drain {
         if kind == PodKind::Bare && !pod.terminating && !self.request.evict_unmanaged {
             return Decision::Lost;
         }
+        if kind == PodKind::DaemonSet && pod.tolerates_drain && !pod.terminating {
+            return Decision::Kept(Keep::Tolerates);
+        }
         let came = self.first.as_ref().is_some_and(|first| !first.contains(&pod.uid));
         let tried = self.attempts.contains_key(&pod.uid);
         let returned = pod.controller.as_ref().and_then(|controller| self.returned.get(&controller.uid));
-        let comes_back = pod.tolerates_cordon || returned.is_some_and(|times| *times >= RETURNS);
+        // A DaemonSet ignores the cordon anyway.
+        let ignores_cordon = pod.tolerates_cordon && kind == PodKind::Controlled;
+        let comes_back = ignores_cordon || returned.is_some_and(|times| *times >= RETURNS);
         match kind {
-            PodKind::Controlled if came && !tried && comes_back => Decision::Kept(Keep::CameBack),
+            PodKind::Controlled | PodKind::DaemonSet if came && !tried && comes_back => Decision::Kept(Keep::CameBack),
             _ => Decision::Leaves(Level::of(pod, order)),
         }
     }
@@ -305,7 +352,12 @@ impl Drain {
         if attempt.again <= now {
             return true;
         }
-        let Some(budget) = attempt.budget.as_ref().filter(|_| attempt.budget_read) else { return false };
+        let budget = attempt.budget.as_ref().filter(|_| attempt.budget_read);
+        budget.is_some_and(|budget| self.is_allowed(pod, budget, free))
+    }
+
+    /// Whether a budget allows the eviction of a pod now; takes it.
+    fn is_allowed<'a>(&'a self, pod: &PodFact, budget: &'a BudgetRef, free: &mut BTreeMap<&'a BudgetRef, u32>) -> bool {
         let fact = self.budgets.get(budget).and_then(|known| known.fact.as_ref());
         if !pod.ready && fact.is_some_and(BudgetFact::allows_unready) {
             return true;
@@ -314,9 +366,17 @@ impl Drain {
         more.map(|free| *free -= 1).is_some()
     }
 
+    /// The refusal that a pod has to expect, by that of another one of its controller.
+    fn sibling(&self, pod: &PodFact) -> Option<&Sibling> {
+        let sibling = self.siblings.get(&pod.controller.as_ref()?.uid)?;
+        (sibling.budget.namespace == pod.namespace).then_some(sibling)
+    }
+
     /// Notes that the eviction of a pod is under way.
     pub fn asked(&mut self, pod: &PodFact) {
-        let attempt = self.attempts.entry(pod.uid.clone()).or_default();
+        let expected = self.sibling(pod).map(|sibling| sibling.budget.clone());
+        let attempt =
+            self.attempts.entry(pod.uid.clone()).or_insert_with(|| Attempt { budget: expected, ..Attempt::default() });
         (attempt.under_way, attempt.budget_read) = (true, false);
         if let Some(budget) = attempt.budget.as_ref().and_then(|budget| self.budgets.get_mut(budget)) {
             budget.free = budget.free.saturating_sub(1);
@@ -347,12 +407,29 @@ impl Drain {
             _ if budget.is_some() => UNDER_BUDGET,
             _ => AFTER_ERROR.0 * 2_u32.pow(attempt.answers.min(AFTER_ERROR.1)),
         };
+        let controller = pod.controller.as_ref().map(|controller| controller.uid.clone());
+        let expected = controller.as_ref().and_then(|uid| self.siblings.get_mut(uid));
+        let expected_since = expected.as_ref().filter(|one| budget.as_ref() == Some(&one.budget)).map(|one| one.since);
         // No answer is no refusal, and does not end one.
         let since = match answer {
-            Eviction::Refused(_) | Eviction::Failed(_) => Some(attempt.refused_since.unwrap_or(now)),
+            Eviction::Refused(_) | Eviction::Failed(_) => Some(attempt.refused_since.or(expected_since).unwrap_or(now)),
             Eviction::NoAnswer(_) => attempt.refused_since,
             Eviction::Accepted | Eviction::Gone | Eviction::Throttled(_) => None,
         };
+        let moves = expected.filter(|_| answer == Eviction::Accepted).map(|one| {
+            one.again = now + UNDER_BUDGET;
+            one.budget.clone()
+        });
+        if let (Eviction::Refused(by), Some(budget), Some(uid)) = (&answer, &budget, controller) {
+            let since = expected_since.unwrap_or(now);
+            let one = Sibling { by: by.clone(), budget: budget.clone(), since, again: now + UNDER_BUDGET };
+            self.siblings.insert(uid, one);
+            // What it allowed may have been used meanwhile, and a watch has said so before.
+            let known = self.budgets.get_mut(budget).filter(|known| known.is_watched);
+            if let Some(due) = known.and_then(|known| known.due.as_mut()) {
+                *due = (*due).min(now + READ_EVERY);
+            }
+        }
         *attempt = Attempt {
             under_way: false,
             answers: attempt.answers.saturating_add(1),
@@ -362,6 +439,9 @@ impl Drain {
             refused_since: since,
             answer: Some(answer),
         };
+        // A budget that allows evictions need not be tried.
+        let same = self.attempts.values_mut().filter(|one| one.budget.is_some() && one.budget == moves);
+        same.for_each(|one| one.again = one.again.max(now + UNDER_BUDGET));
     }
 
     /// Notes that a budget is being read.
@@ -372,9 +452,18 @@ impl Drain {
     /// Notes the state of a budget; `None`: it does not exist any more.
     pub fn read(&mut self, budget: &BudgetRef, fact: Option<BudgetFact>, now: Duration) {
         let free = fact.as_ref().map_or(u32::MAX, |fact| fact.allowed);
-        self.budgets.insert(budget.clone(), Budget { fact, free, due: Some(now + READ_EVERY) });
+        let known = self.budgets.entry(budget.clone()).or_default();
+        (known.fact, known.free) = (fact, free);
+        known.due = Some(now + if known.is_watched { READ_BESIDE_WATCH } else { READ_EVERY });
         let refused = self.attempts.values_mut().filter(|attempt| attempt.budget.as_ref() == Some(budget));
         refused.for_each(|attempt| attempt.budget_read = true);
+    }
+
+    /// Notes whether each change of a budget is reported from now on.
+    pub fn watching(&mut self, budget: &BudgetRef, is_watched: bool, now: Duration) {
+        let known = self.budgets.entry(budget.clone()).or_default();
+        // A watch begins with the budget as it is, if it exists.
+        (known.is_watched, known.due) = (is_watched, Some(now + READ_EVERY));
     }
 
     /// Notes that a budget could not be read.

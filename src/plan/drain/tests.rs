@@ -1,5 +1,7 @@
 //! Laws of a drain, judged in a simulated Node: whatever pods, budgets, controllers and errors there are.
 
+mod budgets;
+
 use super::*;
 use crate::model::drain_rule::DrainRule;
 use crate::model::labels::DRAIN;
@@ -27,6 +29,9 @@ fn pod(uid: &str) -> PodFact {
         finalizers: Vec::new(),
         ready: true,
         tolerates_cordon: false,
+        tolerates_drain: false,
+        has_responders: false,
+        hold: None,
     }
 }
 
@@ -170,69 +175,32 @@ fn what_the_cluster_needs_leaves_last() {
 }
 
 #[test]
-fn a_budget_that_lets_one_go_at_a_time_is_asked_again_when_a_pod_has_left() {
-    let pods = [pod("a"), pod("b"), pod("c")];
-    let mut drain = Drain::default();
-    drain.seen(&pods);
-    assert_eq!(drain.next(&pods, s(0)).ask.len(), 3);
-    for pod in &pods {
-        drain.asked(pod);
+fn pods_of_daemon_sets_leave_last_and_only_if_that_is_asked_for() {
+    let daemon = |uid: &str, tolerates_drain: bool| {
+        let controller = Some(Controller { kind: "DaemonSet".to_owned(), uid: "agent".to_owned() });
+        PodFact { controller, tolerates_drain, tolerates_cordon: true, ..pod(uid) }
+    };
+    let pods = [daemon("agent", false), daemon("cni", true), pod("web")];
+    assert_eq!(Drain::default().next(&pods, s(0)).left.len(), 1);
+    for through in [Through::DaemonSet, Through::Static] {
+        let drain = Drain::by(DrainRules::default(), DrainRequest { through, ..DrainRequest::default() });
+        let next = drain.next(&pods, s(0));
+        assert_eq!((uids(&next.ask), next.left[0].state), (vec!["web".to_owned()], State::Later));
+        let kept: Vec<_> = next.kept.iter().map(|kept| (kept.pod.uid.as_str(), kept.why)).collect();
+        assert_eq!(kept, [("cni", Keep::Tolerates)]);
+        assert_eq!(uids(&drain.next(&pods[..2], s(0)).ask), ["agent"]);
     }
-    assert!(drain.next(&pods, s(0)).ask.is_empty(), "the requests are under way");
-    drain.answered(&pods[0], Eviction::Accepted, s(0));
-    drain.answered(&pods[1], by_budget("db"), s(0));
-    drain.answered(&pods[2], by_budget("db"), s(0));
-    let next = drain.next(&pods, s(0));
-    assert_eq!((next.ask.len(), next.read), (0, vec![shop("db")]), "one read for all its pods");
-    drain.reading(&shop("db"));
-    assert!(drain.next(&pods, s(0)).read.is_empty());
-    drain.read(&shop("db"), Some(budget(0, 2, 3)), s(0));
-    let next = drain.next(&pods, s(0));
-    assert!(next.read.is_empty() && next.ask.is_empty() && next.left.iter().all(|left| !left.state.never()));
-    assert_eq!(next.again, Some(READ_EVERY));
-
-    let rest = &pods[1..];
-    drain.seen(rest);
-    assert_eq!(drain.next(rest, s(0)).read, [shop("db")], "one has left");
-    drain.read(&shop("db"), Some(budget(1, 2, 3)), s(0));
-    assert_eq!(uids(&drain.next(rest, s(0)).ask), ["b"], "the budget allows one");
-    drain.asked(&pods[1]);
-    assert!(drain.next(rest, s(0)).ask.is_empty());
-    drain.answered(&pods[1], Eviction::Accepted, s(0));
-    assert!(drain.next(rest, s(0)).ask.is_empty(), "that one is used");
-    drain.read(&shop("db"), None, s(1));
-    assert_eq!(uids(&drain.next(rest, s(1)).ask), ["c"], "the budget was deleted");
 }
 
 #[test]
-fn a_budget_that_needs_all_its_pods_never_lets_one_go_and_hides_no_other_pod() {
-    let pods = [pod("a"), pod("b"), PodFact { priority: 2_000_000_000, ..pod("dns") }];
-    let mut drain = Drain::default();
+fn a_pod_that_a_person_holds_is_neither_evicted_nor_deleted_and_the_drain_waits_for_it() {
+    let pods =
+        [PodFact { hold: Some("the annotation hold.hactl.dev/x of the pod".to_owned()), ..pod("db") }, pod("web")];
+    let mut drain = Drain::by(DrainRules::default(), DrainRequest { force_after: Some(s(60)), ..Default::default() });
     drain.seen(&pods);
-    drain.asked(&pods[0]);
-    drain.answered(&pods[0], by_budget("cache"), s(0));
-    drain.read(&shop("cache"), Some(budget(0, 3, 3)), s(0));
-    let next = drain.next(&pods, s(0));
-    assert!(next.left[0].state.never());
-    assert_eq!(uids(&next.ask), ["b"]);
-    assert_eq!(next.left[2].state, State::Later);
-}
-
-#[test]
-fn a_pod_that_is_not_ready_leaves_when_enough_others_are_healthy() {
-    let pods = [PodFact { ready: false, ..pod("a") }, pod("b")];
-    let mut drain = Drain::default();
-    for pod in &pods {
-        drain.asked(pod);
-        drain.answered(pod, by_budget("db"), s(0));
-    }
-    drain.read(&shop("db"), Some(BudgetFact { healthy: 1, ..budget(0, 2, 3) }), s(0));
-    assert!(drain.next(&pods, s(0)).ask.is_empty());
-    drain.read(&shop("db"), Some(budget(0, 2, 3)), s(1));
-    assert_eq!(uids(&drain.next(&pods, s(1)).ask), ["a"]);
-    drain.asked(&pods[0]);
-    drain.answered(&pods[0], by_budget("db"), s(1));
-    assert!(drain.next(&pods, s(1)).ask.is_empty(), "once for each read");
+    let next = drain.next(&pods, s(600));
+    assert_eq!((uids(&next.ask), next.force.len(), next.left.len()), (vec!["web".to_owned()], 0, 2));
+    assert_eq!(next.left[0].state, State::Held("the annotation hold.hactl.dev/x of the pod"));
 }
 
 #[test]
@@ -465,7 +433,8 @@ fn judge(next: &Next<'_>, drain: &Drain, pods: &[PodFact], now: Duration) -> Res
     }
     for left in next.left.iter().filter(|left| Some(level(left.pod)) == least) {
         let waits = left.pod.terminating || matches!(left.state, State::Completing(_));
-        let hidden = drain.paused_until > now || waits || drain.attempts.contains_key(&left.pod.uid);
+        let known = drain.attempts.contains_key(&left.pod.uid) || drain.sibling(left.pod).is_some();
+        let hidden = drain.paused_until > now || waits || known;
         prop_assert!(hidden || asked.contains(left.pod.uid.as_str()), "nothing holds it back: {:?}", left.pod);
     }
     prop_assert!(next.again.is_none_or(|again| again > now));

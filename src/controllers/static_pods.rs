@@ -1,0 +1,127 @@
+//! The static pods of a drained Node: its node agent holds them while the maintenance lasts, and they run again before it
+//! is over.
+//!
+//! In: a maintenance that asks for it. Out: the kubelet runs no static pod, or it does again. The request is in the status
+//! of the object, which the node agent watches; its answer is an annotation of the Node. Without an API server nobody
+//! could bring them back, so that another one has to serve.
+
+use super::ended::MaintenanceError;
+use super::maintenance::{Controller, soon};
+use super::occurrence::{Occurrence, now_ms};
+use crate::kube::ObjectRef;
+use crate::model::boot::NODE_AGENT;
+use crate::model::event::Event;
+use crate::model::maintenance::{Maintenance, State};
+use crate::model::pod::PodFact;
+use crate::model::static_pods::held;
+use crate::model::timestamp::rfc3339;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Between two looks at the Node.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// A node agent has obeyed within this time, or something is wrong with it.
+const OBEYS_WITHIN: Duration = Duration::from_secs(60);
+/// Pods take longer than that to end or to become ready.
+const BACK_WITHIN: Duration = Duration::from_secs(240);
+
+impl Controller<'_> {
+    /// Has the node agent hold the static pods, and waits until they have ended. `false`: an author asks for something
+    /// else meanwhile.
+    pub(super) async fn hold_static_pods(
+        &mut self,
+        all: &[Maintenance],
+        found: &Maintenance,
+        within: Duration,
+    ) -> Result<bool, MaintenanceError> {
+        let begun = Instant::now();
+        let mut is_asked = found.holds_static_pods().is_some();
+        let mut said = String::new();
+        loop {
+            self.leased().await?;
+            if !self.are_unchanged(all).await? {
+                return Ok(false);
+            }
+            let (pods, _) = self.client.pods(self.node, soon()).await?;
+            let runs: Vec<&PodFact> = pods.iter().filter(|pod| pod.mirror).collect();
+            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+            let Some(node) = node else { return Err(MaintenanceError::NoNode(self.node.clone())) };
+            let is_held = held(&node).is_some();
+            if is_held && is_asked && runs.is_empty() {
+                return Ok(true);
+            }
+            let why = if is_asked {
+                let late = begun.elapsed() >= OBEYS_WITHIN && !is_held;
+                let hint = if late {
+                    format!("; on its host, `journalctl -u {NODE_AGENT}` says why not")
+                } else {
+                    String::new()
+                };
+                let pods = runs.iter().map(|pod| pod.called()).collect::<Vec<_>>().join(", ");
+                format!("the node agent of {} to hold its static pods: {pods}{hint}", self.node)
+            } else if runs.iter().any(|pod| pod.is_api_server()) && !self.another_api_server_serves().await? {
+                "another API server to be ready: without one, nobody could bring the static pods back".to_owned()
+            } else {
+                // The id tells requests apart: a node agent obeys none that it has obeyed and ended before.
+                let request =
+                    json!({"request": format!("{}/{}", found.uid, now_ms()), "requestTime": rfc3339(now_ms())});
+                self.report(found, State::Draining, "", Some(("staticPods", request))).await?;
+                self.tell(found, Occurrence::StaticPodsAsked).await;
+                is_asked = true;
+                continue;
+            };
+            self.sink.emit(Event::Waiting { step: 0, on: why.clone() });
+            if said != why && begun.elapsed() >= LOOK_EVERY * 2 {
+                self.report(found, State::Draining, &format!("it waits for {why}"), None).await?;
+                said.clone_from(&why);
+            }
+            if begun.elapsed() >= within {
+                let why = format!("in the time that was given it waited for {why}");
+                // It has the request by now, which is to end before the Node is restored.
+                let now = self.client.maintenance(&found.name, soon()).await?;
+                self.give_up(now.as_ref().unwrap_or(found), &why).await?;
+                return Err(MaintenanceError::GaveUp(why));
+            }
+            self.next_look().await?;
+        }
+    }
+
+    /// Has the static pods run again that a maintenance holds, and waits for them. Those that another one holds stay.
+    pub(super) async fn release_static_pods(&mut self, found: &Maintenance) -> Result<(), MaintenanceError> {
+        let is_asked = self.written.get(&found.uid).is_some_and(|(state, _)| *state == State::Completing);
+        if found.static_pods.is_none() && found.state != Some(State::Completing) && !is_asked {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        if found.state != Some(State::Completing) && !is_asked {
+            self.report(found, State::Completing, "its static pods are to run again", None).await?;
+        }
+        loop {
+            let others = self.client.maintenances_of(self.node, soon()).await?;
+            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+            let is_back = node.is_none_or(|node| held(&node).is_none());
+            if is_back || others.iter().any(|one| one.uid != found.uid && one.holds_static_pods().is_some()) {
+                return Ok(());
+            }
+            if begun.elapsed() >= BACK_WITHIN {
+                return Err(MaintenanceError::StaticPodsHeld(self.node.clone()));
+            }
+            self.sink.emit(Event::Waiting { step: 0, on: format!("the static pods of {} to run again", self.node) });
+            self.next_look().await?;
+        }
+    }
+
+    async fn next_look(&mut self) -> Result<(), MaintenanceError> {
+        self.leased().await?;
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => Ok(()),
+            () = self.stop.cancelled() => Err(MaintenanceError::Interrupted),
+        }
+    }
+
+    /// Whether an API server of another host is ready, by its kubelet.
+    async fn another_api_server_serves(&self) -> Result<bool, MaintenanceError> {
+        Ok(self.client.api_server_hosts(soon()).await?.iter().any(|host| host != self.node.as_str()))
+    }
+}
