@@ -51,6 +51,7 @@ mod quota;
 mod reboot;
 mod rebooted;
 mod recover;
+mod refusals;
 mod rejoin;
 mod repairs;
 mod returned;
@@ -298,6 +299,7 @@ fn main() {
             maintain::SCENARIOS,
             acting::ALONE,
             gated::SCENARIOS,
+            refusals::SCENARIOS,
             drains::RULES,
             worker::LAST,
         ]
