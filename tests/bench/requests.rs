@@ -23,7 +23,7 @@ pub struct Request {
     /// Empty: the client does not say what it is.
     pub agent: String,
     pub verb: String,
-    /// The resource and its part, or the path of a request for none.
+    /// The resource and its part, `some` if a field selects its objects; or the path of a request for none.
     pub of: String,
     pub code: u64,
 }
@@ -84,10 +84,11 @@ pub fn between(lab: &Scoped, from_ms: i64, to_ms: i64) -> Vec<Request> {
 fn request(entry: &Value) -> Request {
     let text = |at: &str| entry.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (resource, part) = (text("/objectRef/resource"), text("/objectRef/subresource"));
-    let path = text("/requestURI");
-    let path = path.split('?').next().unwrap_or_default().to_owned();
+    let uri = text("/requestURI");
+    let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
+    let resource = if query.contains("fieldSelector=") { format!("some {resource}") } else { resource };
     let of = match (resource.is_empty(), part.is_empty()) {
-        (true, _) => path,
+        (true, _) => path.to_owned(),
         (false, true) => resource,
         (false, false) => format!("{resource}/{part}"),
     };

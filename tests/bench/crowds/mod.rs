@@ -127,7 +127,7 @@ impl Bench {
             .map(|(kind, _)| kind)
             .collect();
         self.goal(more.is_empty(), format!("an idle guard asks more often: {more:?}"));
-        self.crowd.no_nodes("idle");
+        self.crowd.no_nodes("idle", nodes);
     }
 
     fn rollout(&mut self, nodes: usize) {

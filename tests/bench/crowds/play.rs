@@ -7,7 +7,6 @@ use crate::admin::Admin;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hactl::kube::{Change, Changes, Client, KubeError, ObjectRef, next_change};
 use hactl::model::maintenance::{API, KIND};
-use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -59,10 +58,13 @@ impl Crowd {
         self.0.runtime.block_on(created).expect("the Nodes can be created");
     }
 
-    /// Deletes the Nodes with this value of the label.
-    pub fn no_nodes(&self, value: &str) {
-        let path = format!("/api/v1/nodes?labelSelector={LABEL}%3D{value}");
-        self.0.runtime.block_on(self.0.client.raw(Method::DELETE, &path, soon())).expect("the Nodes can be deleted");
+    /// Deletes them.
+    pub fn no_nodes(&self, value: &str, count: usize) {
+        let nodes = (0..count).map(|number| ObjectRef::new("v1", "Node", None, &called(value, number)));
+        let deleted = stream::iter(nodes)
+            .map(Ok)
+            .try_for_each_concurrent(AT_ONCE, async |node| self.0.client.delete(&node, None, soon()).await.map(drop));
+        self.0.runtime.block_on(deleted).expect("the Nodes can be deleted");
     }
 
     /// Creates so many pods that run on each of these Nodes. A ConfigMap is named as what controls them: it exists, so
