@@ -35,6 +35,7 @@ mod guard;
 mod hardened;
 mod hostile;
 mod hosting;
+mod interfered;
 mod interrupted;
 mod judged;
 mod kubelet_serving;
@@ -300,6 +301,7 @@ fn main() {
             acting::ALONE,
             gated::SCENARIOS,
             refusals::SCENARIOS,
+            interfered::SCENARIOS,
             drains::RULES,
             worker::LAST,
         ]

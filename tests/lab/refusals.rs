@@ -36,6 +36,13 @@ const LATE: Duration = Duration::from_secs(5);
 /// Nothing serves there.
 const NOBODY: &str = "https://127.0.0.1:9/";
 
+/// A new namespace. What a scenario that failed has left is removed before.
+pub fn created(w: &World, namespace: &str) {
+    kubectl(w, "delete nmt --all --timeout=60s").ok();
+    kubectl(w, &format!("delete namespace {namespace} --ignore-not-found")).ok();
+    kubectl(w, &format!("create namespace {namespace}")).ok();
+}
+
 /// A pod that runs on the worker only.
 pub fn pinned() -> Value {
     json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "w1"}, "terminationGracePeriodSeconds": 1}})
@@ -125,9 +132,9 @@ fn asked_after(api: &Api, budget: &str, pod: &str) -> Duration {
     refused.elapsed()
 }
 
-fn goes_on(w: &World) {
+pub fn goes_on(w: &World) {
     asked(w, "healing: watch").up().ok();
-    kubectl(w, "create namespace rules").ok();
+    created(w, "rules");
     let api = w.api();
     let worker = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["w1"]});
     let prefers = json!([{"weight": 100, "preference": {"matchExpressions": [worker]}}]);
@@ -179,11 +186,11 @@ fn unanswered() -> Value {
     })
 }
 
-fn named(w: &World) {
+pub fn named(w: &World) {
     asked(w, "healing: watch").up().ok();
     let api = w.api();
     let pod = ["rules", "hooked", "ending"].map(|namespace| {
-        kubectl(w, &format!("create namespace {namespace}")).ok();
+        created(w, namespace);
         deploy(w, (namespace, "web"), pinned(), json!({}));
         format!("{namespace}/{}", running(&api, namespace, "web").0)
     });
@@ -228,7 +235,7 @@ fn named(w: &World) {
 
 fn forced(w: &World) {
     asked(w, "healing: watch").up().ok();
-    kubectl(w, "create namespace rules").ok();
+    created(w, "rules");
     let api = w.api();
     let (mut slow, mut held, mut sticky) = (pinned(), pinned(), pinned());
     slow["spec"]["terminationGracePeriodSeconds"] = json!(20);
