@@ -20,6 +20,7 @@ mod again;
 mod authentic;
 mod bad_input;
 mod bare_hosts;
+mod beside;
 mod bundles;
 mod certs;
 mod cluster;
@@ -45,6 +46,7 @@ mod lies;
 mod maintain;
 mod moved;
 mod outside;
+mod overdue;
 mod parted;
 mod power;
 mod prometheus;
@@ -302,6 +304,7 @@ fn main() {
             gated::SCENARIOS,
             refusals::SCENARIOS,
             interfered::SCENARIOS,
+            beside::SCENARIOS,
             drains::RULES,
             worker::LAST,
         ]
@@ -321,6 +324,7 @@ fn main() {
             prometheus::SCENARIOS,
             guard::SCENARIOS,
             acting::REPLACED,
+            beside::AMONG_OTHERS,
             spared::SCENARIOS,
             rebooted::SCENARIOS,
         ]
@@ -355,7 +359,7 @@ fn main() {
     tally.suite("t-hosting", (3, 0), hosting::SCENARIOS);
     tally.suite("t-lone", (1, 0), hosting::ALONE);
     tally.suite("t-newer", (3, 0), hosting::UPGRADED);
-    tally.suite("t-power", (3, 0), power::SCENARIOS);
+    tally.suite("t-power", (3, 0), &[power::SCENARIOS, overdue::SCENARIOS].concat());
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
