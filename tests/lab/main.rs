@@ -45,6 +45,7 @@ mod leaving;
 mod lies;
 mod maintain;
 mod moved;
+mod older;
 mod outside;
 mod overdue;
 mod parted;
@@ -310,6 +311,7 @@ fn main() {
         ]
         .concat(),
     );
+    tally.suite_in("t-older", older::world, older::SCENARIOS);
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite(
         "t-set",
