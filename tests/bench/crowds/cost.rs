@@ -3,12 +3,15 @@
 //! In: the unit of systemd. Out: its memory now, the most that it had, and the processor time since its start.
 
 use crate::on;
+use crate::support::wait_for;
 use hactl::lab::Scoped;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// How long a busy host may take to answer.
+const ANSWERS: Duration = Duration::from_secs(60);
 /// Between two looks at the memory.
 const EVERY: Duration = Duration::from_secs(2);
 
@@ -26,7 +29,17 @@ pub struct Cost {
 }
 
 impl Cost {
+    /// Waits while the host is too busy to answer.
     pub fn of(lab: &Scoped, host: &str, unit: &str) -> Self {
+        let mut found = None;
+        wait_for(&format!("{unit} of {host} shows what it costs"), ANSWERS, || {
+            found = Self::look(lab, host, unit);
+            found.is_some()
+        });
+        found.expect("it was waited for")
+    }
+
+    fn look(lab: &Scoped, host: &str, unit: &str) -> Option<Self> {
         let said = on(
             lab,
             host,
@@ -36,11 +49,9 @@ impl Cost {
             ),
         );
         let numbers: Vec<u64> = said.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-        let [pid, peak_kib, own_kib, user, system, ticks_s] = numbers[..] else {
-            panic!("{unit} of {host} runs: {said}")
-        };
+        let [pid, peak_kib, own_kib, user, system, ticks_s] = numbers[..] else { return None };
         let cpu = Duration::from_millis((user + system) * 1000 / ticks_s);
-        Self { pid, peak_kib, own_kib, cpu, at: Instant::now() }
+        Some(Self { pid, peak_kib, own_kib, cpu, at: Instant::now() })
     }
 
     /// Processors that it used since an earlier moment.
@@ -65,7 +76,7 @@ impl Watch {
         let most = std::thread::spawn(move || {
             let mut most = 0;
             while !flag.load(Ordering::Relaxed) {
-                most = most.max(Cost::of(&lab, host, unit).own_kib);
+                most = most.max(Cost::look(&lab, host, unit).map_or(0, |cost| cost.own_kib));
                 std::thread::sleep(EVERY);
             }
             most
