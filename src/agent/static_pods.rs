@@ -13,9 +13,12 @@ use crate::model::static_pods::FOLDER;
 use std::fs;
 use std::path::Path;
 
-/// The request that is being obeyed, and the last one that has ended. The kubelet reads no file that begins with a dot.
+/// The request that is being obeyed, and those that have ended. The kubelet reads no file that begins with a dot.
 const ASKED: &str = "/etc/kubernetes/held/.asked";
 const ENDED: &str = "/etc/kubernetes/held/.ended";
+
+/// So many requests that have ended are remembered.
+const MOST_ENDED: usize = 100;
 
 /// The right to move them: no run of hactl changes the host meanwhile.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub fn held_static_pods(root: &Root) -> Outcome<Vec<String>> {
 
 /// Whether a request has been obeyed and has ended: it is not obeyed again, also if a recovery of etcd brings it back.
 pub fn has_ended(root: &Root, request: &str) -> bool {
-    fs::read_to_string(root.own(ENDED)).is_ok_and(|ended| ended == request)
+    fs::read_to_string(root.own(ENDED)).is_ok_and(|ended| ended.lines().any(|one| one == request))
 }
 
 fn names(folder: &Path) -> Outcome<Vec<String>> {
@@ -109,8 +112,13 @@ impl MovesStaticPods {
     /// # Errors
     /// It cannot be written.
     pub fn end(&self) -> Outcome<()> {
-        let asked = self.root.own(ASKED);
-        optional(fs::rename(&asked, self.root.own(ENDED))).explain("move", &asked).map(drop)
+        let (asked, ended) = (self.root.own(ASKED), self.root.own(ENDED));
+        let Some(request) = optional(fs::read_to_string(&asked)).explain("read", &asked)? else { return Ok(()) };
+        let before = optional(fs::read_to_string(&ended)).explain("read", &ended)?.unwrap_or_default();
+        let known = before.lines().rev().take(MOST_ENDED).collect::<Vec<_>>().into_iter().rev();
+        let text = known.chain([request.as_str()]).fold(String::new(), |text, line| text + line + "\n");
+        write_one(ended, text.as_bytes(), 0o600, me())?;
+        fs::remove_file(&asked).explain("remove", &asked)
     }
 }
 

@@ -11,7 +11,7 @@ use super::occurrence::{Occurrence, now_ms};
 use crate::execute::Draining;
 use crate::kube::Cordoned;
 use crate::model::event::Event;
-use crate::model::maintenance::{BlockedPod, DrainProgress, Maintenance, State, Through};
+use crate::model::maintenance::{BlockedPod, DrainProgress, Maintenance, Stage, State, Through};
 use futures::stream::StreamExt as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -68,6 +68,15 @@ impl UnderWay<'_> {
     fn lasted(&self) -> Duration {
         self.found.drain_lasted + self.begun.elapsed()
     }
+}
+
+/// Why pods stay that a maintenance asks to leave: another one of the Node does not.
+fn not_agreed(all: &[Maintenance], found: &Maintenance) -> Option<String> {
+    let through = found.wanted.drain.through;
+    let drains =
+        |one: &&Maintenance| one.uid != found.uid && one.holds && one.wanted.stage == Stage::Drain && !one.ends();
+    let other = all.iter().filter(drains).find(|one| one.wanted.drain.through < through)?;
+    Some(format!("NodeMaintenance {} does not ask for a drain through {}", other.name, through.name()))
 }
 
 impl Controller<'_> {
@@ -140,6 +149,9 @@ impl Controller<'_> {
                 if !self.are_unchanged(all).await? {
                     return Ok(None);
                 }
+                if let Some(why) = not_agreed(all, found) {
+                    return Err(MaintenanceError::NotSpared(why));
+                }
                 let time = draining.within.saturating_sub(under_way.begun.elapsed());
                 if draining.request.through == Through::Static && !self.hold_static_pods(all, found, time).await? {
                     return Ok(None);
@@ -147,7 +159,7 @@ impl Controller<'_> {
                 let progress = latest().unwrap_or_default();
                 self.tell_of(&mut under_way, &progress).await;
                 let status = progress.status(under_way.began_ms, under_way.lasted());
-                if !was_drained || !found.is_observed {
+                if !was_drained || !found.is_observed || !found.why.is_empty() {
                     self.report(found, State::Drained, "", Some(("drain", status))).await?;
                     self.tell(found, Occurrence::Drained).await;
                 }
@@ -192,9 +204,14 @@ impl Controller<'_> {
     async fn say(&mut self, drain: &mut UnderWay<'_>, progress: DrainProgress) -> Result<(), MaintenanceError> {
         self.tell_of(drain, &progress).await;
         if drain.reported.as_ref().is_none_or(|(at, last)| *last != progress || at.elapsed() >= REPORT_EVERY) {
-            let state = if progress.blocked_count > 0 { State::Blocked } else { State::Draining };
+            // What was drained stays so for others while more pods leave: a person may be at work on the host.
+            let (state, why) = match (drain.found.state, progress.blocked_count) {
+                (Some(State::Drained), _) => (State::Drained, "more pods leave"),
+                (_, 0) => (State::Draining, ""),
+                _ => (State::Blocked, ""),
+            };
             let status = progress.status(drain.began_ms, drain.lasted());
-            self.report(drain.found, state, "", Some(("drain", status))).await?;
+            self.report(drain.found, state, why, Some(("drain", status))).await?;
             drain.reported = Some((Instant::now(), progress));
         }
         Ok(())

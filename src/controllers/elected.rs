@@ -12,7 +12,7 @@ use super::requests::Requests;
 use super::right::{Right, WITHIN};
 use super::rollouts::Rollouts;
 use crate::execute::Pace;
-use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, next_change};
+use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, is_marked, next_change};
 use crate::model::event::Sink;
 use crate::model::maintained::Maintained;
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, State, Wanted};
@@ -34,6 +34,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A maintenance that waits, or an error, is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
+/// After an error.
+const AFTER_ERROR: Duration = Duration::from_secs(5);
 /// A host that reboots is looked for so often.
 const REBOOTS_AGAIN: Duration = Duration::from_secs(2);
 /// Before its own host reboots, a guard leaves the Lease to another one for so long.
@@ -41,6 +43,7 @@ const LEFT_TO_OTHERS: Duration = Duration::from_secs(30);
 /// While it waits after a recovery, the ConfigMap is read so often.
 const LOOK_FOR_RESUME: Duration = Duration::from_secs(5);
 const WAITS: &str = "etcd was recovered: maintenances and rollouts wait until `hactl maintain resume`";
+const NODES_FOLDER: &str = "/api/v1/nodes";
 /// Nodes that are acted on at once.
 const NODES: usize = 50;
 /// Nodes on which work begins within a second: each begins with a list of its pods.
@@ -148,7 +151,8 @@ impl Nodes {
     /// there is room for.
     fn due(&mut self) -> Vec<HostName> {
         let mut open: BTreeMap<&HostName, bool> = self.lost.iter().map(|node| (node, true)).collect();
-        for one in self.all.values().filter(|one| !one.is_settled()) {
+        // A Node that is held may be deleted, or uncordoned by others, at any time.
+        for one in self.all.values().filter(|one| !one.is_settled() || one.holds) {
             *open.entry(&one.wanted.node).or_default() |= one.ends();
         }
         let waits = |node: &HostName| {
@@ -171,10 +175,13 @@ impl Nodes {
         due
     }
 
-    fn ended(&mut self, node: &HostName) {
+    /// After an error it is looked at again soon.
+    fn ended(&mut self, node: &HostName, has_failed: bool) {
         self.under_way.remove(node);
         if let Some((_, at)) = self.looked.get_mut(node) {
-            *at = Instant::now();
+            let sooner = if has_failed { AGAIN.saturating_sub(AFTER_ERROR) } else { Duration::ZERO };
+            let now = Instant::now();
+            *at = now.checked_sub(sooner).unwrap_or(now);
         }
         let known: BTreeSet<&HostName> = self.all.values().map(|one| &one.wanted.node).collect();
         self.looked.retain(|node, _| known.contains(node));
@@ -277,8 +284,9 @@ impl Term<'_> {
         loop {
             tokio::select! {
                 opened = &mut changes, if live.is_none() => {
-                    // It begins with each object as it is.
+                    // It begins with each object as it is. What was deleted before is not among them.
                     nodes.all.clear();
+                    nodes.lost.extend(self.marked().await);
                     live = Some(opened);
                 }
                 change = next_change(&mut live) => match change {
@@ -289,7 +297,7 @@ impl Term<'_> {
                     }
                 },
                 Some((node, result)) = work.next() => {
-                    nodes.ended(&node);
+                    nodes.ended(&node, result.is_err());
                     if let Err(error) = result {
                         self.sink.warn(format!("{node}: its maintenance does not go on: {error}; it is tried again"));
                     }
@@ -311,11 +319,24 @@ impl Term<'_> {
         }
     }
 
+    /// The Nodes on which a maintenance may hold something, whether its object exists or not.
+    async fn marked(&self) -> BTreeSet<HostName> {
+        let mut found = BTreeSet::new();
+        let name =
+            |node: &Value| node.pointer("/metadata/name").and_then(Value::as_str).and_then(|name| name.parse().ok());
+        let read = |node: &Value| found.extend(name(node).filter(|_| is_marked(node)));
+        if let Err(error) = self.client.each(NODES_FOLDER, read, soon()).await {
+            self.sink
+                .warn(format!("the Nodes cannot be listed, so that what lost maintenances hold is not ended: {error}"));
+        }
+        found
+    }
+
     /// Ends when guards are to wait in this cluster of etcd.
     async fn is_held(&self, cluster: &InCluster) {
         let InCluster::Of(id) = cluster else { return std::future::pending().await };
         loop {
-            sleep(LOOK_FOR_RESUME).await;
+            sleep(AGAIN).await;
             if matches!(may_act(self.client, id, soon()).await, Ok(false)) {
                 return;
             }

@@ -10,8 +10,9 @@ use super::occurrence::{Occurrence, now_ms};
 use super::reboot::Hosts;
 use super::right::Right;
 use crate::execute::{ControlPlane, Draining, Pace};
-use crate::kube::{Client, KubeError};
+use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::boot::BootId;
+use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::event::{Event, Sink};
 use crate::model::maintenance::{Conditions, DrainRequest, Maintenance, Stage, State};
 use crate::model::names::HostName;
@@ -235,10 +236,15 @@ impl<'a> Controller<'a> {
             if !all.iter().any(Maintenance::is_about_to_reboot) {
                 self.end_lost().await?;
             }
+            for found in all.iter().filter(|one| one.is_settled() && one.holds && !one.ends()) {
+                self.still_holds(found).await?;
+            }
             let (mut drains, mut drained) = (None, Vec::new());
             for found in all.iter().filter(|one| !one.is_settled()) {
                 if found.ends() || found.state == Some(State::Completed) {
                     self.end(found, State::Completed, "").await?;
+                } else if found.state == Some(State::Completing) && found.closed(now_ms()).is_none() {
+                    self.give_up(found, "its static pods took too long to end or to run again").await?;
                 } else if found.wanted.stage == Stage::Idle {
                     self.report(found, State::Idle, "", None).await?;
                 } else if found.reboot.is_some() && found.reboots() {
@@ -271,6 +277,25 @@ impl<'a> Controller<'a> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Looks whether the Node of a maintenance that is as far as its author asks is still held by it. One that was deleted,
+    /// or created again, has none any more; one that others uncordoned is cordoned again, and what has come leaves.
+    async fn still_holds(&mut self, found: &Maintenance) -> Result<(), MaintenanceError> {
+        let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+        let record = node.as_ref().and_then(CordonRecord::of);
+        if !record.is_some_and(|record| record.is_held_by(&found.holder())) {
+            return self.end(found, State::Completed, "").await;
+        }
+        if !node.is_some_and(|node| is_cordoned(&node)) {
+            let until = self.leased().await?;
+            self.client.cordon(self.node, (&found.holder(), &found.wanted.taints()), until).await?;
+            self.tell(found, Occurrence::Contested).await;
+            if found.state == Some(State::Drained) {
+                self.report(found, State::Drained, "others uncordoned its Node", None).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks after the reboot of a host. A Node that is gone has ended its maintenance.

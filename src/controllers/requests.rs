@@ -22,6 +22,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Requests that are looked at in one.
 const AT_ONCE: usize = 8;
+/// Those of one namespace among them.
+const OF_ONE_NAMESPACE: usize = 4;
 /// A pod that is held, or an error, is looked at again after this time.
 const AGAIN: Duration = Duration::from_secs(15);
 /// A pod that terminates.
@@ -75,8 +77,17 @@ impl Requests<'_> {
     /// Looks at those whose time has come.
     async fn look(&self, all: &mut BTreeMap<String, Known>) {
         let now = Instant::now();
-        let due = all.iter().filter(|(_, known)| known.again <= now && !known.request.is_over()).take(AT_ONCE);
-        let looked = due.map(async |(uid, known)| (uid.clone(), self.brought_on(known).await));
+        let mut due: Vec<_> = all.iter().filter(|(_, one)| one.again <= now && !one.request.is_over()).collect();
+        // Nobody waits for ever because others ask for much.
+        due.sort_by_key(|(_, one)| one.again);
+        let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
+        due.retain(|(_, one)| {
+            let count = of_namespace.entry(&one.request.namespace).or_default();
+            *count += 1;
+            *count <= OF_ONE_NAMESPACE
+        });
+        let looked =
+            due.into_iter().take(AT_ONCE).map(async |(uid, known)| (uid.clone(), self.brought_on(known).await));
         for (uid, outcome) in join_all(looked).await {
             let Some(known) = all.get_mut(&uid) else { continue };
             match outcome {
@@ -99,9 +110,15 @@ impl Requests<'_> {
         let pod = self.client.requested_pod(request, soon()).await?;
         let until = soon().min(*self.holds.borrow());
         let (outcome, pause, is_refused) = match (request.known(pod.as_ref()), pod) {
-            (Some(outcome), pod) => (outcome, if pod.is_some_and(|pod| pod.terminating) { ENDS } else { AGAIN }, false),
+            (Some(outcome), Some(pod)) if pod.terminating => (outcome, ENDS, false),
+            (Some(outcome @ Outcome::Awaited(_)), _) => (outcome, EvictionRequest::pause(known.refusals), true),
+            (Some(outcome), _) => (outcome, AGAIN, false),
             (None, Some(pod)) => {
                 let _turn = Pace::turn(Some(self.pace)).await;
+                // A watch may be dead without a sign.
+                if !self.client.is_requested(request, until).await? {
+                    return Ok((AGAIN, false));
+                }
                 let answer = self.client.evict(&pod, until).await;
                 self.pace.count(&answer);
                 let (outcome, pause) = EvictionRequest::answered(&answer, known.refusals);

@@ -8,10 +8,10 @@
 use super::ended::MaintenanceError;
 use super::maintenance::{Controller, soon};
 use super::occurrence::{Occurrence, now_ms};
-use crate::kube::ObjectRef;
+use crate::kube::{Cordoned, ObjectRef};
 use crate::model::boot::NODE_AGENT;
 use crate::model::event::Event;
-use crate::model::maintenance::{Maintenance, State};
+use crate::model::maintenance::{Maintenance, State, Through};
 use crate::model::pod::PodFact;
 use crate::model::static_pods::held;
 use crate::model::timestamp::rfc3339;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// A node agent has obeyed within this time, or something is wrong with it.
 const OBEYS_WITHIN: Duration = Duration::from_secs(60);
 /// Pods take longer than that to end or to become ready.
-const BACK_WITHIN: Duration = Duration::from_secs(240);
+const BACK_WITHIN: Duration = Duration::from_secs(360);
 
 impl Controller<'_> {
     /// Has the node agent hold the static pods, and waits until they have ended. `false`: an author asks for something
@@ -36,12 +36,20 @@ impl Controller<'_> {
         within: Duration,
     ) -> Result<bool, MaintenanceError> {
         let begun = Instant::now();
+        // What was drained stays so for others meanwhile.
+        let state = if found.state == Some(State::Drained) { State::Drained } else { State::Draining };
         let mut is_asked = found.holds_static_pods().is_some();
         let mut said = String::new();
         loop {
             self.leased().await?;
-            if !self.are_unchanged(all).await? {
+            // Before the request, it may be too late for this window.
+            if !self.are_unchanged(all).await? || (!is_asked && found.closed(now_ms()).is_some()) {
                 return Ok(false);
+            }
+            let until = self.leased().await?;
+            let by = (&found.holder(), found.wanted.taints());
+            if self.client.cordon(self.node, (by.0, &by.1), until).await? == Cordoned::Now {
+                self.tell(found, Occurrence::Contested).await;
             }
             let (pods, _) = self.client.pods(self.node, soon()).await?;
             let runs: Vec<&PodFact> = pods.iter().filter(|pod| pod.mirror).collect();
@@ -66,14 +74,14 @@ impl Controller<'_> {
                 // The id tells requests apart: a node agent obeys none that it has obeyed and ended before.
                 let request =
                     json!({"request": format!("{}/{}", found.uid, now_ms()), "requestTime": rfc3339(now_ms())});
-                self.report(found, State::Draining, "", Some(("staticPods", request))).await?;
+                self.report(found, state, "static pods are to be held", Some(("staticPods", request))).await?;
                 self.tell(found, Occurrence::StaticPodsAsked).await;
                 is_asked = true;
                 continue;
             };
             self.sink.emit(Event::Waiting { step: 0, on: why.clone() });
             if said != why && begun.elapsed() >= LOOK_EVERY * 2 {
-                self.report(found, State::Draining, &format!("it waits for {why}"), None).await?;
+                self.report(found, state, &format!("it waits for {why}"), None).await?;
                 said.clone_from(&why);
             }
             if begun.elapsed() >= within {
@@ -90,7 +98,12 @@ impl Controller<'_> {
     /// Has the static pods run again that a maintenance holds, and waits for them. Those that another one holds stay.
     pub(super) async fn release_static_pods(&mut self, found: &Maintenance) -> Result<(), MaintenanceError> {
         let is_asked = self.written.get(&found.uid).is_some_and(|(state, _)| *state == State::Completing);
-        if found.static_pods.is_none() && found.state != Some(State::Completing) && !is_asked {
+        let may_hold = found.wanted.drain.through == Through::Static || found.static_pods.is_some();
+        if !may_hold && found.state != Some(State::Completing) && !is_asked {
+            return Ok(());
+        }
+        let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+        if found.static_pods.is_none() && node.is_none_or(|node| held(&node).is_none()) {
             return Ok(());
         }
         let begun = Instant::now();

@@ -64,7 +64,9 @@ impl Controller<'_> {
         if found.wanted.stage == Stage::Drain && !found.holds {
             draining((self.node, &self.place), all, found).check(self.client).await?;
         }
-        if !found.holds {
+        // Until pods leave, its author may ask for more than when it was cordoned.
+        let begins = matches!(found.state, None | Some(State::Idle | State::Waiting | State::Cordoned));
+        if !found.holds || begins {
             let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
             let node = node.ok_or_else(|| MaintenanceError::NoNode(self.node.clone()))?;
             can_be_drained(self.node, &node, &found.wanted)?;

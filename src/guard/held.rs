@@ -5,16 +5,22 @@
 //! changes: what is held stays so, also over a reboot.
 
 use super::node_agent::{NodeAgent, TIMEOUT};
+use super::{setup, shared};
+use crate::agent::hosting::answers;
 use crate::agent::{MovesStaticPods, has_ended, held_static_pods, placed_static_pods};
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::control_plane::API_MANIFEST;
+use crate::model::desired::Role;
 use crate::model::pod::PodFact;
 use crate::model::static_pods::{asks_to_hold, held, says_held};
+use futures::future::join_all;
 use std::time::{Duration, Instant as Since};
 use tokio::time::Instant;
 
 /// A pod ends, or is ready, after this time. Then the node agent does not wait for it any more.
 const WAITS: Duration = Duration::from_secs(120);
+/// How long another API server may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
 
 /// What the Node says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,6 +94,9 @@ impl NodeAgent {
             }
         }
         self.is_asked(client, name, |one| asks_to_hold(one, &self.own) == Some(request)).await?;
+        if first.is_empty() && !self.another_api_server_answers().await? {
+            return Err("no other API server answers, and without one nobody could end the maintenance".to_owned());
+        }
         let moves = MovesStaticPods::take(&self.root).await.map_err(|error| error.what)?;
         let now = if first.is_empty() { last } else { first };
         moves.note(request).and_then(|()| moves.hold(&now)).map_err(|error| error.what)?;
@@ -123,6 +132,16 @@ impl NodeAgent {
         self.static_pods.moved = Some(Since::now());
         (self.say)(&format!("the kubelet runs these static pods again: {}", now.join(", ")));
         Ok(())
+    }
+
+    /// Whether an API server of another host answers this one, by the policy of the guards.
+    async fn another_api_server_answers(&self) -> Result<bool, String> {
+        let at = shared::now(Instant::now().into_std());
+        let (setup, _) = setup::read(&self.root, &self.own, at).map_err(|error| error.to_string())?;
+        let policy = setup.policy;
+        let others = policy.guards.iter().filter(|guard| guard.is(Role::ControlPlane) && guard.name != self.own);
+        let asked = others.map(async |guard| answers(guard.address, policy.api_port, ANSWER).await);
+        Ok(join_all(asked).await.contains(&true))
     }
 
     /// All manifests are back: has the Node say so once the pods are ready.

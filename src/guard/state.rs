@@ -467,7 +467,12 @@ impl State {
             repairing: self.repairing.clone(),
             reach: self.reach.0.clone(),
             sync_ms: self.speed.sync_ms,
-            held_until_ms: self.hold.as_ref().map_or(0, |hold| hold.until_ms.unwrap_or(i64::MAX)),
+            // Others read annotations themselves, and see when one is gone, also if this host is dead by then.
+            held_until_ms: self
+                .hold
+                .as_ref()
+                .filter(|hold| !hold.annotated)
+                .map_or(0, |hold| hold.until_ms.unwrap_or(i64::MAX)),
         }
     }
 

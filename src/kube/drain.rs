@@ -119,7 +119,12 @@ impl Client {
     /// See [`KubeError`].
     pub async fn uncordon(&self, host: &HostName, by: &Holder, stays: bool, until: Instant) -> Result<(), KubeError> {
         self.change_cordon(host, until, |node| CordonRecord::end(node, by, stays)).await?;
-        self.withdraw_requests(host, until).await
+        let node = self.get(&ObjectRef::node(host), until).await?;
+        // Others may still drain it.
+        if node.is_none_or(|node| CordonRecord::of(&node).is_none()) {
+            self.withdraw_requests(host, until).await?;
+        }
+        Ok(())
     }
 
     async fn change_cordon(

@@ -28,6 +28,16 @@ impl Client {
         Ok(pod.as_ref().and_then(PodFact::of))
     }
 
+    /// Whether a request still asks for the same.
+    ///
+    /// # Errors
+    /// See [`KubeError`].
+    pub async fn is_requested(&self, of: &EvictionRequest, until: Instant) -> Result<bool, KubeError> {
+        let now = self.get(&ObjectRef::new(API, KIND, Some(&of.namespace), &of.name), until).await?;
+        let now = now.as_ref().and_then(EvictionRequest::of);
+        Ok(now.is_some_and(|now| now.uid == of.uid && now.generation == of.generation))
+    }
+
     /// Reports how far a request is. One that is gone by now is left alone.
     ///
     /// # Errors

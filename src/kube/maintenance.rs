@@ -4,12 +4,13 @@
 
 use super::client::{MERGE, STRATEGIC};
 use super::{Changes, Client, KubeError, ObjectRef};
-use crate::model::announced::announcement;
+use crate::model::announced::{announced_by, announcement, forgotten};
 use crate::model::cordon::CordonRecord;
 use crate::model::labels::{COMPLETION, HOLD};
 use crate::model::maintenance::{API, KIND, Maintenance, PLURAL, State, Wanted};
 use crate::model::names::HostName;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 fn folder() -> String {
@@ -216,29 +217,42 @@ impl Client {
         }
     }
 
-    /// Ends what maintenances hold of a Node whose objects are gone: somebody removed their finalizer. Returns whether
-    /// there were any.
+    /// Ends what maintenances hold of a Node whose objects are gone, as when somebody removed their finalizer, and what
+    /// its conditions say of them. Returns whether any held something.
     ///
     /// # Errors
     /// See [`KubeError`].
     pub async fn end_lost_maintenances(&self, node: &HostName, until: Instant) -> Result<bool, KubeError> {
         let Some(live) = self.get(&ObjectRef::node(node), until).await? else { return Ok(false) };
-        let held = CordonRecord::of(&live).map(|record| record.held_by_maintenances()).unwrap_or_default();
-        if held.is_empty() {
-            return Ok(false);
+        let record = CordonRecord::of(&live);
+        let held = record.as_ref().map(CordonRecord::held_by_maintenances).unwrap_or_default();
+        let mut names = announced_by(&live);
+        names.extend(record.iter().flat_map(CordonRecord::maintenances).map(str::to_owned));
+        // One object each: all of them may be many. One that cannot be read lives as well.
+        let mut uids = BTreeMap::new();
+        for name in names {
+            let found = self.get(&place(&name), until).await?;
+            let uid = found.and_then(|found| found.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned));
+            uids.extend(uid.map(|uid| (name, uid)));
         }
-        let Some((all, unread)) = self.maintenances(until).await? else { return Ok(false) };
+        if let Some(patch) = forgotten(&live, |name| uids.contains_key(name)) {
+            absent_is_done(self.change(&ObjectRef::node(node), "/status", STRATEGIC, &patch, until).await)?;
+        }
         let mut ended = false;
         for holder in held {
-            let lives = all.iter().any(|one| one.holder() == holder);
-            // The holder may be one that cannot be read.
-            if !lives && unread.is_empty() {
+            if !uids.iter().any(|(name, uid)| holder.is_maintenance(name, uid)) {
                 self.uncordon(node, &holder, false, until).await?;
                 ended = true;
             }
         }
         Ok(ended)
     }
+}
+
+/// The Nodes on which maintenances hold something, or of which conditions speak.
+pub fn is_marked(node: &Value) -> bool {
+    CordonRecord::of(node).is_some_and(|record| !record.held_by_maintenances().is_empty())
+        || !announced_by(node).is_empty()
 }
 
 fn absent_is_done(outcome: Result<Value, KubeError>) -> Result<(), KubeError> {

@@ -36,4 +36,5 @@ pub use drift::drift;
 pub use error::KubeError;
 pub use eviction::BudgetChanges;
 pub use lease::{Attempt as LeaseAttempt, Lease, LeaseSeen};
+pub use maintenance::is_marked;
 pub use watch::{Change, Changes, next_change};

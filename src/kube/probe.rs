@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Client, KubeError, ObjectRef};
 use crate::model::check::{Check, Outcome};
 use crate::model::names::HostName;
-use crate::model::pod::NAMESPACE;
+use crate::model::pod::{NAMESPACE, PROBE};
 
 /// What to probe.
 #[derive(Debug, Clone)]
@@ -159,7 +159,7 @@ fn pod(ask: &Ask) -> Value {
     });
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("hactl-probe-{}", ask.node), "namespace": NAMESPACE, "labels": {"app": "hactl-probe"}},
+        "metadata": {"name": format!("hactl-probe-{}", ask.node), "namespace": NAMESPACE, "labels": {"app": PROBE}},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,

@@ -77,6 +77,8 @@ impl Client {
         match self.ask_responders(pod, node, until.min(Instant::now() + LOOK)).await {
             Ok(Some(says)) => Eviction::Refused(Refused::Responders(says)),
             Ok(None) => self.evict(pod, until).await,
+            // A quota or a webhook lets nobody ask.
+            Err(error) if error.is_final() => self.evict(pod, until).await,
             Err(error) => Eviction::NoAnswer(error.to_string()),
         }
     }

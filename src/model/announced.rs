@@ -6,6 +6,7 @@
 use super::maintenance::{KIND, Maintenance, State};
 use super::timestamp::rfc3339;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The conditions that may be set, as KEP-5683 names them.
 const ALL: [&str; 5] =
@@ -25,6 +26,28 @@ fn conditions(state: State) -> &'static [(&'static str, &'static str)] {
         State::Rebooting | State::Overdue => &[DRAINED, IN_PROGRESS, SHUTS_DOWN],
         State::Completed | State::Failed => &[],
     }
+}
+
+/// The maintenance that a condition names as its cause.
+fn cause(condition: &Value) -> Option<&str> {
+    let named = condition["message"].as_str()?.strip_prefix(KIND)?.strip_prefix(' ')?;
+    Some(named.split_once(": ").map_or(named, |(name, _)| name))
+}
+
+/// The maintenances that conditions of a Node name.
+pub fn announced_by(node: &Value) -> BTreeSet<String> {
+    let live = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let ours = live.filter(|one| ALL.iter().any(|kind| one["type"] == *kind));
+    ours.filter_map(cause).map(str::to_owned).collect()
+}
+
+/// The patch that takes away the conditions of maintenances that do not exist any more; `None` if there are none.
+pub fn forgotten(node: &Value, lives: impl Fn(&str) -> bool) -> Option<Value> {
+    let live = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let lost =
+        live.filter(|one| ALL.iter().any(|kind| one["type"] == *kind) && cause(one).is_some_and(|name| !lives(name)));
+    let changes: Vec<Value> = lost.map(|one| json!({"$patch": "delete", "type": one["type"]})).collect();
+    (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
 }
 
 /// The patch that makes a Node show this state of its maintenance; `None` if it does.

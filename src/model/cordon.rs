@@ -4,7 +4,7 @@
 //! is an annotation of the Node, written together with the cordon in one patch of one version of the Node: after a crash
 //! at any moment, there are both or neither. The last holder that ends leaves the Node as the first one found it.
 
-use super::labels::{CORDONED, DRAINED, HOLD, OUT_OF_SERVICE, RECORD, annotation};
+use super::labels::{CORDONED, DRAINED, HOLD, OUT_OF_SERVICE, RECORD, TAINTS, annotation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,13 @@ pub enum Holder {
         /// Its uid.
         uid: String,
     },
+}
+
+impl Holder {
+    /// Whether it is the maintenance of this name and this uid.
+    pub fn is_maintenance(&self, name: &str, uid: &str) -> bool {
+        matches!(self, Self::Maintenance { name: own, uid: own_uid } if own == name && own_uid == uid)
+    }
 }
 
 impl fmt::Display for Holder {
@@ -98,8 +105,9 @@ pub struct CordonRecord {
     /// Whether the Node stays cordoned when the last holder ends.
     before: bool,
     by: BTreeSet<Holder>,
-    /// Those of them that need each taint.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Those of them that need each taint that was not there before. An annotation of its own: earlier versions of
+    /// hactl read a record only if they know all of it.
+    #[serde(skip)]
     taints: BTreeMap<Taint, BTreeSet<Holder>>,
 }
 
@@ -116,7 +124,12 @@ impl CordonRecord {
     /// The record of a Node. One that cannot be read is none: then the Node ends as it is now.
     pub fn of(node: &Value) -> Option<Self> {
         match annotation(node, RECORD) {
-            Some(text) => serde_json::from_str(text.as_str()?).ok().filter(|record: &Self| record.schema == SCHEMA),
+            Some(text) => {
+                let read: Option<Self> = serde_json::from_str(text.as_str()?).ok();
+                let taints = annotation(node, TAINTS).and_then(Value::as_str);
+                let taints = taints.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+                read.filter(|record| record.schema == SCHEMA).map(|record| Self { taints, ..record })
+            }
             // An earlier hactl set it, and only on Nodes that were not cordoned.
             None => annotation(node, CORDONED).map(|_| Self {
                 schema: SCHEMA,
@@ -155,7 +168,10 @@ impl CordonRecord {
         let known = Self::of(node);
         let begun = known.as_ref().is_some_and(|record| record.is_held_by(by));
         let holds = |record: &Self, taint: &Taint| record.taints.get(taint).is_some_and(|by_whom| by_whom.contains(by));
-        let is_held = |taint: &Taint| taint.is_on(node) && known.as_ref().is_some_and(|record| holds(record, taint));
+        let is_held = |taint: &Taint| {
+            let is_ours = |record: &Self| record.taints.contains_key(taint);
+            taint.is_on(node) && known.as_ref().is_some_and(|record| holds(record, taint) || !is_ours(record))
+        };
         if begun && is_cordoned(node) && taints.iter().all(is_held) {
             return None;
         }
@@ -166,22 +182,30 @@ impl CordonRecord {
             taints: BTreeMap::new(),
         });
         record.by.insert(by.clone());
+        let before = record.taints.clone();
         for taint in taints {
-            record.taints.entry(*taint).or_default().insert(by.clone());
+            // One that somebody else has set is theirs.
+            if !taint.is_on(node) || record.taints.contains_key(taint) {
+                record.taints.entry(*taint).or_default().insert(by.clone());
+            }
         }
         let mut patch = record.annotated(node);
         patch["spec"] = json!({"unschedulable": true});
-        record.taint(node, &mut patch);
+        record.taint(node, &before, &mut patch);
         Some(patch)
     }
 
-    /// Adds the taints that the record needs to a patch, and takes away those that it does not.
-    fn taint(&self, node: &Value, patch: &mut Value) {
-        if Taint::ALL.iter().all(|taint| taint.is_on(node) == self.taints.contains_key(taint)) {
-            return;
+    /// Adds the taints that the record needs to a patch, and takes away those that it needs no more.
+    fn taint(&self, node: &Value, before: &BTreeMap<Taint, BTreeSet<Holder>>, patch: &mut Value) {
+        let adds = |taint: &&Taint| self.taints.contains_key(*taint) && !taint.is_on(node);
+        let removes =
+            |taint: &&Taint| before.contains_key(*taint) && !self.taints.contains_key(*taint) && taint.is_on(node);
+        let added: Vec<Value> = Taint::ALL.iter().filter(adds).map(|taint| taint.value()).collect();
+        let removed: Vec<&Taint> = Taint::ALL.iter().filter(removes).collect();
+        if !added.is_empty() || !removed.is_empty() {
+            let stay = taints_of(node).filter(|one| !removed.iter().any(|taint| one["key"] == taint.key()));
+            patch["spec"]["taints"] = stay.cloned().chain(added).collect();
         }
-        let others = taints_of(node).filter(|one| !Taint::ALL.iter().any(|taint| one["key"] == taint.key()));
-        patch["spec"]["taints"] = others.cloned().chain(self.taints.keys().map(|taint| taint.value())).collect();
     }
 
     /// The patch with which a holder ends; `None` if it holds nothing. With `stays`, the Node stays cordoned after the
@@ -192,6 +216,7 @@ impl CordonRecord {
             return None;
         }
         record.before |= stays;
+        let before = record.taints.clone();
         record.taints.retain(|_, by_whom| {
             by_whom.remove(by);
             !by_whom.is_empty()
@@ -199,11 +224,12 @@ impl CordonRecord {
         let mut patch = record.annotated(node);
         if record.by.is_empty() {
             patch["metadata"]["annotations"][RECORD] = Value::Null;
+            patch["metadata"]["annotations"][TAINTS] = Value::Null;
             if !record.before {
                 patch["spec"] = json!({"unschedulable": null});
             }
         }
-        record.taint(node, &mut patch);
+        record.taint(node, &before, &mut patch);
         Some(patch)
     }
 
@@ -214,6 +240,10 @@ impl CordonRecord {
         let names = self.maintenances().collect::<Vec<_>>().join(", ");
         let hold = if names.is_empty() { Value::Null } else { json!(format!("NodeMaintenance {names}")) };
         let mut metadata = json!({"annotations": {RECORD: text, CORDONED: null, HOLD: hold}});
+        if !self.taints.is_empty() || annotation(node, TAINTS).is_some() {
+            let taints = (!self.taints.is_empty()).then(|| serde_json::to_string(&self.taints).unwrap_or_default());
+            metadata["annotations"][TAINTS] = json!(taints);
+        }
         if let Some(version) = node.pointer("/metadata/resourceVersion") {
             metadata["resourceVersion"] = version.clone();
         }
@@ -267,10 +297,13 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_the_order_a_node_is_cordoned_while_held_and_ends_as_it_began_unless_it_is_to_stay_cordoned(
-            before: bool, steps in proptest::collection::vec(step(), 0..20),
+            (before, theirs) in any::<(bool, bool)>(), steps in proptest::collection::vec(step(), 0..20),
         ) {
             let mut node = node(before);
             node["spec"]["taints"] = json!([{"key": "example.org/theirs", "effect": "NoSchedule"}]);
+            if theirs {
+                node["spec"]["taints"].as_array_mut().unwrap().push(Taint::OutOfService.value());
+            }
             let (mut held, mut stays, mut uncordoned) = (BTreeSet::new(), before, false);
             let ends = (0..4).map(|by| Step::End(by, false));
             for step in steps.into_iter().chain(ends) {
@@ -302,7 +335,8 @@ mod tests {
                 prop_assert_eq!(annotation(&node, RECORD).is_some(), !held.is_empty());
                 prop_assert_eq!(annotation(&node, HOLD).is_some(), held.iter().any(|by| *by != 0));
                 for taint in Taint::ALL {
-                    prop_assert_eq!(taint.is_on(&node), held.iter().any(|by| needs(*by).contains(&taint)));
+                    let was_there = theirs && taint == Taint::OutOfService;
+                    prop_assert_eq!(taint.is_on(&node), was_there || held.iter().any(|by| needs(*by).contains(&taint)));
                 }
                 prop_assert_eq!(taints_of(&node).filter(|taint| taint["key"] == "example.org/theirs").count(), 1);
                 let expected = !uncordoned && (!held.is_empty() || stays);

@@ -96,9 +96,14 @@ impl EvictionRequest {
         Some(Outcome::Awaited(format!("{hold} holds it")))
     }
 
+    /// The pause after so many refusals.
+    pub fn pause(refusals: u32) -> Duration {
+        AFTER_REFUSAL.0 * 2_u32.pow(refusals.min(AFTER_REFUSAL.1))
+    }
+
     /// What the answer to an eviction comes to, and how long after it the pod is looked at again.
     pub fn answered(answer: &Eviction, refusals: u32) -> (Outcome, Duration) {
-        let pause = AFTER_REFUSAL.0 * 2_u32.pow(refusals.min(AFTER_REFUSAL.1));
+        let pause = Self::pause(refusals);
         let awaited = |why: String| (Outcome::Awaited(why), pause);
         match answer {
             Eviction::Accepted => (Outcome::Awaited(String::new()), AFTER_REFUSAL.0),

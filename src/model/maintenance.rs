@@ -363,7 +363,9 @@ impl Maintenance {
             (Some(State::Failed), _) => self.is_observed,
             (Some(state), Stage::Cordon) => state == State::Cordoned,
             // What it asks for may have become more.
-            (Some(state), Stage::Drain) => state == State::Drained && self.is_observed && !self.reboots(),
+            (Some(state), Stage::Drain) => {
+                state == State::Drained && self.is_observed && self.why.is_empty() && !self.reboots()
+            }
             (Some(_), Stage::Idle | Stage::Complete) => true,
         }
     }

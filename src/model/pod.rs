@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// The namespace of the control plane. In another one, a label means nothing.
 pub const NAMESPACE: &str = "kube-system";
+/// The label `app` of the pods with which `up` looks whether pods run and end.
+pub const PROBE: &str = "hactl-probe";
 /// The taint of a cordoned Node. Its effect is NoSchedule.
 const CORDON_TAINT: &str = "node.kubernetes.io/unschedulable";
 
@@ -90,6 +92,11 @@ impl PodFact {
             hold: Hold::of_pod(pod).map(|hold| hold.to_string()),
             has_responders: list("/spec/evictionResponders").next().is_some(),
         })
+    }
+
+    /// Whether `up` looks with it whether pods run and end.
+    pub fn is_probe(&self) -> bool {
+        self.namespace == NAMESPACE && self.labels.get("app").is_some_and(|app| app == PROBE)
     }
 
     /// Whether it shows the static pod of an API server.

@@ -2,8 +2,9 @@
 //!
 //! `cargo test --test bench -- [PAIRS]`, `-- scale` for the hundred hosts alone, `-- recovery [MB]...` for recoveries
 //! alone, `-- changes` for what clients notice of changes, `-- upgrade` for an upgrade of Kubernetes, `-- drains` for
-//! drains of a worker, `-- snapshots MB` for what snapshots cost writers. Prints the tables that the documentation
-//! shows. Ratios count; seconds depend on this machine. Fails if a goal of the hundred hosts is missed.
+//! drains of a worker, `-- snapshots MB` for what snapshots cost writers; `-- crowds [NODES] [IDLE_NODES]`, which is
+//! not part of all, for many Nodes. Prints the tables that the documentation shows. Ratios count; seconds depend on this
+//! machine. Fails if a goal of the hundred hosts or of many Nodes is missed.
 
 #![allow(
     clippy::print_stdout,
@@ -16,9 +17,12 @@
 #[allow(dead_code, reason = "shared with the lab tests")]
 mod support;
 
+mod admin;
 mod changes;
+mod crowds;
 mod drains;
 mod recovery;
+mod requests;
 mod scale;
 mod upgrade;
 
@@ -31,6 +35,8 @@ use support::{Api, Hactl, Probe};
 const HOSTS: [&str; 3] = ["cp1", "cp2", "cp3"];
 /// Sizes of the recovered databases, MB.
 const RECOVERED: [u64; 3] = [10, 100, 1000];
+/// Nodes of a rollout, and Nodes that nothing is done to.
+const CROWDS: (usize, usize) = (1000, 5000);
 /// A new connection is late when it takes longer than this.
 const LATE: Duration = Duration::from_millis(500);
 /// Between two new connections.
@@ -197,9 +203,14 @@ fn main() -> std::process::ExitCode {
             upgrade::main(&dist());
             return std::process::ExitCode::SUCCESS;
         }
-        ["drains"] => {
-            drains::main();
+        ["drains", ref words @ ..] => {
+            drains::main(words.contains(&"short"));
             return std::process::ExitCode::SUCCESS;
+        }
+        ["crowds", ref sizes @ ..] => {
+            let size = |at: usize, usual| sizes.get(at).map_or(usual, |size| size.parse().expect("a number of Nodes"));
+            let met = crowds::main(size(0, CROWDS.0), size(1, CROWDS.1));
+            return if met { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE };
         }
         ["scale"] => {}
         _ => {
@@ -207,7 +218,7 @@ fn main() -> std::process::ExitCode {
             recovery::main(&RECOVERED);
             changes::main(&[]);
             upgrade::main(&dist());
-            drains::main();
+            drains::main(false);
         }
     }
     if scale::main() { std::process::ExitCode::SUCCESS } else { std::process::ExitCode::FAILURE }

@@ -140,7 +140,7 @@ fn alone(w: &World) {
 }
 
 /// The host whose guard acts on maintenances.
-fn acts(w: &World) -> Option<String> {
+pub fn acts(w: &World) -> Option<String> {
     let holder = "-n kube-system get lease hactl-controllers -o jsonpath={.spec.holderIdentity}";
     let said = kubectl(w, holder).out;
     Some(said.strip_prefix("guard of ")?.split_once(',')?.0.to_owned())

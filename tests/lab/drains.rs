@@ -110,7 +110,7 @@ metadata: {name: wrong, namespace: rules}
 spec: {behavior: Skip, order: 1}
 ";
 
-fn ruled(w: &World) {
+pub fn ruled(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
     let apply = |name: &str, text: &str| {

@@ -20,6 +20,7 @@ mod again;
 mod authentic;
 mod bad_input;
 mod bare_hosts;
+mod beside;
 mod bundles;
 mod certs;
 mod cluster;
@@ -35,6 +36,7 @@ mod guard;
 mod hardened;
 mod hostile;
 mod hosting;
+mod interfered;
 mod interrupted;
 mod judged;
 mod kubelet_serving;
@@ -43,7 +45,9 @@ mod leaving;
 mod lies;
 mod maintain;
 mod moved;
+mod older;
 mod outside;
+mod overdue;
 mod parted;
 mod power;
 mod prometheus;
@@ -51,6 +55,7 @@ mod quota;
 mod reboot;
 mod rebooted;
 mod recover;
+mod refusals;
 mod rejoin;
 mod repairs;
 mod responders;
@@ -301,11 +306,15 @@ fn main() {
             acting::ALONE,
             gated::SCENARIOS,
             responders::REQUESTS,
+            refusals::SCENARIOS,
+            interfered::SCENARIOS,
+            beside::SCENARIOS,
             drains::RULES,
             worker::LAST,
         ]
         .concat(),
     );
+    tally.suite_in("t-older", older::world, older::SCENARIOS);
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite(
         "t-set",
@@ -320,6 +329,7 @@ fn main() {
             prometheus::SCENARIOS,
             guard::SCENARIOS,
             acting::REPLACED,
+            beside::AMONG_OTHERS,
             spared::SCENARIOS,
             rebooted::SCENARIOS,
             through::SCENARIOS,
@@ -356,7 +366,7 @@ fn main() {
     tally.suite("t-hosting", (3, 0), hosting::SCENARIOS);
     tally.suite("t-lone", (1, 0), hosting::ALONE);
     tally.suite("t-newer", (3, 0), hosting::UPGRADED);
-    tally.suite("t-power", (3, 0), power::SCENARIOS);
+    tally.suite("t-power", (3, 0), &[power::SCENARIOS, overdue::SCENARIOS].concat());
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);

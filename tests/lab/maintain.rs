@@ -47,7 +47,7 @@ pub fn object(name: &str, spec: &str) -> String {
     )
 }
 
-fn admitted(w: &World) {
+pub fn admitted(w: &World) {
     w.hactl.up().ok();
     w.healthy(HEAL);
     apply(w, &object("t1", "{nodeName: w1}")).ok();
@@ -140,7 +140,7 @@ pub fn announced(w: &World) -> String {
     w.hactl.kubectl(&["get", "node", "w1", "-o", path]).ok().out
 }
 
-fn maintained(w: &World) {
+pub fn maintained(w: &World) {
     w.hactl.up().ok();
     kubectl(w, "create namespace rules").ok();
     apply(w, OF_RULES).ok();

@@ -20,19 +20,19 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 }];
 
 /// How long a host must be silent, in the inventory of this test.
-const UNREACHABLE: Duration = Duration::from_secs(30);
-const DEAD: Duration = Duration::from_secs(60);
+pub const UNREACHABLE: Duration = Duration::from_secs(30);
+pub const DEAD: Duration = Duration::from_secs(60);
 /// From then on, until the plug-in is called: ten seconds in which all guards come to the same conclusion, the locks,
 /// and a look at all members, of which one does not answer.
-const ACTS: Duration = Duration::from_secs(40);
+pub const ACTS: Duration = Duration::from_secs(40);
 /// Until a host that was switched on is heard.
-const BOOT: Duration = Duration::from_secs(60);
+pub const BOOT: Duration = Duration::from_secs(60);
 /// Between the two times that a host is seen off.
 const SEEN_TWICE: Duration = Duration::from_millis(4500);
 
 /// What the BMCs were asked.
 #[derive(Clone, Default)]
-struct Calls(Arc<Mutex<Vec<(Instant, String)>>>);
+pub struct Calls(Arc<Mutex<Vec<(Instant, String)>>>);
 
 impl Calls {
     fn lock(&self) -> MutexGuard<'_, Vec<(Instant, String)>> {
@@ -40,7 +40,7 @@ impl Calls {
     }
 
     /// The verbs for a host, with the answer of each.
-    fn of(&self, host: &str) -> Vec<String> {
+    pub fn of(&self, host: &str) -> Vec<String> {
         let of = |(_, call): &(Instant, String)| call.strip_prefix(host)?.strip_prefix(' ').map(str::to_owned);
         self.lock().iter().filter_map(of).collect()
     }
@@ -51,15 +51,15 @@ impl Calls {
 }
 
 /// The BMCs of all hosts of a lab.
-struct Bmcs {
+pub struct Bmcs {
     at: SocketAddr,
-    calls: Calls,
+    pub calls: Calls,
     /// What is answered instead of the status of any host.
     rubbish: Arc<Mutex<Option<&'static str>>>,
 }
 
 impl Bmcs {
-    fn start(w: &World) -> Self {
+    pub fn start(w: &World) -> Self {
         let listener = TcpListener::bind((w.gateway(), 0)).expect("a free port");
         let at = listener.local_addr().expect("an address");
         let (calls, rubbish) = (Calls::default(), Arc::new(Mutex::new(None)));
@@ -77,7 +77,7 @@ impl Bmcs {
     }
 
     /// Installs the plug-in on all hosts that may act.
-    fn install(&self, w: &World) {
+    pub fn install(&self, w: &World) {
         for host in ["cp1", "cp2", "cp3"] {
             let plugin = format!("#!/bin/sh\\nexec curl -sSf -m 20 http://{}/\\$2/\\$1\\n", self.at);
             let made = format!(
@@ -119,7 +119,7 @@ fn answer(lab: &str, stream: &TcpStream, calls: &Calls, rubbish: Option<&str>) -
     stream.write_all(format!("{head}{body}").as_bytes())
 }
 
-fn explained(hactl: &Hactl, host: &str) -> String {
+pub fn explained(hactl: &Hactl, host: &str) -> String {
     in_one_line(&hactl.run(&["guard", "explain", host]).exits(4))
 }
 
@@ -128,15 +128,20 @@ fn repairs_said(hactl: &Hactl) -> String {
 }
 
 /// Waits until a host is well again.
-fn back(w: &World, hactl: &Hactl) {
+pub fn back(w: &World, hactl: &Hactl) {
     none(hactl);
     w.healthy(CLEARED);
 }
 
-fn switched(w: &World) {
+/// Guards that may switch the power of each host.
+pub fn powered(w: &World) -> Hactl {
     let stacked = |name| (name, STACKED, ", power: {exec: bmc}");
     inventory(w, &vip(w), &[stacked("cp1"), stacked("cp2"), stacked("cp3")]);
-    let hactl = guarded(w, "healing: {mode: on, reboot: power, after: {hostUnreachable: 30s, hostDead: 1m}}");
+    guarded(w, "healing: {mode: on, reboot: power, after: {hostUnreachable: 30s, hostDead: 1m}}")
+}
+
+fn switched(w: &World) {
+    let hactl = powered(w);
     let bmcs = Bmcs::start(w);
     bmcs.install(w);
     assert_eq!((faults(&hactl), history(&hactl)), (vec![], vec![]), "nothing is broken");

@@ -14,7 +14,7 @@ pub enum PodKind {
     /// It stands for the control plane of its host, so that one such host is emptied at a time. `up` compares members of
     /// etcd and API servers itself; in a maintenance this pod leaves first.
     Quorum,
-    /// It has terminated.
+    /// It has terminated, or it is that of a check by `up`, which deletes it within a minute.
     Ended,
     /// No controller creates it elsewhere: an eviction would delete it for good.
     Bare,
@@ -27,7 +27,7 @@ impl PodKind {
     pub fn of(pod: &PodFact) -> Self {
         match &pod.controller {
             _ if pod.mirror => Self::Static,
-            _ if pod.ended => Self::Ended,
+            _ if pod.ended || pod.is_probe() => Self::Ended,
             _ if pod.quorum => Self::Quorum,
             Some(controller) if controller.kind == "DaemonSet" => Self::DaemonSet,
             Some(_) => Self::Controlled,

@@ -83,8 +83,6 @@ struct Attempt {
 struct Sibling {
     by: Refused,
     budget: BudgetRef,
-    /// Since when.
-    since: Duration,
     /// When they are asked whatever the budget says: it may select only some of them.
     again: Duration,
 }
@@ -264,10 +262,8 @@ impl Drain {
             }
             times.extend(attempt.map(|attempt| attempt.again));
             if let Some(sibling) = sibling {
-                let due =
-                    sibling.again.min(self.request.force_after.map_or(Duration::MAX, |after| sibling.since + after));
-                times.push(due);
-                if due <= now || self.is_allowed(pod, &sibling.budget, &mut free) {
+                times.push(sibling.again);
+                if sibling.again <= now || self.is_allowed(pod, &sibling.budget, &mut free) {
                     next.ask.push(pod);
                 }
                 continue;
@@ -409,10 +405,9 @@ impl Drain {
         };
         let controller = pod.controller.as_ref().map(|controller| controller.uid.clone());
         let expected = controller.as_ref().and_then(|uid| self.siblings.get_mut(uid));
-        let expected_since = expected.as_ref().filter(|one| budget.as_ref() == Some(&one.budget)).map(|one| one.since);
         // No answer is no refusal, and does not end one.
         let since = match answer {
-            Eviction::Refused(_) | Eviction::Failed(_) => Some(attempt.refused_since.or(expected_since).unwrap_or(now)),
+            Eviction::Refused(_) | Eviction::Failed(_) => Some(attempt.refused_since.unwrap_or(now)),
             Eviction::NoAnswer(_) => attempt.refused_since,
             Eviction::Accepted | Eviction::Gone | Eviction::Throttled(_) => None,
         };
@@ -421,8 +416,7 @@ impl Drain {
             one.budget.clone()
         });
         if let (Eviction::Refused(by), Some(budget), Some(uid)) = (&answer, &budget, controller) {
-            let since = expected_since.unwrap_or(now);
-            let one = Sibling { by: by.clone(), budget: budget.clone(), since, again: now + UNDER_BUDGET };
+            let one = Sibling { by: by.clone(), budget: budget.clone(), again: now + UNDER_BUDGET };
             self.siblings.insert(uid, one);
             // What it allowed may have been used meanwhile, and a watch has said so before.
             let known = self.budgets.get_mut(budget).filter(|known| known.is_watched);

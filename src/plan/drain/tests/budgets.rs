@@ -56,7 +56,7 @@ fn a_budget_that_needs_all_its_pods_never_lets_one_go_and_hides_no_other_pod() {
 }
 
 #[test]
-fn pods_of_one_controller_wait_together_for_the_budget_that_refused_one_and_are_deleted_when_its_time_is_up() {
+fn pods_of_one_controller_wait_together_for_the_budget_that_refused_one_and_each_is_deleted_in_its_own_time() {
     let pods = [pod("a"), pod("b"), pod("c")];
     let mut drain = Drain::by(DrainRules::default(), DrainRequest { force_after: Some(s(60)), ..Default::default() });
     drain.seen(&pods);
@@ -72,12 +72,16 @@ fn pods_of_one_controller_wait_together_for_the_budget_that_refused_one_and_are_
     drain.read(&shop("db"), Some(budget(0, 2, 3)), s(2));
     assert!(drain.next(&pods, s(2)).ask.is_empty());
     let pods = [pods[0].clone(), PodFact { terminating: true, ..pods[1].clone() }, pods[2].clone()];
-    // The time of a pod that was not asked counts from the first refusal, and it is asked before it is deleted.
-    let next = drain.next(&pods, s(61));
-    assert_eq!((uids(&next.ask), uids(&next.force)), (vec!["c".to_owned()], vec!["a".to_owned()]));
+    // Only a pod that was refused for so long is deleted; the others are asked when nothing has moved for a minute.
+    assert_eq!(
+        (uids(&drain.next(&pods, s(61)).force), uids(&drain.next(&pods, s(61)).ask)),
+        (vec!["a".to_owned()], vec![])
+    );
+    assert_eq!(uids(&drain.next(&pods, s(62)).ask), ["c"]);
     drain.asked(&pods[2]);
-    drain.answered(&pods[2], by_budget("db"), s(61));
-    assert_eq!(uids(&drain.next(&pods, s(61)).force), ["a", "c"]);
+    drain.answered(&pods[2], by_budget("db"), s(62));
+    assert_eq!(uids(&drain.next(&pods, s(121)).force), ["a"]);
+    assert_eq!(uids(&drain.next(&pods, s(122)).force), ["a", "c"]);
 }
 
 #[test]
