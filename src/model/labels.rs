@@ -26,7 +26,7 @@ pub const QUORUM: &str = "hactl.dev/quorum";
 
 /// On a Node: what keeps it cordoned (`model/cordon`).
 pub const RECORD: &str = "lifecycle.hactl.dev/record";
-/// On a Node: which taints the record has set, and for whom (`model/cordon`).
+/// On a Node: which taints its record has set, and which holders need each (`model/cordon`).
 pub const TAINTS: &str = "lifecycle.hactl.dev/taints";
 /// On a Node: its maintenances hold the repairs of its host (`model/hold`).
 pub const HOLD: &str = "hold.hactl.dev/maintenance";

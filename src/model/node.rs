@@ -7,7 +7,7 @@
 use super::cordon::{CordonRecord, Holder};
 use super::desired::Cidr;
 use super::facts::{InterfaceAddress, UnitFact};
-use super::labels::{OWNS, annotation};
+use super::labels::{HELD, OWNS, annotation};
 use super::names::HostName;
 use super::timestamp::parse_rfc3339;
 use ipnet::IpNet;
@@ -56,6 +56,8 @@ pub struct NodeFact {
     pub drained: bool,
     /// The maintenances that keep it cordoned, by its annotation. Root on its host may write that.
     pub maintenances: Vec<HostName>,
+    /// Whether its node agent holds its static pods for a maintenance, by its annotation. Root on its host may write that.
+    pub holds_static_pods: bool,
     /// Whether the node controller has marked its kubelet as not reporting.
     pub unreachable: bool,
     /// Whether it was in an inventory of hactl: it has the annotation [`OWNS`].
@@ -85,6 +87,7 @@ impl NodeFact {
             unschedulable: object.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false),
             drained: record.as_ref().is_some_and(|record| record.is_held_by(&Holder::Up)),
             maintenances: maintenances.take(MOST_NAMED).filter_map(|name| name.parse().ok()).collect(),
+            holds_static_pods: annotation(object, HELD).is_some(),
             unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: annotation(object, OWNS).is_some(),
             pods: object

@@ -298,6 +298,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             }],
             nodes: (1..=count)
                 .map(|m| NodeFact {
+                    holds_static_pods: false,
                     name: format!("cp{m}"),
                     ready: true,
                     message: "kubelet is posting ready status".into(),

@@ -196,6 +196,7 @@ impl World {
     fn api_fact(&self, name: &HostName) -> ApiFact {
         let serves = self.api_serves(name);
         let node = |name: &HostName, ready, (unreachable, ours)| NodeFact {
+            holds_static_pods: false,
             name: name.to_string(),
             ready,
             message: String::new(),

@@ -28,9 +28,11 @@ use crate::agent::machine::{addresses, firewall, ports, prepare, previous, proce
 use crate::agent::op_error::{Outcome, failed};
 use crate::agent::parts::{self, images};
 use crate::agent::pki::keys as pki;
+use crate::model::control_plane::MANIFESTS;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::hosting::Component;
 use crate::model::names::Digest;
+use crate::model::static_pods::FOLDER as HELD;
 use crate::protocol::ObserveAsk;
 use futures::future::OptionFuture;
 use std::collections::BTreeMap;
@@ -122,7 +124,11 @@ fn file_facts(root: &Root, paths: Vec<String>) -> Outcome<BTreeMap<String, FileF
     let name = root.names();
     let mut found = BTreeMap::new();
     for path in paths {
-        let at = root.present(&path)?;
+        let mut at = root.present(&path)?;
+        // A manifest that is held for a maintenance comes back by itself.
+        if let Some(name) = path.strip_prefix(MANIFESTS).filter(|_| !at.exists()) {
+            at = root.present(&format!("{HELD}{name}"))?;
+        }
         let Ok(meta) = fs::metadata(&at) else { continue };
         if !meta.is_file() {
             continue;
