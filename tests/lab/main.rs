@@ -30,6 +30,7 @@ mod examples;
 mod expired;
 mod failures;
 mod firewalls;
+mod forgotten;
 mod founding;
 mod gated;
 mod guard;
@@ -305,6 +306,7 @@ fn main() {
             gated::SCENARIOS,
             refusals::SCENARIOS,
             interfered::SCENARIOS,
+            forgotten::SCENARIOS,
             beside::SCENARIOS,
             drains::RULES,
             worker::LAST,
