@@ -30,6 +30,7 @@ mod examples;
 mod expired;
 mod failures;
 mod firewalls;
+mod forgotten;
 mod founding;
 mod gated;
 mod guard;
@@ -308,6 +309,7 @@ fn main() {
             responders::REQUESTS,
             refusals::SCENARIOS,
             interfered::SCENARIOS,
+            forgotten::SCENARIOS,
             beside::SCENARIOS,
             drains::RULES,
             worker::LAST,

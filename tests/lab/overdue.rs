@@ -10,11 +10,18 @@ use super::{Scenario, World, in_one_line};
 use std::time::{Duration, Instant};
 
 /// On three control-plane hosts whose power guards may switch.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "a host that does not come back from its reboot stays off and cordoned, and its maintenance ends when it is on",
-    cut: false,
-    run: held,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a host that does not come back from its reboot stays off and cordoned, and its maintenance ends when it is on",
+        cut: false,
+        run: held,
+    },
+    Scenario {
+        name: "a host that does not come back from its reboot is switched on if its maintenance lets guards repair it",
+        cut: false,
+        run: healed,
+    },
+];
 
 /// The shortest time after which a host is overdue, and how late that may be known.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,4 +76,14 @@ fn held(w: &World) {
     assert!(!bmcs.calls.of("cp3").iter().any(|call| call == "on" || call == "off"), "{:?}", bmcs.calls.of("cp3"));
     w.lab.start("cp3", BOOT).expect("the host boots");
     over(w, &hactl, "held");
+}
+
+fn healed(w: &World) {
+    let (hactl, bmcs) = lost(w, "healed", "{timeout: 1m, onTimeout: Heal}");
+    let since = Instant::now();
+    wait_for("its power is switched on", UNREACHABLE + ACTS + SLACK, || {
+        bmcs.calls.of("cp3").contains(&"on".to_owned())
+    });
+    println!("        switched on {:.1?} after it was overdue", since.elapsed());
+    over(w, &hactl, "healed");
 }
