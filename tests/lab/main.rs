@@ -368,7 +368,8 @@ fn main() {
     tally.suite("t-hosting", (3, 0), hosting::SCENARIOS);
     tally.suite("t-lone", (1, 0), hosting::ALONE);
     tally.suite("t-newer", (3, 0), hosting::UPGRADED);
-    tally.suite("t-power", (3, 0), &[power::SCENARIOS, overdue::SCENARIOS].concat());
+    tally.suite("t-power", (3, 0), power::SCENARIOS);
+    tally.suite("t-overdue", (3, 0), overdue::SCENARIOS);
     tally.suite("t-outside", (3, 0), outside::SCENARIOS);
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
