@@ -159,7 +159,9 @@ impl Controller<'_> {
                 let progress = latest().unwrap_or_default();
                 self.tell_of(&mut under_way, &progress).await;
                 let status = progress.status(under_way.began_ms, under_way.lasted());
-                if !was_drained || !found.is_observed || !found.why.is_empty() {
+                // What a reboot waits for is not about its drain.
+                let is_told = found.is_observed && (found.why.is_empty() || found.reboots());
+                if !was_drained || !is_told {
                     self.report(found, State::Drained, "", Some(("drain", status))).await?;
                     self.tell(found, Occurrence::Drained).await;
                 }

@@ -75,6 +75,14 @@ impl<'a> Observed<'a> {
         let names = self.desired.host(host).filter(|host| is_of_control_plane(host)).map(|_| self.shown(host))?;
         (!names.is_empty()).then_some((host, names))
     }
+    /// Whether the node agent of a host holds its static pods for a maintenance, as its Node shows it.
+    pub fn holds_static_pods(&self, host: &HostName) -> bool {
+        let holds = |api: &ApiFact| {
+            let node = api.nodes.iter().find(|node| node.name == host.as_str());
+            node.is_some_and(|node| node.holds_static_pods && !node.maintenances.is_empty())
+        };
+        self.apis().any(holds)
+    }
     /// The maintenances that the Node of a host shows.
     fn shown(&self, host: &HostName) -> &'a [HostName] {
         let shown = |api: &'a ApiFact| {

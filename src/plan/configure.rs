@@ -439,7 +439,8 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     let ready = d.holds(&serving);
     // It has passed its trial: the next files must roll back to these, not to the previous ones.
     let passed = pods == Pods::ApiServer && tried && ready;
-    if !changes && ready && !passed {
+    // Static pods that are held for a maintenance are not to be ready.
+    if !changes && !passed && (ready || d.holds_static_pods(name)) {
         return steps;
     }
     let trouble = d.facts.host(name).and_then(|f| f.api.as_ref()?.own_trouble.as_ref());

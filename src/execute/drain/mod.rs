@@ -35,7 +35,7 @@ const AT_ONCE: usize = 8;
 /// The interval of lists without a watch.
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// The interval of lists beside a watch, which may be dead without a sign.
-const LIST_BESIDE_WATCH: Duration = Duration::from_secs(30);
+const LIST_BESIDE_WATCH: Duration = Duration::from_secs(15);
 /// How long a budget may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// How long a check before a drain may take.
