@@ -41,8 +41,8 @@ async fn a_pod_leaves_when_that_is_asked_for_and_nothing_else_does() {
         until("it has left", || condition(&api, &path, "TargetEvicted")[..2] == ["True", "PodDeleted"]).await;
         assert_eq!(condition(&api, &path, "Failed")[..2], ["False", "Succeeded"]);
         assert_eq!(api.object(&path)["status"]["observedGeneration"], 1);
-        let (evicted, version) =
-            (api.state().evicted.clone(), api.object(&path)["metadata"]["resourceVersion"].clone());
+        let evicted = api.state().evicted.clone();
+        let version = api.object(&path)["metadata"]["resourceVersion"].clone();
         assert_eq!(evicted, BTreeMap::from([("web-1".to_owned(), 1)]));
         assert!(!is_cordoned(&api.object(NODE)));
         sleep(Duration::from_secs(100)).await;
