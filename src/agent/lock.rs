@@ -165,6 +165,15 @@ fn read(file: &File) -> Option<Holder> {
     }
 }
 
+/// Takes the lock for a program of the host itself.
+///
+/// # Errors
+/// A run of hactl changes the host.
+pub(super) async fn take_as_resident(root: &Root, holder: &'static str) -> Outcome<Held> {
+    let held = root.blocking(move |root| take(root, holder, Rank::Resident)).await?;
+    held.map_err(|other| failed(format!("{} has the lock of the host since {}", other.by, other.since)))
+}
+
 /// Takes the lock. Blocks for at most [`SETTLE`].
 pub(super) fn take(root: &Root, holder: &str, rank: Rank) -> Outcome<Result<Held, Other>> {
     let files = Files::open(root, LOCKS)?;

@@ -5,7 +5,7 @@
 
 use super::Root;
 use super::host::Host;
-use super::lock::{self, Held, Rank};
+use super::lock::{self, Held};
 use super::machine::processes;
 use super::machine::run::must;
 use super::machine::units;
@@ -58,11 +58,7 @@ impl ShutsDown {
     /// A run of hactl changes the host.
     pub async fn take(root: &Root) -> Outcome<Self> {
         units::own_systemd(&Host::new(root.clone()))?;
-        let holder = "a reboot of this host for its maintenance".to_owned();
-        let held = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
-        let held =
-            held.map_err(|other| failed(format!("{} has the lock of the host since {}", other.by, other.since)))?;
-        Ok(Self { _held: held })
+        Ok(Self { _held: lock::take_as_resident(root, "a reboot of this host for its maintenance").await? })
     }
 
     /// Has systemd reboot the host.

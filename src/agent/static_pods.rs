@@ -4,10 +4,10 @@
 //! or a reboot. Nothing is lost: a manifest that was written meanwhile stays, and the held one is kept beside it.
 
 use super::Root;
-use super::lock::{self, Held, Rank};
-use super::machine::files::{optional, private_folder, sync_parent, write_one};
+use super::lock::{self, Held};
+use super::machine::files::{moved, optional, private_folder, write_one};
 use super::machine::root::me;
-use super::op_error::{Explain as _, Outcome, failed};
+use super::op_error::{Explain as _, Outcome};
 use crate::model::control_plane::MANIFESTS;
 use crate::model::static_pods::FOLDER;
 use std::fs;
@@ -68,10 +68,7 @@ impl MovesStaticPods {
     /// # Errors
     /// A run of hactl changes the host.
     pub async fn take(root: &Root) -> Outcome<Self> {
-        let holder = "static pods of a maintenance".to_owned();
-        let held = root.blocking(move |root| lock::take(root, &holder, Rank::Resident)).await?;
-        let held =
-            held.map_err(|other| failed(format!("{} has the lock of the host since {}", other.by, other.since)))?;
+        let held = lock::take_as_resident(root, "static pods of a maintenance").await?;
         Ok(Self { root: root.clone(), _held: held })
     }
 
@@ -120,12 +117,6 @@ impl MovesStaticPods {
         write_one(ended, text.as_bytes(), 0o600, me())?;
         fs::remove_file(&asked).explain("remove", &asked)
     }
-}
-
-fn moved(from: &Path, to: &Path) -> Outcome<()> {
-    fs::rename(from, to).explain("move", from)?;
-    sync_parent(to)?;
-    sync_parent(from)
 }
 
 #[cfg(test)]

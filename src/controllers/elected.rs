@@ -10,7 +10,7 @@ use super::news::opened;
 use super::recovered::{InCluster, may_act};
 use super::requests::Requests;
 use super::right::{Right, WITHIN};
-use super::rollouts::Rollouts;
+use super::rollouts::{self, Rollouts};
 use crate::execute::Pace;
 use crate::kube::{Change, Changes, Client, Lease, LeaseAttempt, is_marked, next_change};
 use crate::model::event::Sink;
@@ -43,7 +43,6 @@ const LEFT_TO_OTHERS: Duration = Duration::from_secs(30);
 /// While it waits after a recovery, the ConfigMap is read so often.
 const LOOK_FOR_RESUME: Duration = Duration::from_secs(5);
 const WAITS: &str = "etcd was recovered: maintenances and rollouts wait until `hactl maintain resume`";
-const NODES_FOLDER: &str = "/api/v1/nodes";
 /// Nodes that are acted on at once.
 const NODES: usize = 50;
 /// Nodes on which work begins within a second: each begins with a list of its pods.
@@ -325,7 +324,7 @@ impl Term<'_> {
         let name =
             |node: &Value| node.pointer("/metadata/name").and_then(Value::as_str).and_then(|name| name.parse().ok());
         let read = |node: &Value| found.extend(name(node).filter(|_| is_marked(node)));
-        if let Err(error) = self.client.each(NODES_FOLDER, read, soon()).await {
+        if let Err(error) = self.client.each(rollouts::NODES, read, soon()).await {
             self.sink
                 .warn(format!("the Nodes cannot be listed, so that what lost maintenances hold is not ended: {error}"));
         }

@@ -216,7 +216,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Until the next look.
-    async fn pause(&mut self) -> Result<(), MaintenanceError> {
+    pub(super) async fn pause(&mut self) -> Result<(), MaintenanceError> {
         self.leased().await?;
         tokio::select! {
             () = sleep(LOOK_EVERY) => Ok(()),

@@ -30,7 +30,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-const NODES: &str = "/api/v1/nodes";
+pub(super) const NODES: &str = "/api/v1/nodes";
 /// The most Nodes whose maintenances are named as under way.
 const MOST_NAMED: usize = 50;
 

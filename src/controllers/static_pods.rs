@@ -17,10 +17,10 @@ use crate::model::static_pods::held;
 use crate::model::timestamp::rfc3339;
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-/// Between two looks at the Node.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// What takes longer than this is said in the status.
+const SAID_AFTER: Duration = Duration::from_secs(4);
 /// A node agent has obeyed within this time, or something is wrong with it.
 const OBEYS_WITHIN: Duration = Duration::from_secs(60);
 /// Pods take longer than that to end or to become ready.
@@ -41,14 +41,13 @@ impl Controller<'_> {
         let mut is_asked = found.holds_static_pods().is_some();
         let mut said = String::new();
         loop {
-            self.leased().await?;
             // Before the request, it may be too late for this window.
             if !self.are_unchanged(all).await? || (!is_asked && found.closed(now_ms()).is_some()) {
                 return Ok(false);
             }
             let until = self.leased().await?;
-            let by = (&found.holder(), found.wanted.taints());
-            if self.client.cordon(self.node, (by.0, &by.1), until).await? == Cordoned::Now {
+            let cordoned = self.client.cordon(self.node, (&found.holder(), &found.wanted.taints()), until).await?;
+            if cordoned == Cordoned::Now {
                 self.tell(found, Occurrence::Contested).await;
             }
             let (pods, _) = self.client.pods(self.node, soon()).await?;
@@ -80,7 +79,7 @@ impl Controller<'_> {
                 continue;
             };
             self.sink.emit(Event::Waiting { step: 0, on: why.clone() });
-            if said != why && begun.elapsed() >= LOOK_EVERY * 2 {
+            if said != why && begun.elapsed() >= SAID_AFTER {
                 self.report(found, state, &format!("it waits for {why}"), None).await?;
                 said.clone_from(&why);
             }
@@ -91,7 +90,7 @@ impl Controller<'_> {
                 self.give_up(now.as_ref().unwrap_or(found), &why).await?;
                 return Err(MaintenanceError::GaveUp(why));
             }
-            self.next_look().await?;
+            self.pause().await?;
         }
     }
 
@@ -121,15 +120,7 @@ impl Controller<'_> {
                 return Err(MaintenanceError::StaticPodsHeld(self.node.clone()));
             }
             self.sink.emit(Event::Waiting { step: 0, on: format!("the static pods of {} to run again", self.node) });
-            self.next_look().await?;
-        }
-    }
-
-    async fn next_look(&mut self) -> Result<(), MaintenanceError> {
-        self.leased().await?;
-        tokio::select! {
-            () = sleep(LOOK_EVERY) => Ok(()),
-            () = self.stop.cancelled() => Err(MaintenanceError::Interrupted),
+            self.pause().await?;
         }
     }
 

@@ -34,19 +34,22 @@ fn cause(condition: &Value) -> Option<&str> {
     Some(named.split_once(": ").map_or(named, |(name, _)| name))
 }
 
-/// The maintenances that conditions of a Node name.
-pub fn announced_by(node: &Value) -> BTreeSet<String> {
+/// The conditions of a Node that maintenances have set, and the name of each one's maintenance.
+fn caused(node: &Value) -> impl Iterator<Item = (&Value, &str)> {
     let live = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let ours = live.filter(|one| ALL.iter().any(|kind| one["type"] == *kind));
-    ours.filter_map(cause).map(str::to_owned).collect()
+    ours.filter_map(|one| Some((one, cause(one)?)))
+}
+
+/// The maintenances that conditions of a Node name.
+pub fn announced_by(node: &Value) -> BTreeSet<String> {
+    caused(node).map(|(_, name)| name.to_owned()).collect()
 }
 
 /// The patch that takes away the conditions of maintenances that do not exist any more; `None` if there are none.
 pub fn forgotten(node: &Value, lives: impl Fn(&str) -> bool) -> Option<Value> {
-    let live = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    let lost =
-        live.filter(|one| ALL.iter().any(|kind| one["type"] == *kind) && cause(one).is_some_and(|name| !lives(name)));
-    let changes: Vec<Value> = lost.map(|one| json!({"$patch": "delete", "type": one["type"]})).collect();
+    let lost = caused(node).filter(|(_, name)| !lives(name));
+    let changes: Vec<Value> = lost.map(|(one, _)| json!({"$patch": "delete", "type": one["type"]})).collect();
     (!changes.is_empty()).then(|| json!({"status": {"conditions": changes}}))
 }
 

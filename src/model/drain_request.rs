@@ -2,6 +2,7 @@
 //!
 //! In: `spec.drain` of an object of the API. Out: a [`DrainRequest`], and `spec.drain` of a new object.
 
+use super::cordon::Taint;
 use super::duration::{go_duration, in_go};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -29,6 +30,11 @@ impl Through {
             Self::DaemonSet => "DaemonSet",
             Self::Static => "Static",
         }
+    }
+
+    /// The taint that the Node has meanwhile.
+    pub fn taint(self) -> Option<Taint> {
+        (self >= Self::DaemonSet).then_some(Taint::Drained)
     }
 
     fn of(text: &str) -> Option<Self> {

@@ -178,9 +178,8 @@ impl Wanted {
 
     /// The taints that its Node has meanwhile.
     pub fn taints(&self) -> Vec<Taint> {
-        let drained = (self.drain.through >= Through::DaemonSet).then_some(Taint::Drained);
         let off = self.powered_off.then_some(Taint::OutOfService);
-        drained.into_iter().chain(off).filter(|_| self.stage == Stage::Drain).collect()
+        self.drain.through.taint().into_iter().chain(off).filter(|_| self.stage == Stage::Drain).collect()
     }
 
     /// Why a maintenance of this name that has not begun cannot begin at a time; `None`: it can.

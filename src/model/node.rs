@@ -70,6 +70,11 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
+    /// Whether its static pods are held for a maintenance of it, so that none of them is to run.
+    pub fn is_without_static_pods(&self) -> bool {
+        self.holds_static_pods && !self.maintenances.is_empty()
+    }
+
     /// Parses an object of the API; `None` for an object without a name.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value, at: &str| value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -7,6 +7,7 @@ use crate::model::desired::{Cni, Desired, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
 use crate::model::guards::Guards;
 use crate::model::names::HostName;
+use crate::model::node::NodeFact;
 use crate::model::positions::{self, Position, Unfit};
 use crate::model::recovery::left_behind;
 use serde_json::Value;
@@ -190,7 +191,7 @@ fn of_the_past(facts: &Facts, host: &HostName) -> bool {
 fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     let holds = |host: &&HostName| {
         let node = best_api(facts).and_then(|api| api.nodes.iter().find(|node| node.name == host.as_str()));
-        node.is_some_and(|node| node.holds_static_pods && !node.maintenances.is_empty())
+        node.is_some_and(NodeFact::is_without_static_pods)
     };
     // A host whose static pods are held for its maintenance has no API server, as its author asked for.
     let (held, control_plane): (Vec<&HostName>, Vec<&HostName>) =
@@ -373,7 +374,6 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
 mod tests {
     use super::*;
     use crate::model::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
-    use crate::model::node::NodeFact;
     use serde_json::json;
     use std::collections::BTreeMap;
 

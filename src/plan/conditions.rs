@@ -79,7 +79,7 @@ impl<'a> Observed<'a> {
     pub fn holds_static_pods(&self, host: &HostName) -> bool {
         let holds = |api: &ApiFact| {
             let node = api.nodes.iter().find(|node| node.name == host.as_str());
-            node.is_some_and(|node| node.holds_static_pods && !node.maintenances.is_empty())
+            node.is_some_and(NodeFact::is_without_static_pods)
         };
         self.apis().any(holds)
     }

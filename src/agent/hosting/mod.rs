@@ -13,7 +13,7 @@ pub use turn::await_turn;
 
 use crate::agent::host::Host;
 use crate::agent::machine::ends::{Ends, exit_report};
-use crate::agent::machine::files::{optional, private_folder, sync_parent, write_one};
+use crate::agent::machine::files::{moved, optional, private_folder, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::op_error::{Explain as _, Outcome, failed, fault};
 use crate::model::hosting::{Component, ComponentFact, FOLDER, HostingFact, MODE, Mode, PROGRAM_FOLDER};
@@ -68,12 +68,6 @@ pub fn withdraw(root: &Root, component: Component) -> Outcome<()> {
     }
     private_folder(&root.own(FOLDER))?;
     moved(&there, &aside)
-}
-
-fn moved(from: &Path, to: &Path) -> Outcome<()> {
-    fs::rename(from, to).explain("move", from)?;
-    sync_parent(to)?;
-    sync_parent(from)
 }
 
 /// Puts this program where pods find it, under a path that does not change with its release.

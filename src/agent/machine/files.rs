@@ -93,6 +93,13 @@ pub(crate) fn remove(path: &Path) -> Outcome<()> {
     }
 }
 
+/// Moves a file within its file system, so that it is in one of the two folders also after a loss of power.
+pub(crate) fn moved(from: &Path, to: &Path) -> Outcome<()> {
+    fs::rename(from, to).explain("move", from)?;
+    sync_parent(to)?;
+    sync_parent(from)
+}
+
 pub(crate) fn sync_parent(path: &Path) -> Outcome<()> {
     path.parent().map_or(Ok(()), sync)
 }

@@ -17,9 +17,9 @@ pub use pace::Pace;
 
 use crate::kube::{BudgetChanges, Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
 use crate::model::action::counted;
-use crate::model::cordon::{Holder, Taint};
+use crate::model::cordon::Holder;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
-use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest, Through};
+use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest};
 use crate::model::names::HostName;
 use crate::model::pod::PodFact;
 use crate::plan::drain::{Drain, Left, Next, spare};
@@ -164,8 +164,7 @@ impl Draining<'_> {
         if !may_wait {
             none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
         }
-        let taints: &[Taint] = if self.request.through >= Through::DaemonSet { &[Taint::Drained] } else { &[] };
-        if client.cordon(host, (&self.by, taints), until).await? != Cordoned::NoNode {
+        if client.cordon(host, (&self.by, self.request.through.taint().as_slice()), until).await? != Cordoned::NoNode {
             let engine = Engine { client, host, within, until, may_wait, pace: self.pace };
             notes.extend(engine.run(drain, self.lasts, report).await?);
         }
