@@ -20,6 +20,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// Between two reports of how far the drain is.
 const REPORT_AT_MOST_EVERY: Duration = Duration::from_secs(3);
+/// Until the first report, if nothing is known yet.
+const FIRST_REPORT: Duration = Duration::from_millis(100);
 /// So often is reported how long the drain lasts, if nothing else changes.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// A drain with less time than this cannot say what is in its way.
@@ -116,7 +118,8 @@ impl Controller<'_> {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
         };
         let latest = || latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let drained = draining.run(client, &seen);
+        let check = self.found.take().filter(|(uid, _)| *uid == found.uid).map(|(_, check)| check);
+        let drained = draining.run(client, check, &seen);
         tokio::pin!(drained);
         let mut news = news(client, node, all);
         // What was drained before is probably drained at once.
@@ -138,8 +141,9 @@ impl Controller<'_> {
                     if found.closed(now_ms()).is_some() {
                         return Ok(None);
                     }
-                    if let Some(progress) = latest() {
-                        self.say(&mut under_way, progress).await?;
+                    match latest() {
+                        Some(progress) => self.say(&mut under_way, progress).await?,
+                        None => ticks.reset_after(FIRST_REPORT),
                     }
                 }
             }
@@ -188,7 +192,7 @@ impl Controller<'_> {
     /// The Node is cordoned, also if others uncordon it.
     async fn stay_cordoned(&mut self, drain: &mut UnderWay<'_>) -> Result<(), MaintenanceError> {
         let until = self.leased().await?;
-        match self.client.cordon(self.node, (&drain.found.holder(), &drain.found.wanted.taints()), until).await? {
+        match self.client.cordon(&mut self.known, (&drain.found.holder(), &drain.found.wanted.taints()), until).await? {
             Cordoned::Before => Ok(()),
             Cordoned::NoNode => {
                 self.end(drain.found, State::Completed, "").await?;

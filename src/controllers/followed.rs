@@ -23,6 +23,8 @@ const WATCHED: Duration = Duration::from_secs(8);
 const UNHEARD: Duration = Duration::from_secs(120);
 /// Between two looks at the Lease, and at the object where there is no watch.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Between two looks at the Lease beside a watch.
+const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(5);
 
 /// The guard that acts on maintenances.
 #[derive(Debug)]
@@ -145,11 +147,14 @@ pub async fn follow(
                 None => changes = None,
             },
             _ = ticks.tick() => match looked(client, &mut elected, &now, &mut changes).await {
+                Ok(Looked::Same) => {
+                    heard = Instant::now();
+                    ticks.reset_after(LOOK_BESIDE_WATCH);
+                }
                 Ok(Looked::Is(one)) => {
                     heard = Instant::now();
                     now = *one;
                 }
-                Ok(Looked::Same) => heard = Instant::now(),
                 Ok(Looked::Gone) => return Ok(Followed::Ended(Ended::Completed)),
                 Ok(Looked::Left) => return Ok(Followed::Left(elected)),
                 // Another API server answers, perhaps: this one's host may be the one that reboots.

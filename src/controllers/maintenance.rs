@@ -9,8 +9,8 @@ use super::news::differs;
 use super::occurrence::{Occurrence, now_ms};
 use super::reboot::Hosts;
 use super::right::Right;
-use crate::execute::{ControlPlane, Draining, Pace};
-use crate::kube::{Client, KubeError, ObjectRef};
+use crate::execute::{ControlPlane, DrainFound, Draining, Pace};
+use crate::kube::{Client, KnownNode, KubeError};
 use crate::model::boot::BootId;
 use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::event::{Event, Sink};
@@ -45,10 +45,13 @@ pub struct Controller<'a> {
     pub(super) sink: &'a dyn Sink,
     pub(super) stop: &'a CancellationToken,
     pub(super) node: &'a HostName,
+    pub(super) known: KnownNode,
     pub(super) place: Place,
     /// Hosts that this process reaches itself; `None`: their node agents watch the objects.
     pub(super) hosts: Option<&'a dyn Hosts>,
     right: Right,
+    /// What the check before a drain has found, and for which maintenance, by its uid.
+    pub(super) found: Option<(String, DrainFound)>,
     /// Limits the evictions of all drains of this process.
     pub(super) pace: Option<&'a Pace>,
     /// What the conditions of the Node show of each maintenance, as this process wrote them, by its uid.
@@ -125,9 +128,23 @@ impl<'a> Controller<'a> {
         right: Right,
         pace: Option<&'a Pace>,
     ) -> Self {
-        let (shown, conditions, written) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (hosts, asked, occurrences) = (None, None, 0);
-        Self { client, sink, stop, node, place, hosts, right, pace, shown, conditions, written, asked, occurrences }
+        Self {
+            client,
+            sink,
+            stop,
+            node,
+            known: KnownNode::new(node),
+            place,
+            hosts: None,
+            right,
+            found: None,
+            pace,
+            shown: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+            written: BTreeMap::new(),
+            asked: None,
+            occurrences: 0,
+        }
     }
 
     /// Gives the Lease back.
@@ -156,7 +173,7 @@ impl<'a> Controller<'a> {
     /// See [`MaintenanceError`].
     pub async fn end_lost(&mut self) -> Result<bool, MaintenanceError> {
         let until = self.leased().await?;
-        let ended = self.client.end_lost_maintenances(self.node, until).await?;
+        let ended = self.client.end_lost_maintenances(&mut self.known, until).await?;
         if ended {
             self.sink.note(format!("{} was kept cordoned by a maintenance that does not exist any more", self.node));
         }
@@ -194,7 +211,7 @@ impl<'a> Controller<'a> {
                 continue;
             }
             if found.reboot.is_none() || !found.reboots() {
-                self.begin(&all, found).await?;
+                self.begin(&all, found, found.wanted.stage == Stage::Drain).await?;
                 if found.wanted.stage == Stage::Cordon {
                     return Ok(Ended::Cordoned);
                 }
@@ -230,10 +247,11 @@ impl<'a> Controller<'a> {
     /// # Errors
     /// See [`MaintenanceError`].
     pub(super) async fn settle(&mut self) -> Result<(), MaintenanceError> {
+        let mut may_be_lost = true;
         'look: loop {
             let all = self.client.maintenances_of(self.node, soon()).await?;
             // While a host reboots, that is looked at every few seconds.
-            if !all.iter().any(Maintenance::is_about_to_reboot) {
+            if std::mem::take(&mut may_be_lost) && !all.iter().any(Maintenance::is_about_to_reboot) {
                 self.end_lost().await?;
             }
             for found in all.iter().filter(|one| one.is_settled() && one.holds && !one.ends()) {
@@ -250,13 +268,18 @@ impl<'a> Controller<'a> {
                 } else if found.reboot.is_some() && found.reboots() {
                     self.look_for(&all, found).await?;
                 } else {
-                    match self.may_begin(&all, found).await? {
+                    // One drain at a time.
+                    let drains_next = found.wanted.stage == Stage::Drain && drains.is_none();
+                    match self.may_begin(&all, found, drains_next).await? {
                         Begun::Waits(why) => self.wait(found, why).await?,
                         // It only waits for its reboot.
                         Begun::Yes if found.state == Some(State::Drained) => drained.push(found),
                         Begun::Yes if found.wanted.stage == Stage::Drain => drains = drains.or(Some(found)),
                         Begun::Yes | Begun::Later => {}
-                        Begun::Gone => continue 'look,
+                        Begun::Gone => {
+                            may_be_lost = true;
+                            continue 'look;
+                        }
                     }
                 }
             }
@@ -282,14 +305,15 @@ impl<'a> Controller<'a> {
     /// Looks whether the Node of a maintenance that is as far as its author asks is still held by it. One that was deleted,
     /// or created again, has none any more; one that others uncordoned is cordoned again, and what has come leaves.
     async fn still_holds(&mut self, found: &Maintenance) -> Result<(), MaintenanceError> {
-        let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
-        let record = node.as_ref().and_then(CordonRecord::of);
+        let node = self.known.recent(self.client, soon()).await?;
+        let record = node.and_then(CordonRecord::of);
+        let stays_cordoned = node.is_some_and(is_cordoned);
         if !record.is_some_and(|record| record.is_held_by(&found.holder())) {
             return self.end(found, State::Completed, "").await;
         }
-        if !node.is_some_and(|node| is_cordoned(&node)) {
+        if !stays_cordoned {
             let until = self.leased().await?;
-            self.client.cordon(self.node, (&found.holder(), &found.wanted.taints()), until).await?;
+            self.client.cordon(&mut self.known, (&found.holder(), &found.wanted.taints()), until).await?;
             self.tell(found, Occurrence::Contested).await;
             if found.state == Some(State::Drained) {
                 self.report(found, State::Drained, "others uncordoned its Node", None).await?;
@@ -307,7 +331,12 @@ impl<'a> Controller<'a> {
     }
 
     /// Cordons the Node for a maintenance, or says what is in the way.
-    async fn may_begin(&mut self, all: &[Maintenance], found: &Maintenance) -> Result<Begun, MaintenanceError> {
+    async fn may_begin(
+        &mut self,
+        all: &[Maintenance],
+        found: &Maintenance,
+        drains: bool,
+    ) -> Result<Begun, MaintenanceError> {
         if let Some(closed) = found.closed(now_ms()) {
             self.hold_back(found, closed).await?;
             return Ok(Begun::Later);
@@ -316,7 +345,7 @@ impl<'a> Controller<'a> {
         if let Some(why) = self.place.needed.as_ref().filter(|_| found.wanted.stage == Stage::Drain && !found.holds) {
             return Ok(Begun::Waits(why.clone()));
         }
-        match self.begin(all, found).await {
+        match self.begin(all, found, drains).await {
             Ok(()) => Ok(Begun::Yes),
             Err(MaintenanceError::WouldLose(why) | MaintenanceError::NotSpared(why)) => Ok(Begun::Waits(why)),
             Err(MaintenanceError::NotReady(node)) => Ok(Begun::Waits(format!(

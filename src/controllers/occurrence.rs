@@ -29,7 +29,7 @@ pub(super) enum Occurrence {
     Cordoned,
     /// Others uncordoned the Node; it is cordoned again.
     Contested,
-    /// Pods begin to leave.
+    /// The Node is cordoned, and its pods begin to leave.
     DrainStarted,
     /// A pod does not leave, and why.
     Blocked(String),
@@ -84,7 +84,7 @@ impl Occurrence {
             }
             Self::Cordoned => format!("{node} is cordoned"),
             Self::Contested => format!("others uncordoned {node} during its drain; it is cordoned again"),
-            Self::DrainStarted => format!("the pods of {node} begin to leave"),
+            Self::DrainStarted => format!("{node} is cordoned, and its pods begin to leave"),
             Self::Blocked(why) => format!("{node}: {why}"),
             Self::Forced(pod) => format!("{node}: {pod} was deleted, because its eviction was refused for too long"),
             Self::StaticPodsAsked => format!("the node agent of {node} is asked to hold its static pods"),

@@ -46,15 +46,17 @@ impl Controller<'_> {
                 return Ok(false);
             }
             let until = self.leased().await?;
-            let cordoned = self.client.cordon(self.node, (&found.holder(), &found.wanted.taints()), until).await?;
+            let cordoned =
+                self.client.cordon(&mut self.known, (&found.holder(), &found.wanted.taints()), until).await?;
             if cordoned == Cordoned::Now {
                 self.tell(found, Occurrence::Contested).await;
             }
             let (pods, _) = self.client.pods(self.node, soon()).await?;
             let runs: Vec<&PodFact> = pods.iter().filter(|pod| pod.mirror).collect();
-            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
-            let Some(node) = node else { return Err(MaintenanceError::NoNode(self.node.clone())) };
-            let is_held = held(&node).is_some();
+            let Some(node) = self.known.recent(self.client, soon()).await? else {
+                return Err(MaintenanceError::NoNode(self.node.clone()));
+            };
+            let is_held = held(node).is_some();
             if is_held && is_asked && runs.is_empty() {
                 return Ok(true);
             }

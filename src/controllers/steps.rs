@@ -6,7 +6,7 @@
 use super::ended::MaintenanceError;
 use super::maintenance::{Controller, draining, soon};
 use super::occurrence::{Occurrence, now_ms};
-use crate::kube::{Cordoned, ObjectRef};
+use crate::kube::Cordoned;
 use crate::model::gate::Closed;
 use crate::model::maintenance::{Conditions, Maintenance, Stage, State, Wanted, short};
 use crate::model::names::HostName;
@@ -60,29 +60,37 @@ impl Controller<'_> {
     }
 
     /// The Node is cordoned, and the object cannot vanish before it is restored. Pods that would be lost are named before.
-    pub(super) async fn begin(&mut self, all: &[Maintenance], found: &Maintenance) -> Result<(), MaintenanceError> {
+    /// `drains`: its drain follows at once, whose first report says so as well.
+    pub(super) async fn begin(
+        &mut self,
+        all: &[Maintenance],
+        found: &Maintenance,
+        drains: bool,
+    ) -> Result<(), MaintenanceError> {
         if found.wanted.stage == Stage::Drain && !found.holds {
-            draining((self.node, &self.place), all, found).check(self.client).await?;
+            let seen = draining((self.node, &self.place), all, found).check(self.client).await?;
+            self.found = Some((found.uid.clone(), seen));
         }
         // Until pods leave, its author may ask for more than when it was cordoned.
         let begins = matches!(found.state, None | Some(State::Idle | State::Waiting | State::Cordoned));
         if !found.holds || begins {
-            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
+            let node = self.known.recent(self.client, soon()).await?;
             let node = node.ok_or_else(|| MaintenanceError::NoNode(self.node.clone()))?;
-            can_be_drained(self.node, &node, &found.wanted)?;
+            can_be_drained(self.node, node, &found.wanted)?;
         }
         let until = self.leased().await?;
         if !self.client.hold_maintenance(found, true, until).await? {
             return Err(MaintenanceError::None(found.name.clone()));
         }
         let (node, until) = (self.node, self.leased().await?);
-        match self.client.cordon(node, (&found.holder(), &found.wanted.taints()), until).await? {
+        match self.client.cordon(&mut self.known, (&found.holder(), &found.wanted.taints()), until).await? {
             Cordoned::NoNode => {
                 let until = self.leased().await?;
                 self.client.hold_maintenance(found, false, until).await?;
                 return Err(MaintenanceError::NoNode(node.clone()));
             }
             Cordoned::Before => {}
+            Cordoned::Now if drains => Occurrence::Cordoned.line(self.sink, self.node),
             Cordoned::Now => self.tell(found, Occurrence::Cordoned).await,
         }
         let is_new = match found.state {
@@ -90,7 +98,7 @@ impl Controller<'_> {
             Some(State::Waiting) => !found.holds,
             Some(_) => false,
         };
-        if is_new || found.is_over() || found.wanted.stage == Stage::Cordon {
+        if (is_new || found.is_over() || found.wanted.stage == Stage::Cordon) && !drains {
             self.report(found, State::Cordoned, "", None).await?;
         }
         Ok(())
@@ -101,7 +109,7 @@ impl Controller<'_> {
         self.release_static_pods(found).await?;
         let (wanted, until) = (&found.wanted, self.leased().await?);
         let stays_cordoned = wanted.stays_cordoned && state.is_over();
-        self.client.uncordon(&wanted.node, &found.holder(), stays_cordoned, until).await?;
+        self.client.uncordon(&mut self.known, &found.holder(), stays_cordoned, until).await?;
         if found.state != Some(state) || !found.is_observed || !why.is_empty() {
             self.report(found, state, why, Some(("drain", ended()))).await?;
         }
@@ -157,7 +165,7 @@ impl Controller<'_> {
             return Ok(());
         }
         let until = self.leased().await?;
-        self.client.announce(found, state, now_ms(), until).await?;
+        self.client.announce(&mut self.known, (found, state), now_ms(), until).await?;
         self.shown.insert(found.uid.clone(), shows);
         Ok(())
     }

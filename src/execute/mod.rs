@@ -18,6 +18,6 @@ mod walk;
 pub use act::{Actuator, DELIVERIES_PER_HOST, IMPORTS_PER_HOST, Signing};
 pub use actions::member_start;
 pub use api::{Access, ApiClient, ConnectApi, SERVER_NAME};
-pub use drain::{ControlPlane, DrainError, Draining, Pace};
+pub use drain::{ControlPlane, DrainError, Draining, Found as DrainFound, Pace};
 pub use recoveries::Recoveries;
 pub use walk::{Outcome, Perform, StepError, walk};

@@ -32,16 +32,12 @@ pub(super) const LONGEST_MESSAGE: usize = 600;
 /// Group and version, and kind, to: plural, and whether the kind is namespaced.
 type Discovered = BTreeMap<(String, String), (String, bool)>;
 
-/// Objects in one page of a list.
-const PAGE: usize = 500;
 /// The media type of bodies.
 const JSON: &str = "application/json";
 /// The media type of a merge patch (RFC 7396).
 pub(super) const MERGE: &str = "application/merge-patch+json";
 /// The media type of a patch that merges lists by their keys.
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// Requests metadata only.
-const NAMES_ALONE: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// A request to an API server.
 #[derive(Debug, Clone)]
@@ -116,7 +112,7 @@ impl Http for Server {
             let status = response.status().as_u16();
             let retry_after = response.headers().get("retry-after");
             let retry_after_s = retry_after.and_then(|text| text.to_str().ok()?.parse().ok());
-            let body = response.bytes().await.map_err(|e| causes(&e))?.to_vec();
+            let body = response.bytes().await.map_err(|e| causes(&e))?.into();
             Ok(Answer { status, retry_after_s, body })
         })
     }
@@ -271,38 +267,6 @@ impl Client {
             }
         }
         Ok(found)
-    }
-
-    /// The names of all objects of a kind, page by page, without their content.
-    pub async fn names(&self, path: &str, kind: &str, until: Instant) -> Result<Vec<ObjectRef>, KubeError> {
-        let what = format!("list the names of {path}");
-        let (mut names, mut from) = (Vec::new(), String::new());
-        loop {
-            let path = format!("{path}?limit={PAGE}&continue={from}");
-            let request = || Request { accept: Some(NAMES_ALONE), ..Request::get(&path) };
-            let page = self.call(&what, until, request).await?;
-            let items = page.get("items").and_then(Value::as_array).into_iter().flatten();
-            for item in items {
-                let text = |at: &str| item.pointer(at).and_then(Value::as_str);
-                let name = text("/metadata/name").ok_or(KubeError::Nameless { field: "metadata.name" })?;
-                names.push(ObjectRef::new("v1", kind, text("/metadata/namespace"), name));
-            }
-            match page.pointer("/metadata/continue").and_then(Value::as_str) {
-                Some(more) if !more.is_empty() => more.clone_into(&mut from),
-                _ => return Ok(names),
-            }
-        }
-    }
-
-    /// Lists objects of a kind; `query` is a URL query such as `fieldSelector=spec.nodeName%3Dcp1`.
-    pub async fn list(&self, path: &str, query: &str, until: Instant) -> Result<Vec<Value>, KubeError> {
-        let what = format!("list {path}");
-        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        let mut answer = self.call(&what, until, || Request::get(&path)).await?;
-        match answer.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => Ok(items),
-            _ => Err(KubeError::Garbled { what, why: "it is not a list".to_owned() }),
-        }
     }
 
     /// Server-side apply: creates the object or takes over the fields in it. A Node is only updated, because its
@@ -516,10 +480,10 @@ impl Client {
         self.discovered.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    async fn send(&self, what: &str, request: Request) -> Result<Value, KubeError> {
+    async fn send(&self, what: &str, request: Request) -> Result<Vec<u8>, KubeError> {
         let unreachable = |why: String| KubeError::Unreachable { what: what.to_owned(), why };
-        let answer = self.http.send(request).await.map_err(unreachable)?;
-        understood(what, answer.status, &answer.body)
+        let Answer { status, body, .. } = self.http.send(request).await.map_err(unreachable)?;
+        if (200..300).contains(&status) { Ok(body) } else { Err(refused(what, status, &body)) }
     }
 
     /// What answers the requests, for those that are not answered with one object.
@@ -527,8 +491,13 @@ impl Client {
         &*self.http
     }
 
-    /// One call, retried after transient errors until the deadline.
-    async fn call(&self, what: &str, until: Instant, request: impl Fn() -> Request) -> Result<Value, KubeError> {
+    /// One call, retried after transient errors until the deadline; returns the body of the answer.
+    pub(super) async fn body(
+        &self,
+        what: &str,
+        until: Instant,
+        request: impl Fn() -> Request,
+    ) -> Result<Vec<u8>, KubeError> {
         loop {
             let late = || KubeError::TimedOut { what: what.to_owned(), seen: "no answer".to_owned() };
             match timeout_at(until, self.send(what, request())).await.unwrap_or_else(|_| Err(late())) {
@@ -538,25 +507,29 @@ impl Client {
         }
     }
 
+    /// The same; the answer is one object.
+    async fn call(&self, what: &str, until: Instant, request: impl Fn() -> Request) -> Result<Value, KubeError> {
+        let body = self.body(what, until, request).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| KubeError::Garbled { what: what.to_owned(), why: error.to_string() })
+    }
+
     /// Any other path, such as `readyz`.
     pub async fn raw(&self, method: Method, path: &str, until: Instant) -> Result<Value, KubeError> {
         self.call(path, until, || Request { method: method.clone(), ..Request::get(path) }).await
     }
 }
 
-/// Parses an answer: the object, or the server's own words.
-fn understood(what: &str, status: u16, body: &[u8]) -> Result<Value, KubeError> {
-    let parsed: Result<Value, _> = serde_json::from_slice(body);
-    if (200..300).contains(&status) {
-        return parsed.map_err(|error| KubeError::Garbled { what: what.to_owned(), why: error.to_string() });
-    }
+/// An answer that is not the object: the server's own words.
+fn refused(what: &str, status: u16, body: &[u8]) -> KubeError {
+    let parsed: Option<Value> = serde_json::from_slice(body).ok();
     let text = |field: &str| {
-        let said = parsed.as_ref().ok().and_then(|v| v.get(field)).and_then(Value::as_str);
+        let said = parsed.as_ref().and_then(|answer| answer.get(field)).and_then(Value::as_str);
         said.unwrap_or_default().chars().take(LONGEST_MESSAGE).collect::<String>()
     };
     let plain = || String::from_utf8_lossy(body).chars().take(LONGEST_MESSAGE).collect::<String>();
-    let message = if parsed.is_ok() { text("message") } else { plain() };
-    Err(KubeError::Refused { what: what.to_owned(), status, reason: text("reason"), message })
+    let message = if parsed.is_some() { text("message") } else { plain() };
+    KubeError::Refused { what: what.to_owned(), status, reason: text("reason"), message }
 }
 
 /// "Not found" is an answer, not a failure.

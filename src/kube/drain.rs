@@ -2,8 +2,9 @@
 //!
 //! In: a Node's name. Out: whether the Node exists, its pods, and what changes among them while they leave.
 
+use super::client::MERGE;
 use super::watch::{Change, Changes};
-use super::{Client, KubeError, ObjectRef};
+use super::{Client, KnownNode, KubeError};
 use crate::model::control_plane::{QUORUM_BUDGET, QuorumPod};
 use crate::model::cordon::{CordonRecord, Holder, Taint};
 use crate::model::eviction::{BudgetFact, BudgetRef};
@@ -11,7 +12,6 @@ use crate::model::labels::QUORUM;
 use crate::model::names::HostName;
 use crate::model::pod::{NAMESPACE, PodFact};
 use futures::stream::{BoxStream, StreamExt as _};
-use reqwest::Method;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -50,13 +50,9 @@ impl Client {
     /// # Errors
     /// See [`KubeError`].
     pub async fn pods(&self, host: &HostName, until: Instant) -> Result<(Vec<PodFact>, String), KubeError> {
-        let path = format!("{PODS}?{}", on(host));
-        let list = self.raw(Method::GET, &path, until).await?;
-        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match list.get("items").and_then(Value::as_array) {
-            Some(pods) => Ok((pods.iter().filter_map(PodFact::of).collect(), version)),
-            None => Err(KubeError::Garbled { what: path, why: "it is not a list".to_owned() }),
-        }
+        let mut pods = Vec::new();
+        let version = self.read_list(PODS, &on(host), |pod| pods.extend(PodFact::of(&pod)), until).await?;
+        Ok((pods, version))
     }
 
     /// What changes among the pods of a Node after this version of their list.
@@ -106,43 +102,30 @@ impl Client {
     /// See [`KubeError`].
     pub async fn cordon(
         &self,
-        host: &HostName,
+        node: &mut KnownNode,
         (by, taints): (&Holder, &[Taint]),
         until: Instant,
     ) -> Result<Cordoned, KubeError> {
-        self.change_cordon(host, until, |node| CordonRecord::begin(node, by, taints)).await
+        node.change(self, ("", MERGE), until, |node| CordonRecord::begin(node, by, taints)).await
     }
 
     /// Ends what a holder began; the last one uncordons the Node, unless it was cordoned before or `stays` so.
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn uncordon(&self, host: &HostName, by: &Holder, stays: bool, until: Instant) -> Result<(), KubeError> {
-        self.change_cordon(host, until, |node| CordonRecord::end(node, by, stays)).await?;
-        let node = self.get(&ObjectRef::node(host), until).await?;
+    pub async fn uncordon(
+        &self,
+        node: &mut KnownNode,
+        by: &Holder,
+        stays: bool,
+        until: Instant,
+    ) -> Result<(), KubeError> {
+        node.change(self, ("", MERGE), until, |node| CordonRecord::end(node, by, stays)).await?;
         // Others may still drain it.
-        if node.is_none_or(|node| CordonRecord::of(&node).is_none()) {
-            self.withdraw_requests(host, until).await?;
+        if node.recent(self, until).await?.is_none_or(|node| CordonRecord::of(node).is_none()) {
+            self.withdraw_requests(node.name(), until).await?;
         }
         Ok(())
-    }
-
-    async fn change_cordon(
-        &self,
-        host: &HostName,
-        until: Instant,
-        patch: impl Fn(&Value) -> Option<Value>,
-    ) -> Result<Cordoned, KubeError> {
-        let node = ObjectRef::node(host);
-        loop {
-            let Some(live) = self.get(&node, until).await? else { return Ok(Cordoned::NoNode) };
-            let Some(patch) = patch(&live) else { return Ok(Cordoned::Before) };
-            match self.merge(&node, &patch, until).await {
-                Err(error) if error.is_conflict() && Instant::now() < until => {}
-                Err(error) if error.is_not_found() => return Ok(Cordoned::NoNode),
-                outcome => return outcome.map(|_| Cordoned::Now),
-            }
-        }
     }
 }
 

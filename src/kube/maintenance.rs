@@ -3,7 +3,7 @@
 //! In: a name. Out: a [`Maintenance`], or changes of one. A cluster that does not serve the kind has none.
 
 use super::client::{MERGE, STRATEGIC};
-use super::{Changes, Client, KubeError, ObjectRef};
+use super::{Changes, Client, KnownNode, KubeError, ObjectRef};
 use crate::model::announced::{announced_by, announcement, forgotten};
 use crate::model::cordon::CordonRecord;
 use crate::model::labels::{COMPLETION, HOLD};
@@ -152,11 +152,14 @@ impl Client {
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn announce(&self, of: &Maintenance, state: State, now_ms: i64, until: Instant) -> Result<(), KubeError> {
-        let node = ObjectRef::node(&of.wanted.node);
-        let Some(live) = self.get(&node, until).await? else { return Ok(()) };
-        let Some(patch) = announcement(&live, of, state, now_ms) else { return Ok(()) };
-        absent_is_done(self.change(&node, "/status", STRATEGIC, &patch, until).await)
+    pub async fn announce(
+        &self,
+        node: &mut KnownNode,
+        (of, state): (&Maintenance, State),
+        now_ms: i64,
+        until: Instant,
+    ) -> Result<(), KubeError> {
+        node.change(self, ("/status", STRATEGIC), until, |node| announcement(node, of, state, now_ms)).await.map(drop)
     }
 
     /// Lets guards repair the host of a Node that is in maintenance.
@@ -222,11 +225,11 @@ impl Client {
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn end_lost_maintenances(&self, node: &HostName, until: Instant) -> Result<bool, KubeError> {
-        let Some(live) = self.get(&ObjectRef::node(node), until).await? else { return Ok(false) };
-        let record = CordonRecord::of(&live);
+    pub async fn end_lost_maintenances(&self, node: &mut KnownNode, until: Instant) -> Result<bool, KubeError> {
+        let Some(live) = node.read(self, until).await? else { return Ok(false) };
+        let record = CordonRecord::of(live);
         let held = record.as_ref().map(CordonRecord::held_by_maintenances).unwrap_or_default();
-        let mut names = announced_by(&live);
+        let mut names = announced_by(live);
         names.extend(record.iter().flat_map(CordonRecord::maintenances).map(str::to_owned));
         // One object each: all of them may be many. One that cannot be read lives as well.
         let mut uids = BTreeMap::new();
@@ -235,8 +238,9 @@ impl Client {
             let uid = found.and_then(|found| found.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned));
             uids.extend(uid.map(|uid| (name, uid)));
         }
-        if let Some(patch) = forgotten(&live, |name| uids.contains_key(name)) {
-            absent_is_done(self.change(&ObjectRef::node(node), "/status", STRATEGIC, &patch, until).await)?;
+        if !announced_by(live).iter().all(|name| uids.contains_key(name)) {
+            let patch = |node: &Value| forgotten(node, |name| uids.contains_key(name));
+            node.change(self, ("/status", STRATEGIC), until, patch).await?;
         }
         let mut ended = false;
         for holder in held {

@@ -1,4 +1,4 @@
-//! NodeMaintenanceRollouts of the API, and whole lists of objects that are read piece by piece.
+//! NodeMaintenanceRollouts of the API.
 //!
 //! In: a name, or what an author asks for. Out: a [`Rollout`], or changes. A cluster that does not serve the kind has
 //! none.
@@ -8,12 +8,8 @@ use super::maintenance::older_kind;
 use super::{Changes, Client, KubeError, ObjectRef};
 use crate::model::names::HostName;
 use crate::model::rollout::{API, KIND, PLURAL, Rollout, RolloutWanted};
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-/// Objects of one answer: Nodes are large.
-const PAGE: usize = 200;
 
 fn folder() -> String {
     format!("/apis/{API}/{PLURAL}")
@@ -131,28 +127,6 @@ impl Client {
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error),
             Ok(made) => Ok(made.pointer("/metadata/uid").and_then(Value::as_str).map(ToOwned::to_owned)),
-        }
-    }
-
-    /// Reads all objects of a folder, a few at a time; returns the version of the list.
-    ///
-    /// # Errors
-    /// See [`KubeError`].
-    pub async fn each(
-        &self,
-        folder: &str,
-        mut read: impl FnMut(&Value) + Send,
-        until: Instant,
-    ) -> Result<String, KubeError> {
-        let mut from = String::new();
-        loop {
-            let page = self.raw(Method::GET, &format!("{folder}?limit={PAGE}&continue={from}"), until).await?;
-            page.get("items").and_then(Value::as_array).into_iter().flatten().for_each(&mut read);
-            let text = |at: &str| page.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
-            from = text("/metadata/continue");
-            if from.is_empty() {
-                return Ok(text("/metadata/resourceVersion"));
-            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{HashCheck, check};
 use crate::model::check::{Check, Outcome, UP};
-use crate::model::control_plane::{CONTROLLER_MANAGER, QUORUM_PODS, QuorumPods, SCHEDULER};
-use crate::model::desired::{Cni, Desired, Role};
+use crate::model::control_plane::{CONTROLLER_MANAGER, QUORUM_PODS, SCHEDULER};
+use crate::model::desired::{Cni, Desired, Host, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
 use crate::model::guards::Guards;
 use crate::model::names::HostName;
@@ -322,19 +322,30 @@ fn rolling(facts: &Facts) -> Vec<String> {
     api.objects.values().filter_map(one).collect()
 }
 
-/// Pods that stand for the control plane of hosts that are drained, at most one for each of them: they come back when
-/// the Nodes are uncordoned.
+/// Pods that come back when Nodes are uncordoned: those that stand for the control plane of hosts that are drained, and
+/// those of CoreDNS that find no other Node while at least one serves.
 fn waiting_for_uncordon<'a>(desired: &Desired, api: &'a ApiFact) -> Vec<&'a PodFact> {
-    let stands =
-        |pods: &QuorumPods, pod: &PodFact| pod.name.strip_prefix(pods.name).is_some_and(|r| r.starts_with('-'));
-    let standing = || api.pods.iter().filter(|pod| QUORUM_PODS.iter().any(|pods| stands(pods, pod)));
-    let watched = |name: &str| {
-        let host = desired.hosts.iter().find(|host| host.name.as_str() == name);
-        host.is_some_and(|host| host.is(Role::Etcd) || host.is(Role::ControlPlane))
-    };
-    let drained = api.nodes.iter().filter(|node| node.unschedulable && watched(&node.name));
-    let drained = drained.filter(|node| standing().all(|pod| pod.node != node.name)).count();
-    standing().filter(|pod| !pod.ready && pod.node.is_empty()).take(drained).collect()
+    let belongs = |pod: &PodFact, name: &str| pod.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    let stand: Vec<&PodFact> =
+        api.pods.iter().filter(|pod| QUORUM_PODS.iter().any(|of| belongs(pod, of.name))).collect();
+    let of_dns: Vec<&PodFact> = api.pods.iter().filter(|pod| belongs(pod, "coredns")).collect();
+    let serves = of_dns.iter().any(|pod| pod.ready);
+    let mut waiting = without_a_node(desired, api, &stand, |host| host.is(Role::Etcd) || host.is(Role::ControlPlane));
+    waiting.extend(without_a_node(desired, api, &of_dns, |_| serves));
+    waiting
+}
+
+/// Pods without a Node, at most one for each cordoned Node of such a host on which none of them is.
+fn without_a_node<'a>(
+    desired: &Desired,
+    api: &ApiFact,
+    pods: &[&'a PodFact],
+    is_their: impl Fn(&Host) -> bool,
+) -> Vec<&'a PodFact> {
+    let theirs = |name: &str| desired.hosts.iter().any(|host| host.name.as_str() == name && is_their(host));
+    let cordoned = api.nodes.iter().filter(|node| node.unschedulable && theirs(&node.name));
+    let most = cordoned.filter(|node| pods.iter().all(|pod| pod.node != node.name)).count();
+    pods.iter().copied().filter(|pod| !pod.ready && pod.node.is_empty()).take(most).collect()
 }
 
 fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) {
@@ -429,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_drained_control_plane_host_waits_and_one_without_a_reason_is_not_ready() {
+    fn a_pod_that_finds_no_node_while_one_is_cordoned_waits_and_one_without_a_reason_is_not_ready() {
         let mut desired = crate::model::desired::sample(3);
         desired.hosts[2].roles = vec![Role::Worker];
         let name = |at: usize| desired.hosts[at].name.to_string();
@@ -456,7 +467,11 @@ mod tests {
         assert_eq!(waiting(0, vec![stands(), pending(), pending()]), 1, "one of them is not of the drained host");
         assert_eq!(waiting(1, vec![stands(), pending()]), 0, "the pod of the cordoned host is there");
         assert_eq!(waiting(2, vec![stands(), pending()]), 0, "a worker is cordoned");
-        assert_eq!(waiting(0, vec![stands(), pod("coredns-b", String::new())]), 0);
+        let (dns, homeless) = (pod("coredns-a", name(0)), || pod("coredns-b", String::new()));
+        assert_eq!(waiting(2, vec![stands(), dns.clone(), homeless()]), 1, "the worker on which it was is cordoned");
+        assert_eq!(waiting(2, vec![dns.clone(), homeless(), homeless()]), 1, "one of them has another reason");
+        assert_eq!(waiting(0, vec![dns, homeless()]), 0, "none was on the cordoned Node");
+        assert_eq!(waiting(2, vec![stands(), homeless()]), 0, "no other one serves");
     }
 
     #[test]

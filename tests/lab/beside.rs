@@ -13,11 +13,18 @@ use std::process::Command;
 use std::time::Instant;
 
 /// On one control-plane host and one worker.
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "the only control-plane host is taken if an outage is allowed, and given back from another machine",
-    cut: false,
-    run: elsewhere,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "the only control-plane host is taken if an outage is allowed, and given back from another machine",
+        cut: false,
+        run: elsewhere,
+    },
+    Scenario {
+        name: "while the only worker is drained, up has nothing to do, and certificates are renewed on both hosts",
+        cut: false,
+        run: renewed,
+    },
+];
 
 /// On three control-plane hosts and one worker.
 pub const AMONG_OTHERS: &[Scenario] = &[
@@ -44,6 +51,28 @@ fn blocked(w: &World) {
     budget(w, "web", "web");
     apply(w, &object("w1", "{nodeName: w1, stage: Drain}")).ok();
     reaches(w, "w1", "Blocked", TAKEN_OVER);
+}
+
+fn renewed(w: &World) {
+    let hactl = asked(w, WATCH);
+    hactl.up().ok();
+    w.healthy(HEAL);
+    hactl.run(&["maintain", "start", "w1", "--yes"]).ok().says("w1 is drained");
+    let ran = hactl.up().ok();
+    println!("        up took {:.1?} while the only worker is drained", ran.took);
+    ran.says("nothing to do");
+    let said = in_one_line(&hactl.run(&["status", "-v"]).ok());
+    assert!(said.contains("1 waits until its Node is uncordoned"), "{said}");
+    let said = in_one_line(&hactl.run(&["certs", "renew"]).ok());
+    println!("        {said}");
+    assert!(is_cordoned(w));
+    reaches(w, "w1", "Drained", TAKEN_OVER);
+    hactl.run(&["maintain", "finish", "w1"]).ok().says("the maintenance of w1 is over");
+    assert!(!is_cordoned(w));
+    hactl.up().ok().says("nothing to do");
+    kubectl(w, "delete nmt w1").ok();
+    asked(w, "").up().ok();
+    w.healthy(HEAL);
 }
 
 /// With guards, and another configuration of all kubelets.

@@ -83,6 +83,7 @@ mod upgrades;
 mod voting;
 mod ways_in;
 mod worker;
+mod zoned;
 
 use hactl::lab::{Scoped, Silent, Spec};
 use std::net::IpAddr;
@@ -339,7 +340,7 @@ fn main() {
         .concat(),
     );
     tally.suite("t-latest", (1, 1), responders::RESPONDERS);
-    tally.suite("t-rollout", (3, 3), rolled::SCENARIOS);
+    tally.suite("t-rollout", (3, 3), &[rolled::SCENARIOS, zoned::SCENARIOS].concat());
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);

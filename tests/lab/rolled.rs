@@ -33,7 +33,7 @@ const HOSTS: [&str; 6] = ["cp1", "cp2", "cp3", "w1", "w2", "w3"];
 const ALL: Duration = Duration::from_secs(900);
 
 /// Which Nodes are cordoned, whenever that was looked at, until it is stopped.
-fn watched(hactl: &Hactl, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<BTreeSet<String>>> {
+pub fn watched(hactl: &Hactl, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<BTreeSet<String>>> {
     let (own, stop) = (hactl.clone(), Arc::clone(stop));
     std::thread::spawn(move || {
         let mut seen: Vec<BTreeSet<String>> = Vec::new();

@@ -31,6 +31,8 @@ pub struct State {
     /// How often the eviction of each pod was accepted, by its name.
     pub evicted: BTreeMap<String, usize>,
     pub deleted: Vec<String>,
+    /// What was asked for: methods and paths.
+    pub asked: Vec<String>,
     /// Pods in the order in which their eviction was accepted.
     pub order: Vec<String>,
     /// Other hosts of the control plane, and whether they are ready; none: w3 is a worker.
@@ -122,6 +124,7 @@ impl Api {
     fn answer(&self, request: &Request) -> (u16, Value) {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
         let mut state = self.state();
+        state.asked.push(format!("{} {}", request.method, request.path));
         if request.path == PODS {
             let items: Vec<Value> = state.pods.values().cloned().collect();
             return (200, json!({"metadata": {"resourceVersion": "9"}, "items": items}));
@@ -362,6 +365,7 @@ impl Http for Api {
     }
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>> {
         let folder = request.path.split('?').next().unwrap_or_default();
+        self.state().asked.push(format!("WATCH {}", request.path));
         let watch = self.state().watch(folder).map(|chunks| (200, chunks));
         Box::pin(async { watch.ok_or_else(|| "no watches here".to_owned()) })
     }

@@ -60,7 +60,7 @@ pub async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
 pub async fn beside(api: &Api, places: Places<'_>, work: impl Future<Output = ()>) {
     let (client, own) = (api.client(), other());
     tokio::select! {
-        () = control(&client, &Quiet, ("a", &own), knowing(places)) => unreachable!("it ends never"),
+        () = Box::pin(control(&client, &Quiet, ("a", &own), knowing(places))) => unreachable!("it ends never"),
         () = work => {}
     }
 }
@@ -104,6 +104,34 @@ async fn a_guard_that_is_killed_after_any_of_its_writes_is_replaced_and_the_node
         }
     }
     assert!(replaced > 20, "{replaced} guards were replaced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_on_a_node_costs_few_requests_besides_one_eviction_of_each_pod() {
+    let pods: Vec<String> = (0..40).map(|n| format!("web-{n}")).collect();
+    let names: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let api = Api::watched(&names, false, DrainRequest::default());
+    let mut until_drained = 0;
+    beside_a_guard(&api, async {
+        reaches(&api, MAINTENANCE, "Drained").await;
+        until_drained = for_the_node(&api).len();
+        api.change(MAINTENANCE, &json!({"spec": {"stage": "Complete"}}));
+        reaches(&api, MAINTENANCE, "Completed").await;
+    })
+    .await;
+    let asked = for_the_node(&api);
+    let evictions = asked.iter().filter(|one| one.ends_with("/eviction")).count();
+    assert_eq!(evictions, 40);
+    assert!(until_drained - evictions <= 25 && asked.len() - evictions <= 38, "{until_drained}: {asked:#?}");
+}
+
+/// What was asked for because of the Node, and not of the guard itself.
+fn for_the_node(api: &Api) -> Vec<String> {
+    let own = ["leases/hactl-controllers", "rollouts", "/api/v1/nodes?limit"];
+    let is_own = |one: &String| {
+        own.iter().any(|part| one.contains(part)) || one.starts_with("WATCH") && !one.contains("fieldSelector")
+    };
+    api.state().asked.iter().filter(|one| !is_own(one)).cloned().collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use super::api::{Api, MAINTENANCE, NODE, Quiet};
 use super::guards::{beside_a_guard, guard, knowing, reaches, state, until, worker};
 use super::*;
+use crate::kube::KnownNode;
 use crate::model::boot::{Boot, BootId, announcement, asks};
 use crate::model::maintenance::{CONTROLLERS_LEASE, Maintenance, RebootRequest};
 use crate::model::names::HostName;
@@ -221,12 +222,13 @@ async fn a_host_is_not_asked_while_a_person_works_on_it_or_holds_it_or_up_drains
         until("a person works on it", || why().contains("NodeMaintenance other is under way as well")).await;
         let until_then = tokio::time::Instant::now() + GRACE;
         let up = crate::model::cordon::Holder::Up;
-        api.client().cordon(&"w3".parse().unwrap(), (&up, &[]), until_then).await.unwrap();
+        let mut node = KnownNode::new(&"w3".parse().unwrap());
+        api.client().cordon(&mut node, (&up, &[]), until_then).await.unwrap();
         api.change(OTHER, &json!({"spec": {"stage": "Complete"}}));
         until("up works on it", || why().contains("hactl up")).await;
         assert_eq!(machine.asked(), 0);
         let until_then = tokio::time::Instant::now() + GRACE;
-        api.client().uncordon(&"w3".parse().unwrap(), &up, false, until_then).await.unwrap();
+        api.client().uncordon(&mut node, &up, false, until_then).await.unwrap();
         reaches(&api, MAINTENANCE, "Completed").await;
         assert_eq!(machine.asked(), 1);
         uncordoned(&api);

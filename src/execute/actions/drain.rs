@@ -6,6 +6,7 @@
 use crate::execute::act::{Doing, failed};
 use crate::execute::drain::Draining;
 use crate::execute::walk::StepError;
+use crate::kube::KnownNode;
 use crate::model::cordon::Holder;
 use crate::model::maintenance::{DrainProgress, DrainRequest};
 use crate::model::names::HostName;
@@ -32,7 +33,7 @@ impl Doing<'_> {
             taken_from: None,
             pace: None,
         };
-        let kept = draining.run(self.client().await?, &report).await;
+        let kept = draining.run(self.client().await?, None, &report).await;
         for said in kept.map_err(|error| failed(error.to_string()))? {
             self.sink.note(said);
         }
@@ -41,6 +42,6 @@ impl Doing<'_> {
 
     /// Uncordons a Node that hactl cordoned.
     pub(in crate::execute) async fn uncordon(&self, host: &HostName) -> Result<(), StepError> {
-        Ok(self.client().await?.uncordon(host, &Holder::Up, false, self.until()).await?)
+        Ok(self.client().await?.uncordon(&mut KnownNode::new(host), &Holder::Up, false, self.until()).await?)
     }
 }

@@ -15,9 +15,10 @@ mod words;
 use budgets::{BudgetNews, Budgets};
 pub use pace::Pace;
 
-use crate::kube::{BudgetChanges, Client, Cordoned, KubeError, ObjectRef, PodChange, PodChanges};
+use crate::kube::{BudgetChanges, Client, Cordoned, KnownNode, KubeError, ObjectRef, PodChange, PodChanges};
 use crate::model::action::counted;
 use crate::model::cordon::Holder;
+use crate::model::drain_rule::DrainRules;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
 use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest};
 use crate::model::names::HostName;
@@ -38,6 +39,8 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 const LIST_BESIDE_WATCH: Duration = Duration::from_secs(15);
 /// How long a budget may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(10);
+/// What was found longer ago is read again.
+const RECENT: Duration = Duration::from_secs(5);
 /// How long a check before a drain may take.
 const CHECK_WITHIN: Duration = Duration::from_secs(60);
 /// How long before its timeout a drain ends, so that it can say what is in the way.
@@ -88,6 +91,18 @@ pub struct ControlPlane<'a> {
     pub allow_outage: bool,
 }
 
+/// What a drain has to do, as it was read before the Node was cordoned.
+#[derive(Debug)]
+pub struct Found {
+    rules: DrainRules,
+    /// Rules that cannot be read.
+    notes: Vec<String>,
+    pods: Vec<PodFact>,
+    /// The version of the list of pods.
+    version: String,
+    at: Instant,
+}
+
 /// A drain that is asked for.
 #[derive(Debug, Clone)]
 pub struct Draining<'a> {
@@ -112,12 +127,21 @@ impl Draining<'_> {
     ///
     /// # Errors
     /// [`DrainError::Lost`], [`DrainError::NotSpared`], or the API cannot be used.
-    pub async fn check(&self, client: &Client) -> Result<(), DrainError> {
+    pub async fn check(&self, client: &Client) -> Result<Found, DrainError> {
         let until = Instant::now() + self.within.min(CHECK_WITHIN);
-        let (rules, _) = client.drain_rules(self.host, until).await?;
-        let (pods, _) = client.pods(self.host, until).await?;
-        none_is_lost(self.host, &Drain::by(rules, self.request.clone()).next(&pods, Duration::ZERO))?;
-        self.spare(client, until).await.map(drop)
+        let found = self.find(client, until).await?;
+        none_is_lost(
+            self.host,
+            &Drain::by(found.rules.clone(), self.request.clone()).next(&found.pods, Duration::ZERO),
+        )?;
+        self.spare(client, until).await?;
+        Ok(found)
+    }
+
+    async fn find(&self, client: &Client, until: Instant) -> Result<Found, DrainError> {
+        let (rules, notes) = client.drain_rules(self.host, until).await?;
+        let (pods, version) = client.pods(self.host, until).await?;
+        Ok(Found { rules, notes, pods, version, at: Instant::now() })
     }
 
     /// Whether it would lose pods, by what was seen before.
@@ -140,20 +164,24 @@ impl Draining<'_> {
     }
 
     /// Drains the Node by the rules of the cluster, and says meanwhile how far it is; returns what is to be said of the
-    /// pods that stay. A Node that does not exist is empty. A Node that could not be drained stays cordoned, and the
-    /// next drain continues.
+    /// pods that stay. It begins with what a check has found just now, if there was one. `up` has the Node cordoned here, a
+    /// maintenance has done so before. A Node that does not exist is empty. A Node that could not be drained stays
+    /// cordoned, and the next drain continues.
     ///
     /// # Errors
     /// See [`DrainError`].
     pub async fn run(
         &self,
         client: &Client,
+        found: Option<Found>,
         report: &(dyn Fn(DrainProgress) + Sync),
     ) -> Result<Vec<String>, DrainError> {
         let Self { host, within, .. } = *self;
         let until = Instant::now() + within.saturating_sub(LAST_WORD);
-        let (rules, mut notes) = client.drain_rules(host, until).await?;
-        let (pods, _) = client.pods(host, until).await?;
+        let Found { rules, mut notes, pods, version, .. } = match found {
+            Some(found) if found.at.elapsed() < RECENT => found,
+            _ => self.find(client, until).await?,
+        };
         let takes_host = match self.spare(client, until).await {
             // While its pod is there, its eviction is asked for until the budget allows it, and no other one before.
             Err(DrainError::NotSpared(_)) if pods.iter().any(|pod| pod.quorum) => true,
@@ -164,9 +192,13 @@ impl Draining<'_> {
         if !may_wait {
             none_is_lost(host, &drain.next(&pods, Duration::ZERO))?;
         }
-        if client.cordon(host, (&self.by, self.request.through.taint().as_slice()), until).await? != Cordoned::NoNode {
+        let is_there =
+            may_wait || client.cordon(&mut KnownNode::new(host), (&self.by, &[]), until).await? != Cordoned::NoNode;
+        if is_there {
             let engine = Engine { client, host, within, until, may_wait, pace: self.pace };
-            notes.extend(engine.run(drain, self.lasts, report).await?);
+            // More pods may have come before the Node was cordoned.
+            let view = View { changes: engine.changes(&version).await, listed: false, ..View::of(pods) };
+            notes.extend(engine.run(drain, view, self.lasts, report).await?);
         }
         if takes_host {
             // Others may have become worse since its pod left.
@@ -196,6 +228,10 @@ struct View {
 }
 
 impl View {
+    fn of(list: Vec<PodFact>) -> Self {
+        Self { pods: list.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(), changes: None, listed: true }
+    }
+
     /// Until the next list.
     fn pause(&self) -> Duration {
         if self.changes.is_some() { LIST_BESIDE_WATCH } else { LIST_EVERY }
@@ -231,12 +267,19 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    async fn list(self) -> Result<View, KubeError> {
+    /// The pods now. `watches`: more is to come.
+    async fn list(self, watches: bool) -> Result<View, KubeError> {
         let (pods, version) = self.client.pods(self.host, self.until).await?;
-        // Without a watch it lists more often.
-        let changes = self.client.pod_changes(self.host, &version).await.ok();
-        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
-        Ok(View { pods, changes, listed: true })
+        let mut view = View::of(pods);
+        if watches {
+            view.changes = self.changes(&version).await;
+        }
+        Ok(view)
+    }
+
+    /// Without a watch it lists more often.
+    async fn changes(self, version: &str) -> Option<PodChanges> {
+        self.client.pod_changes(self.host, version).await.ok()
     }
 
     fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
@@ -293,12 +336,12 @@ impl<'a> Engine<'a> {
     async fn run(
         self,
         mut drain: Drain,
+        mut view: View,
         lasts: Duration,
         report: &(dyn Fn(DrainProgress) + Sync),
     ) -> Result<Vec<String>, DrainError> {
         let now = Instant::now();
         let begun = now.checked_sub(lasts).unwrap_or(now);
-        let mut view = self.list().await?;
         let (mut listing, mut list_at) = (false, now + view.pause());
         let mut said: Option<(Instant, DrainProgress)> = None;
         let (mut to_leave, mut forced) = (BTreeSet::new(), Vec::new());
@@ -351,7 +394,7 @@ impl<'a> Engine<'a> {
             }
             if !listing && list_at <= Instant::now() {
                 listing = true;
-                work.push(self.list().map(Done::Listed).boxed());
+                work.push(self.list(!is_empty).map(Done::Listed).boxed());
             }
             let wake = if listing { again } else { again.min(list_at) };
             tokio::select! {
