@@ -109,7 +109,7 @@ impl Controller<'_> {
         if !was_drained {
             sink.emit(Event::Started { step: 0, what: format!("drain {node}"), host: Some(node.clone()) });
         }
-        if found.progress.to_leave == 0 {
+        if !matches!(found.state, Some(State::Draining | State::Blocked | State::Drained)) {
             self.tell(found, Occurrence::DrainStarted).await;
         }
         let latest = Mutex::new(None);

@@ -187,10 +187,7 @@ impl Nodes {
     }
 
     fn changed(&mut self, change: &Change, sink: &dyn Sink) {
-        let (object, is_gone) = match change {
-            Change::Is(object) => (object, false),
-            Change::Gone(object) => (object, true),
-        };
+        let (object, is_gone) = change.object();
         let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) else { return };
         match Maintenance::of(object) {
             Ok(one) if !is_gone => drop(self.all.insert(uid.to_owned(), one)),

@@ -144,7 +144,10 @@ pub async fn follow(
                     return Ok(Followed::Ended(Ended::Completed));
                 }
                 Some(Change::Gone(_)) => {}
-                None => changes = None,
+                None => {
+                    changes = None;
+                    ticks.reset_immediately();
+                }
             },
             _ = ticks.tick() => match looked(client, &mut elected, &now, &mut changes).await {
                 Ok(Looked::Same) => {

@@ -257,6 +257,7 @@ impl<'a> Controller<'a> {
             for found in all.iter().filter(|one| one.is_settled() && one.holds && !one.ends()) {
                 self.still_holds(found).await?;
             }
+            let unsettled = all.iter().filter(|one| !one.is_settled()).count();
             let (mut drains, mut drained) = (None, Vec::new());
             for found in all.iter().filter(|one| !one.is_settled()) {
                 if found.ends() || found.state == Some(State::Completed) {
@@ -268,8 +269,8 @@ impl<'a> Controller<'a> {
                 } else if found.reboot.is_some() && found.reboots() {
                     self.look_for(&all, found).await?;
                 } else {
-                    // One drain at a time.
-                    let drains_next = found.wanted.stage == Stage::Drain && drains.is_none();
+                    // Otherwise others come before its drain.
+                    let drains_next = found.wanted.stage == Stage::Drain && unsettled == 1;
                     match self.may_begin(&all, found, drains_next).await? {
                         Begun::Waits(why) => self.wait(found, why).await?,
                         // It only waits for its reboot.
@@ -292,6 +293,8 @@ impl<'a> Controller<'a> {
                     }
                     return Ok(());
                 }
+                // It may have taken long.
+                Ok(None) => may_be_lost = true,
                 Ok(_) | Err(MaintenanceError::GaveUp(_) | MaintenanceError::NoNode(_)) => {}
                 Err(MaintenanceError::WouldLose(why) | MaintenanceError::NotSpared(why)) => {
                     return self.wait(found, why).await;

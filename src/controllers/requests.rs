@@ -135,10 +135,7 @@ impl Requests<'_> {
 }
 
 fn changed(all: &mut BTreeMap<String, Known>, change: &Change) {
-    let (object, is_gone) = match change {
-        Change::Is(object) => (object, false),
-        Change::Gone(object) => (object, true),
-    };
+    let (object, is_gone) = change.object();
     let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) else { return };
     // The schema lets no other objects in.
     match EvictionRequest::of(object).filter(|_| !is_gone) {

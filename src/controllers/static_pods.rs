@@ -8,7 +8,7 @@
 use super::ended::MaintenanceError;
 use super::maintenance::{Controller, soon};
 use super::occurrence::{Occurrence, now_ms};
-use crate::kube::{Cordoned, ObjectRef};
+use crate::kube::Cordoned;
 use crate::model::boot::NODE_AGENT;
 use crate::model::event::Event;
 use crate::model::maintenance::{Maintenance, State, Through};
@@ -103,8 +103,8 @@ impl Controller<'_> {
         if !may_hold && found.state != Some(State::Completing) && !is_asked {
             return Ok(());
         }
-        let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
-        if found.static_pods.is_none() && node.is_none_or(|node| held(&node).is_none()) {
+        let node = self.known.read(self.client, soon()).await?;
+        if found.static_pods.is_none() && node.is_none_or(|node| held(node).is_none()) {
             return Ok(());
         }
         let begun = Instant::now();
@@ -113,8 +113,7 @@ impl Controller<'_> {
         }
         loop {
             let others = self.client.maintenances_of(self.node, soon()).await?;
-            let node = self.client.get(&ObjectRef::node(self.node), soon()).await?;
-            let is_back = node.is_none_or(|node| held(&node).is_none());
+            let is_back = self.known.read(self.client, soon()).await?.is_none_or(|node| held(node).is_none());
             if is_back || others.iter().any(|one| one.uid != found.uid && one.holds_static_pods().is_some()) {
                 return Ok(());
             }

@@ -74,7 +74,8 @@ impl Controller<'_> {
         // Until pods leave, its author may ask for more than when it was cordoned.
         let begins = matches!(found.state, None | Some(State::Idle | State::Waiting | State::Cordoned));
         if !found.holds || begins {
-            let node = self.known.recent(self.client, soon()).await?;
+            // A host that others believe to be off may be on again.
+            let node = self.known.read(self.client, soon()).await?;
             let node = node.ok_or_else(|| MaintenanceError::NoNode(self.node.clone()))?;
             can_be_drained(self.node, node, &found.wanted)?;
         }
@@ -90,7 +91,9 @@ impl Controller<'_> {
                 return Err(MaintenanceError::NoNode(node.clone()));
             }
             Cordoned::Before => {}
-            Cordoned::Now if drains => Occurrence::Cordoned.line(self.sink, self.node),
+            Cordoned::Now if drains && found.state != Some(State::Drained) => {
+                Occurrence::Cordoned.line(self.sink, self.node);
+            }
             Cordoned::Now => self.tell(found, Occurrence::Cordoned).await,
         }
         let is_new = match found.state {

@@ -92,7 +92,7 @@ pub async fn run(root: Root, own: HostName, (server, kernel): (String, &str), sa
                 }
             }
             change = next_change(&mut live) => match change {
-                Some(change) => agent.changed(change),
+                Some(change) => agent.changed(&change),
                 None => {
                     open_at = Instant::now() + OPEN_AGAIN;
                     live = None;
@@ -132,11 +132,8 @@ impl NodeAgent {
         }
     }
 
-    fn changed(&mut self, change: Change) {
-        let (object, is_gone) = match &change {
-            Change::Is(object) => (object, false),
-            Change::Gone(object) => (object, true),
-        };
+    fn changed(&mut self, change: &Change) {
+        let (object, is_gone) = change.object();
         match Maintenance::of(object) {
             Ok(one) if is_gone => drop(self.known.remove(&one.uid)),
             Ok(one) => {

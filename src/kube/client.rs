@@ -3,10 +3,8 @@
 //! It reaches an API server directly or through a local forward of the SSH connection, and trusts only the cluster CA.
 
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, StreamExt as _};
+use futures::stream::BoxStream;
 use reqwest::Method;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::server::{Server, builder, tls};
 use super::{KubeError, kinds};
 use crate::model::causes::causes;
 use crate::model::names::HostName;
@@ -22,8 +21,6 @@ use crate::model::secret::Secret;
 
 /// hactl's field manager for server-side apply.
 pub const FIELD_MANAGER: &str = "hactl";
-/// Time limit of one request. An API server itself gives up after a minute.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause before a retry after a transient error, and between two polls while waiting.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Longer error messages are cut.
@@ -83,48 +80,6 @@ pub trait Http: Send + Sync {
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, String>>;
     /// The status of an answer, and its body while it arrives: a watch.
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>>;
-}
-
-/// A real API server.
-struct Server {
-    http: reqwest::Client,
-    base: String,
-}
-
-impl Server {
-    fn build(&self, request: Request) -> reqwest::RequestBuilder {
-        let Request { method, path, accept, media, body } = request;
-        let mut built = self.http.request(method, format!("{}{path}", self.base));
-        if let Some(accept) = accept {
-            built = built.header("accept", accept);
-        }
-        if !body.is_empty() {
-            built = built.header("content-type", media).body(body);
-        }
-        built
-    }
-}
-
-impl Http for Server {
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, String>> {
-        Box::pin(async move {
-            let response = self.build(request).timeout(REQUEST_TIMEOUT).send().await.map_err(|e| causes(&e))?;
-            let status = response.status().as_u16();
-            let retry_after = response.headers().get("retry-after");
-            let retry_after_s = retry_after.and_then(|text| text.to_str().ok()?.parse().ok());
-            let body = response.bytes().await.map_err(|e| causes(&e))?.into();
-            Ok(Answer { status, retry_after_s, body })
-        })
-    }
-
-    fn stream(&self, request: Request) -> BoxFuture<'_, Result<(u16, Chunks), String>> {
-        Box::pin(async move {
-            let response = self.build(request).send().await.map_err(|e| causes(&e))?;
-            let status = response.status().as_u16();
-            let chunks = response.bytes_stream();
-            Ok((status, chunks.map(|chunk| chunk.map(|b| b.to_vec()).map_err(|e| causes(&e))).boxed()))
-        })
-    }
 }
 
 /// A connection to one API server.
@@ -197,13 +152,16 @@ impl Client {
         if server_name.parse::<std::net::IpAddr>().is_ok() {
             return Err(KubeError::Credentials { why: format!("{server_name} is an IP address, not a DNS name") });
         }
-        let http = builder(ca_pem, cert_pem, key_pem)?.resolve(server_name, at);
-        Self::finish(http, format!("https://{server_name}:{}", at.port()))
+        let base = format!("https://{server_name}:{}", at.port());
+        let tls = tls(ca_pem, cert_pem, key_pem)?;
+        let server_name = server_name.to_owned();
+        Self::at(base, move || builder(&tls).resolve(&server_name, at).build())
     }
 
     /// Directly at `server`, a URL without a path.
     pub fn direct(server: &str, ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<Self, KubeError> {
-        Self::finish(builder(ca_pem, cert_pem, key_pem)?, server.trim_end_matches('/').to_owned())
+        let tls = tls(ca_pem, cert_pem, key_pem)?;
+        Self::at(server.trim_end_matches('/').to_owned(), move || builder(&tls).build())
     }
 
     /// The same, with certificates and a key in PEM files.
@@ -211,9 +169,12 @@ impl Client {
         Self::direct(server, &read(ca)?, &read(cert)?, &Secret::new(read(key)?))
     }
 
-    fn finish(http: reqwest::ClientBuilder, base: String) -> Result<Self, KubeError> {
-        let http = http.build().map_err(|error| KubeError::Credentials { why: causes(&error) })?;
-        Ok(Self::over(Arc::new(Server { http, base })))
+    fn at(
+        base: String,
+        connect: impl Fn() -> reqwest::Result<reqwest::Client> + Send + Sync + 'static,
+    ) -> Result<Self, KubeError> {
+        let server = Server::new(base, Box::new(connect));
+        Ok(Self::over(Arc::new(server.map_err(|error| KubeError::Credentials { why: causes(&error) })?)))
     }
 
     /// Over anything that answers requests as an API server does.
@@ -539,30 +500,4 @@ pub(super) fn absent(outcome: Result<Value, KubeError>) -> Result<Option<Value>,
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn builder(ca_pem: &str, cert_pem: &str, key_pem: &Secret<String>) -> Result<reqwest::ClientBuilder, KubeError> {
-    let bad = |what: &str, error: &dyn std::error::Error| KubeError::Credentials { why: format!("{what}: {error}") };
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
-        let certificate = certificate.map_err(|e| bad("the CA certificate", &e))?;
-        roots.add(certificate).map_err(|e| bad("the CA certificate", &e))?;
-    }
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
-    let chain = chain.map_err(|e| bad("the client certificate", &e))?;
-    let key = PrivateKeyDer::from_pem_slice(key_pem.reveal().as_bytes()).map_err(|e| bad("the client key", &e))?;
-    // The crypto provider is explicit: the default panics if a program links two.
-    let mut tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| bad("TLS", &e))?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(|e| bad("the client certificate", &e))?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        // The proxy from the environment is for other traffic.
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(Duration::from_secs(5)))
 }

@@ -61,7 +61,7 @@ impl Client {
     /// See [`KubeError`].
     pub async fn pod_changes(&self, host: &HostName, version: &str) -> Result<PodChanges, KubeError> {
         let changes = self.watch(PODS, &on(host), Some(version)).await?;
-        Ok(changes.map(|change| change.and_then(pod_change)).boxed())
+        Ok(changes.map(|change| change.and_then(|change| pod_change(&change))).boxed())
     }
 
     /// What changes of a Node; it comes first as it is.
@@ -129,12 +129,9 @@ impl Client {
     }
 }
 
-fn pod_change(change: Change) -> Result<PodChange, KubeError> {
-    let (object, is_gone) = match change {
-        Change::Is(object) => (object, false),
-        Change::Gone(object) => (object, true),
-    };
-    match PodFact::of(&object) {
+fn pod_change(change: &Change) -> Result<PodChange, KubeError> {
+    let (object, is_gone) = change.object();
+    match PodFact::of(object) {
         Some(pod) if is_gone => Ok(PodChange::Gone(pod.uid)),
         Some(pod) => Ok(PodChange::Is(pod)),
         None => Err(KubeError::Garbled { what: "watch pods".to_owned(), why: "it is not a pod".to_owned() }),

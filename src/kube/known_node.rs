@@ -1,17 +1,19 @@
 //! A Node as this process read or wrote it last: most changes of it need no read before.
 //!
-//! In: patches by how the Node is. Out: one request for each, if nobody else has changed the Node since. What was known
-//! before decides nothing by itself: a patch is of that version alone, and "nothing to change" is said only of a Node that
-//! was read just now.
+//! In: patches by how the Node is. Out: one request for each, if nobody else has changed the Node since. A patch is of the
+//! version that is known, and "nothing to change" is said only of a Node that was read just now.
 
 use super::{Client, Cordoned, KubeError, ObjectRef};
 use crate::model::names::HostName;
 use serde_json::Value;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// What was read before this time is read again.
 const RECENT: Duration = Duration::from_secs(5);
+
+/// Before a Node that others change again and again is read once more.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A Node, and how it was.
 #[derive(Debug)]
@@ -85,7 +87,11 @@ impl KnownNode {
                     self.last = Some((now, Instant::now()));
                     return Ok(Cordoned::Now);
                 }
-                Err(error) if error.is_conflict() && Instant::now() < until => {}
+                Err(error) if error.is_conflict() && Instant::now() + PAUSE < until => {
+                    if !was_known {
+                        sleep(PAUSE).await;
+                    }
+                }
                 Err(error) if error.is_not_found() => return Ok(Cordoned::NoNode),
                 Err(error) => return Err(error),
             }

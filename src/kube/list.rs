@@ -21,7 +21,7 @@ struct Page<'a> {
     #[serde(default)]
     metadata: About,
     #[serde(borrow)]
-    items: Vec<&'a RawValue>,
+    items: Option<Vec<&'a RawValue>>,
 }
 
 /// What a list says of itself.
@@ -106,11 +106,14 @@ impl Client {
         mut read: impl FnMut(Value) + Send,
         until: Instant,
     ) -> Result<About, KubeError> {
-        let what = format!("list {}", request.path.split('?').next().unwrap_or_default());
+        let what = format!("list {}", request.path.split("?limit=").next().unwrap_or_default());
         let garbled = |error: serde_json::Error| KubeError::Garbled { what: what.clone(), why: error.to_string() };
         let body = self.body(&what, until, || request.clone()).await?;
         let page: Page<'_> = serde_json::from_slice(&body).map_err(garbled)?;
-        for object in page.items {
+        let Some(items) = page.items else {
+            return Err(KubeError::Garbled { what: what.clone(), why: "it is not a list".to_owned() });
+        };
+        for object in items {
             read(serde_json::from_str(object.get()).map_err(garbled)?);
         }
         Ok(page.metadata)

@@ -10,7 +10,7 @@ use crate::model::labels::{COMPLETION, HOLD};
 use crate::model::maintenance::{API, KIND, Maintenance, PLURAL, State, Wanted};
 use crate::model::names::HostName;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
 fn folder() -> String {
@@ -238,8 +238,9 @@ impl Client {
             let uid = found.and_then(|found| found.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned));
             uids.extend(uid.map(|uid| (name, uid)));
         }
-        if !announced_by(live).iter().all(|name| uids.contains_key(name)) {
-            let patch = |node: &Value| forgotten(node, |name| uids.contains_key(name));
+        let lost: BTreeSet<String> = announced_by(live).into_iter().filter(|name| !uids.contains_key(name)).collect();
+        if !lost.is_empty() {
+            let patch = |node: &Value| forgotten(node, |name| !lost.contains(name));
             node.change(self, ("/status", STRATEGIC), until, patch).await?;
         }
         let mut ended = false;

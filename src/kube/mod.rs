@@ -28,6 +28,7 @@ pub mod request;
 mod responders;
 pub mod rewrite;
 mod rollout;
+mod server;
 mod servers;
 pub mod trusted;
 mod watch;

@@ -26,6 +26,16 @@ pub enum Change {
     Gone(Value),
 }
 
+impl Change {
+    /// The object as it is, or as it was when it was deleted; and whether it was.
+    pub fn object(&self) -> (&Value, bool) {
+        match self {
+            Self::Is(object) => (object, false),
+            Self::Gone(object) => (object, true),
+        }
+    }
+}
+
 /// The changes, as they happen; ends with the watch, or after an error.
 pub type Changes = BoxStream<'static, Result<Change, KubeError>>;
 

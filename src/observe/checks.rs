@@ -323,15 +323,17 @@ fn rolling(facts: &Facts) -> Vec<String> {
 }
 
 /// Pods that come back when Nodes are uncordoned: those that stand for the control plane of hosts that are drained, and
-/// those of CoreDNS that find no other Node while at least one serves.
+/// those of CoreDNS that find no Node because each other one has one already.
 fn waiting_for_uncordon<'a>(desired: &Desired, api: &'a ApiFact) -> Vec<&'a PodFact> {
     let belongs = |pod: &PodFact, name: &str| pod.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
     let stand: Vec<&PodFact> =
         api.pods.iter().filter(|pod| QUORUM_PODS.iter().any(|of| belongs(pod, of.name))).collect();
     let of_dns: Vec<&PodFact> = api.pods.iter().filter(|pod| belongs(pod, "coredns")).collect();
-    let serves = of_dns.iter().any(|pod| pod.ready);
+    let has_one = |node: &NodeFact| of_dns.iter().any(|pod| pod.node == node.name);
+    let is_full =
+        of_dns.iter().any(|pod| pod.ready) && api.nodes.iter().all(|node| node.unschedulable || has_one(node));
     let mut waiting = without_a_node(desired, api, &stand, |host| host.is(Role::Etcd) || host.is(Role::ControlPlane));
-    waiting.extend(without_a_node(desired, api, &of_dns, |_| serves));
+    waiting.extend(without_a_node(desired, api, &of_dns, |_| is_full));
     waiting
 }
 
@@ -467,10 +469,12 @@ mod tests {
         assert_eq!(waiting(0, vec![stands(), pending(), pending()]), 1, "one of them is not of the drained host");
         assert_eq!(waiting(1, vec![stands(), pending()]), 0, "the pod of the cordoned host is there");
         assert_eq!(waiting(2, vec![stands(), pending()]), 0, "a worker is cordoned");
-        let (dns, homeless) = (pod("coredns-a", name(0)), || pod("coredns-b", String::new()));
-        assert_eq!(waiting(2, vec![stands(), dns.clone(), homeless()]), 1, "the worker on which it was is cordoned");
-        assert_eq!(waiting(2, vec![dns.clone(), homeless(), homeless()]), 1, "one of them has another reason");
-        assert_eq!(waiting(0, vec![dns, homeless()]), 0, "none was on the cordoned Node");
+        let (one, other) = (pod("coredns-a", name(0)), pod("coredns-c", name(1)));
+        let homeless = || pod("coredns-b", String::new());
+        assert_eq!(waiting(2, vec![one.clone(), other.clone(), homeless()]), 1, "each other Node has one");
+        assert_eq!(waiting(2, vec![one.clone(), other.clone(), homeless(), homeless()]), 1, "one too many");
+        assert_eq!(waiting(2, vec![one.clone(), homeless()]), 0, "another Node has none");
+        assert_eq!(waiting(0, vec![one, other, homeless()]), 0, "the cordoned Node has one, and another Node has none");
         assert_eq!(waiting(2, vec![stands(), homeless()]), 0, "no other one serves");
     }
 

@@ -318,6 +318,7 @@ fn main() {
         .concat(),
     );
     tally.suite_in("t-older", older::world, older::SCENARIOS);
+    tally.suite_in("t-oldest", older::oldest, older::OLDEST);
     tally.suite("t-lies", (3, 1), lies::SCENARIOS);
     tally.suite(
         "t-set",

@@ -1,22 +1,35 @@
-//! Maintenances on an older Kubernetes: its API server admits the same, refuses evictions for the same reasons, and its
-//! workers are drained in the same way.
+//! Maintenances on older versions of Kubernetes: their API servers admit the same, refuse evictions for the same reasons,
+//! and their workers are drained in the same way.
 
 use super::bare_hosts::variant;
 use super::drains::{OF_RULES, workloads};
 use super::maintain::{apply, is_cordoned, kubectl};
 use super::refusals::created;
 use super::support::wait_for;
-use super::upgrades::{NEWEST, NEXT, named};
+use super::upgrades::{NEWEST, NEXT, OLD, named};
 use super::{Scenario, World, drains, in_one_line, maintain, present_image, refusals};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// On one control-plane host and one worker of that version.
+pub const OLDEST: &[Scenario] = &[
+    Scenario {
+        name: "Kubernetes 1.34: maintenances are accepted and refused as their kind and its policy say",
+        cut: false,
+        run: |w| admitted(w, OLD),
+    },
+    Scenario { name: "Kubernetes 1.34: a worker is drained by commands", cut: false, run: maintain::maintained },
+    Scenario { name: "Kubernetes 1.34: a worker is drained by rules", cut: false, run: drains::ruled },
+    Scenario { name: "Kubernetes 1.34: a budget holds back its pod alone", cut: false, run: refusals::goes_on },
+    Scenario { name: "Kubernetes 1.34: what refuses an eviction is named", cut: false, run: refusals::named },
+];
+
+/// The same.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "Kubernetes 1.35: maintenances are accepted and refused as their kind and its policy say",
         cut: false,
-        run: admitted,
+        run: |w| admitted(w, NEXT),
     },
     Scenario { name: "Kubernetes 1.35: a worker is drained by commands", cut: false, run: maintain::maintained },
     Scenario { name: "Kubernetes 1.35: a worker is drained by rules", cut: false, run: drains::ruled },
@@ -31,12 +44,21 @@ pub const SCENARIOS: &[Scenario] = &[
 
 const HEAL: Duration = Duration::from_secs(180);
 
-/// Bare hosts that become a cluster of that version.
+/// Bare hosts that become a cluster of 1.34.
+pub fn oldest() -> World {
+    world_of("t-oldest", OLD)
+}
+
+/// Bare hosts that become a cluster of 1.35.
 pub fn world() -> World {
-    let w = World::bare("t-older", (1, 1));
+    world_of("t-older", NEXT)
+}
+
+fn world_of(name: &str, version: &str) -> World {
+    let w = World::bare(name, (1, 1));
     let path = w.lab.inventory();
     let text = std::fs::read_to_string(&path).expect("the inventory is readable");
-    std::fs::write(path, named(&text, NEXT, "")).expect("the inventory is writable");
+    std::fs::write(path, named(&text, version, "")).expect("the inventory is writable");
     w
 }
 
@@ -44,9 +66,9 @@ fn versions(w: &World) -> String {
     kubectl(w, "get nodes -o jsonpath={.items[*].status.nodeInfo.kubeletVersion}").ok().out
 }
 
-fn admitted(w: &World) {
+fn admitted(w: &World, version: &str) {
     maintain::admitted(w);
-    assert_eq!(versions(w), format!("v{NEXT} v{NEXT}"));
+    assert_eq!(versions(w), format!("v{version} v{version}"));
 }
 
 /// The uid of each pod of the workloads that runs on the worker, by its label.

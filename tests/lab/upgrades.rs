@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-const OLD: &str = "1.34.4";
+pub const OLD: &str = "1.34.4";
 pub const NEXT: &str = "1.35.4";
 pub const NEWEST: &str = "1.36.3";
 pub const LATEST: &str = "1.37.2";

@@ -1,4 +1,4 @@
-//! The drain of one Node: cordons it, evicts the pods that can run elsewhere, and waits until they have left.
+//! The drain of one cordoned Node: evicts the pods that can run elsewhere, and waits until they have left.
 //!
 //! In: a Node's name, an API client, what is asked for, and how long it may take. Out: how far the drain is while it
 //! lasts; at the end what is to be said of the pods that stay, or the pods that did not leave and why. What is done
@@ -98,8 +98,6 @@ pub struct Found {
     /// Rules that cannot be read.
     notes: Vec<String>,
     pods: Vec<PodFact>,
-    /// The version of the list of pods.
-    version: String,
     at: Instant,
 }
 
@@ -140,8 +138,8 @@ impl Draining<'_> {
 
     async fn find(&self, client: &Client, until: Instant) -> Result<Found, DrainError> {
         let (rules, notes) = client.drain_rules(self.host, until).await?;
-        let (pods, version) = client.pods(self.host, until).await?;
-        Ok(Found { rules, notes, pods, version, at: Instant::now() })
+        let (pods, _) = client.pods(self.host, until).await?;
+        Ok(Found { rules, notes, pods, at: Instant::now() })
     }
 
     /// Whether it would lose pods, by what was seen before.
@@ -178,7 +176,7 @@ impl Draining<'_> {
     ) -> Result<Vec<String>, DrainError> {
         let Self { host, within, .. } = *self;
         let until = Instant::now() + within.saturating_sub(LAST_WORD);
-        let Found { rules, mut notes, pods, version, .. } = match found {
+        let Found { rules, mut notes, pods, .. } = match found {
             Some(found) if found.at.elapsed() < RECENT => found,
             _ => self.find(client, until).await?,
         };
@@ -196,9 +194,7 @@ impl Draining<'_> {
             may_wait || client.cordon(&mut KnownNode::new(host), (&self.by, &[]), until).await? != Cordoned::NoNode;
         if is_there {
             let engine = Engine { client, host, within, until, may_wait, pace: self.pace };
-            // More pods may have come before the Node was cordoned.
-            let view = View { changes: engine.changes(&version).await, listed: false, ..View::of(pods) };
-            notes.extend(engine.run(drain, view, self.lasts, report).await?);
+            notes.extend(engine.run(drain, self.lasts, report).await?);
         }
         if takes_host {
             // Others may have become worse since its pod left.
@@ -228,10 +224,6 @@ struct View {
 }
 
 impl View {
-    fn of(list: Vec<PodFact>) -> Self {
-        Self { pods: list.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(), changes: None, listed: true }
-    }
-
     /// Until the next list.
     fn pause(&self) -> Duration {
         if self.changes.is_some() { LIST_BESIDE_WATCH } else { LIST_EVERY }
@@ -270,16 +262,10 @@ impl<'a> Engine<'a> {
     /// The pods now. `watches`: more is to come.
     async fn list(self, watches: bool) -> Result<View, KubeError> {
         let (pods, version) = self.client.pods(self.host, self.until).await?;
-        let mut view = View::of(pods);
-        if watches {
-            view.changes = self.changes(&version).await;
-        }
-        Ok(view)
-    }
-
-    /// Without a watch it lists more often.
-    async fn changes(self, version: &str) -> Option<PodChanges> {
-        self.client.pod_changes(self.host, version).await.ok()
+        // Without a watch it lists more often.
+        let changes = if watches { self.client.pod_changes(self.host, &version).await.ok() } else { None };
+        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+        Ok(View { pods, changes, listed: true })
     }
 
     fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
@@ -336,12 +322,13 @@ impl<'a> Engine<'a> {
     async fn run(
         self,
         mut drain: Drain,
-        mut view: View,
         lasts: Duration,
         report: &(dyn Fn(DrainProgress) + Sync),
     ) -> Result<Vec<String>, DrainError> {
         let now = Instant::now();
         let begun = now.checked_sub(lasts).unwrap_or(now);
+        // What is there now was there when the Node was cordoned: what comes later has come back.
+        let mut view = self.list(true).await?;
         let (mut listing, mut list_at) = (false, now + view.pause());
         let mut said: Option<(Instant, DrainProgress)> = None;
         let (mut to_leave, mut forced) = (BTreeSet::new(), Vec::new());

@@ -416,7 +416,10 @@ impl Drain {
             one.budget.clone()
         });
         if let (Eviction::Refused(by), Some(budget), Some(uid)) = (&answer, &budget, controller) {
-            let one = Sibling { by: by.clone(), budget: budget.clone(), again: now + UNDER_BUDGET };
+            // One pod that is refused again and again does not keep the others waiting.
+            let waits = self.siblings.get(&uid).filter(|one| one.budget == *budget && one.again > now);
+            let again = waits.map_or(now + UNDER_BUDGET, |one| one.again);
+            let one = Sibling { by: by.clone(), budget: budget.clone(), again };
             self.siblings.insert(uid, one);
             // What it allowed may have been used meanwhile, and a watch has said so before.
             let known = self.budgets.get_mut(budget).filter(|known| known.is_watched);

@@ -119,3 +119,20 @@ fn a_pod_that_is_not_ready_leaves_when_enough_others_are_healthy() {
     drain.answered(&pods[0], by_budget("db"), s(1));
     assert!(drain.next(&pods, s(1)).ask.is_empty(), "once for each read");
 }
+
+#[test]
+fn a_pod_that_is_refused_again_and_again_keeps_others_of_its_controller_waiting_for_a_minute_at_most() {
+    let pods = [PodFact { ready: false, ..pod("refused") }, pod("web")];
+    let mut drain = Drain::default();
+    drain.seen(&pods);
+    drain.asked(&pods[0]);
+    drain.answered(&pods[0], by_budget("db"), s(0));
+    for at in 1..60 {
+        // By what it says, the budget lets a pod go that is not ready.
+        drain.read(&shop("db"), Some(budget(0, 3, 3)), s(at));
+        assert_eq!(uids(&drain.next(&pods, s(at)).ask), ["refused"], "after {at} s");
+        drain.asked(&pods[0]);
+        drain.answered(&pods[0], by_budget("db"), s(at));
+    }
+    assert!(uids(&drain.next(&pods, s(60)).ask).contains(&"web".to_owned()));
+}
