@@ -118,7 +118,7 @@ impl Controller<'_> {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
         };
         let latest = || latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let check = self.found.take().filter(|(uid, _)| *uid == found.uid).map(|(_, check)| check);
+        let check = self.checked.take().filter(|(uid, _)| *uid == found.uid).map(|(_, check)| check);
         let drained = draining.run(client, check, &seen);
         tokio::pin!(drained);
         let mut news = news(client, node, all);

@@ -51,7 +51,7 @@ pub struct Controller<'a> {
     pub(super) hosts: Option<&'a dyn Hosts>,
     right: Right,
     /// What the check before a drain has found, and for which maintenance, by its uid.
-    pub(super) found: Option<(String, DrainFound)>,
+    pub(super) checked: Option<(String, DrainFound)>,
     /// Limits the evictions of all drains of this process.
     pub(super) pace: Option<&'a Pace>,
     /// What the conditions of the Node show of each maintenance, as this process wrote them, by its uid.
@@ -137,7 +137,7 @@ impl<'a> Controller<'a> {
             place,
             hosts: None,
             right,
-            found: None,
+            checked: None,
             pace,
             shown: BTreeMap::new(),
             conditions: BTreeMap::new(),

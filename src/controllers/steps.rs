@@ -69,7 +69,7 @@ impl Controller<'_> {
     ) -> Result<(), MaintenanceError> {
         if found.wanted.stage == Stage::Drain && !found.holds {
             let seen = draining((self.node, &self.place), all, found).check(self.client).await?;
-            self.found = Some((found.uid.clone(), seen));
+            self.checked = Some((found.uid.clone(), seen));
         }
         // Until pods leave, its author may ask for more than when it was cordoned.
         let begins = matches!(found.state, None | Some(State::Idle | State::Waiting | State::Cordoned));

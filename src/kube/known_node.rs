@@ -49,7 +49,7 @@ impl KnownNode {
     /// See [`KubeError`].
     pub async fn recent(&mut self, client: &Client, until: Instant) -> Result<Option<&Value>, KubeError> {
         if self.last.as_ref().is_none_or(|(_, at)| at.elapsed() > RECENT) {
-            return self.read(client, until).await;
+            self.read(client, until).await?;
         }
         Ok(self.last.as_ref().map(|(node, _)| node))
     }
@@ -62,10 +62,10 @@ impl KnownNode {
         until: Instant,
         patch: impl Fn(&Value) -> Option<Value>,
     ) -> Result<Cordoned, KubeError> {
-        let mut known = self.last.take();
         loop {
+            let known = self.last.take();
             let was_known = known.is_some();
-            let live = match known.take() {
+            let live = match known {
                 Some((live, _)) => live,
                 None => match client.get(&ObjectRef::node(&self.name), until).await? {
                     Some(live) => live,

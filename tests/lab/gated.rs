@@ -21,7 +21,7 @@ const OPEN: Duration = Duration::from_secs(300);
 const LOOKED_AT: Duration = Duration::from_secs(30);
 
 /// A daily window that opens at a minute, of five minutes.
-fn window(opens: OffsetDateTime) -> String {
+pub fn window(opens: OffsetDateTime) -> String {
     format!("{} {} * * * 5m", opens.minute(), opens.hour())
 }
 

@@ -1,6 +1,7 @@
 //! A rollout over zones in windows: what a window leaves is done in the next one.
 
 use super::acting::TAKEN_OVER;
+use super::gated::window;
 use super::guard::asked;
 use super::maintain::{HEAL, kubectl};
 use super::reboot::booted;
@@ -27,10 +28,6 @@ const OPEN: Duration = Duration::from_secs(300);
 const NEXT: Duration = Duration::from_secs(480);
 /// A guard looks at what waits this often, and a host takes some time to boot.
 const LATE: Duration = Duration::from_secs(120);
-
-fn window(opens: OffsetDateTime) -> String {
-    format!("{} {} * * * 5m", opens.minute(), opens.hour())
-}
 
 fn until(at: OffsetDateTime) -> Duration {
     (at - OffsetDateTime::now_utc()).try_into().unwrap_or_default()
