@@ -1,7 +1,7 @@
-//! Who asks, and what a host permits to guards: only what it takes that the etcd member of the host that asks joins
-//! again or hands over the lead, and only if this host itself sees that it is right. No guard changes the member of
-//! another host, except that of a host that is gone: one without a vote takes it over, and of five or seven hosts, two
-//! may be removed.
+//! Who asks, and what a host permits to guards: to read its snapshots, which are encrypted; and only what it takes that
+//! the etcd member of the host that asks joins again or hands over the lead, if this host itself sees that it is right.
+//! No guard changes the member of another host, except that of a host that is gone: one without a vote takes it over,
+//! and of five or seven hosts, two may be removed.
 //!
 //! In: an operation of a guard, whose certificate and address are checked already. Out: the operation as it is
 //! performed, or a refusal. Nothing in it is believed: queries, paths and units are replaced by the host's own, and the
@@ -164,7 +164,13 @@ impl Admission {
                 Ok(Op::Balance { unit: etcd_balancer_unit(), how: Balancing::Resume })
             }
             Op::Blame { unit } if unit.as_str() == ETCD_UNIT => Ok(Op::Blame { unit }),
-            _ => Err(bad(format!("{} permits guards only what the repair of an etcd member takes", self.own))),
+            // They are encrypted: who reads one can decrypt nothing of it.
+            Op::NewestBundle => Ok(Op::NewestBundle),
+            Op::ReadBundle { name, from } => Ok(Op::ReadBundle { name, from }),
+            _ => Err(bad(format!(
+                "{} permits guards only what repairs of etcd members and copies of snapshots take",
+                self.own
+            ))),
         }
     }
 

@@ -4,7 +4,7 @@
 //! match.
 
 use super::backup::{bundles, copies};
-use super::etcd::{balancer, defragment, member, recover, survey};
+use super::etcd::{balancer, defragment, member, recover, restore, survey};
 use super::machine::{files, packages, prepare, previous, units, wipe};
 use super::observe::{gather, reach, wait};
 use super::op_error::Outcome;
@@ -55,11 +55,12 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::EndPods { manifests } => wipe::end_pods(host, &manifests).await.map(done),
         Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
         Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
-        Op::Restore(ask) => recover::restore(host, *ask).await.map(done),
+        Op::Restore(ask) => restore::restore(host, *ask).await.map(done),
         Op::SaveBundle => match Box::pin(bundles::take(host, bundles::Occasion::Asked)).await? {
             Some(taken) => Ok(Reply::Saved(taken)),
             None => Err(op_error::failed("no snapshot was taken although one was requested")),
         },
+        Op::NewestBundle => host.root.blocking(bundles::newest_fact).await.map(Reply::Newest),
         Op::ReadBundle { name, from } => bundles::read(host, name, from).await.map(Reply::Bytes),
         Op::Copies(ask) => copies::copies(host, ask).await,
         Op::PruneBundles => bundles::prune(host).await.map(Reply::Lines),

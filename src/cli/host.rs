@@ -275,6 +275,12 @@ pub fn heal(args: &GuardArgs) -> Exit {
     run(crate::guard::heal(&Root::host(), &args.host, journal), |healed| ended("host-heal", healed))
 }
 
+/// Copies the newest snapshots of the other etcd hosts. A failure is also in a file, for `hactl status`.
+pub fn peer_snapshots(args: &GuardArgs) -> Exit {
+    let root = Root::host();
+    run(crate::guard::copy_peer_snapshots(&root, &args.host, journal), |copied| ended("host-peer-snapshots", copied))
+}
+
 /// How long a load balancer that does not answer is retried. A reload takes it less than two seconds.
 const ANSWERS: Duration = Duration::from_secs(60);
 

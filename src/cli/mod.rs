@@ -254,6 +254,9 @@ Examples:
     /// Make the etcd member of this host join again, as its guard has decided; run as a unit
     #[command(hide = true)]
     HostHeal(host::GuardArgs),
+    /// Copy the newest snapshots of the other etcd hosts to this one; run by a timer
+    #[command(hide = true)]
+    HostPeerSnapshots(host::GuardArgs),
     /// Let the load balancer in front of etcd send clients to a member again; run by a timer while it bypasses one
     #[command(hide = true)]
     HostPassTo(host::PassToArgs),
@@ -287,6 +290,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::HostAwaitTurn(args) => host::await_turn(&args),
         Verb::HostPeer(args) => host::peer(&args),
         Verb::HostHeal(args) => host::heal(&args),
+        Verb::HostPeerSnapshots(args) => host::peer_snapshots(&args),
         Verb::HostPassTo(args) => host::pass_to(&args),
         Verb::Up(args) => verbs::up(&common, args),
         Verb::Plan(args) => verbs::plan(&common, &args),

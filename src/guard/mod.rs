@@ -24,6 +24,7 @@ mod node_agent;
 mod notify;
 mod on_host;
 mod peer;
+mod peer_snapshots;
 mod peers;
 mod power;
 mod repair;
@@ -37,6 +38,7 @@ pub use heal::{HealError, heal};
 pub use hosting::{Place, run as keep_hosting};
 pub use node_agent::run as serve_node;
 pub use peer::{PeerError, peer};
+pub use peer_snapshots::{PeerSnapshotsError, copy_peer_snapshots};
 pub use setup::GuardError;
 
 use crate::agent::Root;

@@ -3,6 +3,7 @@
 mod compared;
 mod metrics;
 mod peer;
+mod peer_snapshots;
 mod powering;
 mod repairing;
 

@@ -154,6 +154,11 @@ network:
   pods: 10.244.0.0/16                    # each Node gets a /24
   services: 10.96.0.0/12
 
+# Each etcd host takes a snapshot every 15 minutes, and keeps the newest of the others. Copies outside the cluster
+# survive the loss of all hosts: name a mounted share or object storage (docs/disaster-recovery.md).
+snapshots:
+  to: []                                 # for example [/mnt/backup, s3://backups/hactl]
+
 # Guards on the hosts of the control plane detect faults and report them in `hactl status`; with `on` they also
 # repair their own host (docs/healing.md). `watch` only reports, `off` removes them.
 healing: on

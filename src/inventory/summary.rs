@@ -4,6 +4,8 @@
 
 use super::check::quorum::{failures, quorum, tolerated};
 use crate::model::desired::{Desired, EndpointKind, Role};
+use crate::model::duration::human_duration;
+use crate::model::healing::keeps_peer_snapshots;
 use serde::Serialize;
 use std::fmt;
 
@@ -26,6 +28,8 @@ pub struct Summary {
     pub hosts: Vec<HostLine>,
     /// What each part tolerates, one sentence each.
     pub tolerates: Vec<String>,
+    /// Where snapshots are, one sentence each.
+    pub snapshots: Vec<String>,
 }
 
 /// A host in the summary.
@@ -92,8 +96,25 @@ impl Summary {
                 })
                 .collect(),
             tolerates,
+            snapshots: snapshots(desired),
         }
     }
+}
+
+/// Who takes snapshots, and where copies of them are.
+fn snapshots(desired: &Desired) -> Vec<String> {
+    let wanted = &desired.snapshots;
+    let every = human_duration(i64::try_from(wanted.every_s).unwrap_or(i64::MAX).saturating_mul(1000));
+    let places: Vec<String> = wanted.to.iter().map(ToString::to_string).collect();
+    let mut lines = vec![format!("one every {every} on each etcd host")];
+    if desired.hosts.iter().any(|host| keeps_peer_snapshots(desired, host)) {
+        lines.push("each etcd host also keeps the newest of the others".to_owned());
+    }
+    lines.push(match places.is_empty() {
+        true => "no copy leaves the cluster: `snapshots.to` names no place".to_owned(),
+        false => format!("copies go to {}", places.join(", ")),
+    });
+    lines
 }
 
 fn plural(n: usize) -> &'static str {
@@ -116,6 +137,10 @@ impl fmt::Display for Summary {
         }
         writeln!(f, "survives")?;
         for line in &self.tolerates {
+            writeln!(f, "  {line}")?;
+        }
+        writeln!(f, "snapshots")?;
+        for line in &self.snapshots {
             writeln!(f, "  {line}")?;
         }
         Ok(())

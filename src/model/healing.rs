@@ -133,6 +133,11 @@ pub fn heals(desired: &Desired, host: &Host) -> bool {
     desired.healing.mode == Mode::On && host.may_vote()
 }
 
+/// Whether a host keeps copies of the snapshots of other etcd hosts.
+pub fn keeps_peer_snapshots(desired: &Desired, host: &Host) -> bool {
+    heals(desired, host) && desired.may_vote().count() > 1
+}
+
 impl Policy {
     /// The policy that the desired state asks for, wherever votes are now.
     pub fn of(desired: &Desired) -> Self {

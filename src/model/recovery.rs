@@ -11,6 +11,10 @@ use std::fmt;
 /// revision is used twice. It is upstream's advice for `etcdutl snapshot restore --bump-revision`.
 pub const LEAP: i64 = 1_000_000_000;
 
+/// From this size of the database on, bytes, a recovery from the data of a member first restores that member alone, and
+/// the others join it while clients are served: the time of a snapshot to every host grows with the size.
+pub const ALONE_FROM: u64 = 256 << 20;
+
 /// The only exit code of `hactl host-fence` that prevents etcd from starting; its drop-in treats every other code as
 /// permission.
 pub const STAYS_DOWN: u8 = 86;
@@ -126,6 +130,13 @@ impl Recovery {
             None => Again::TheSame,
             Some(from) if !whole && from == &self.source => Again::TheSame,
             Some(_) => Again::Another,
+        }
+    }
+    /// Whether its only member is restored from its own data, on its own disk: no snapshot of it goes anywhere.
+    pub fn is_local(&self) -> bool {
+        match (&self.source, self.members.as_slice()) {
+            (Origin::Data(host), [(member, _)]) => host == member,
+            _ => false,
         }
     }
     /// How many of its members may fail before writes stop.

@@ -10,13 +10,15 @@ use super::drill::OwnDrill;
 use super::names::{ClusterName, Digest, HostName};
 use super::plausible::is_revision;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use time::PrimitiveDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
 /// Directory of snapshots on a host; readable only by root.
 pub const FOLDER: &str = "/var/lib/hactl/snapshots";
+/// Directory of an etcd host for the newest snapshot of each other etcd host.
+pub const PEERS: &str = "/var/lib/hactl/snapshots/peers";
 /// File extension of a snapshot.
 pub const ENDING: &str = "hactl";
 /// The version of [`Manifest`].
@@ -204,6 +206,19 @@ pub struct BundlesFact {
     pub own_drill: Option<OwnDrill>,
     /// When that identity was created, milliseconds since 1970; none: it has none.
     pub own_identity_ms: Option<i64>,
+    /// What it keeps of the snapshots of other etcd hosts.
+    pub peers: BTreeMap<HostName, PeerCopy>,
+}
+
+/// What a host keeps of the snapshots of another etcd host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PeerCopy {
+    /// When the newest that it keeps was taken, by the clock of the other host, milliseconds since 1970; none: it keeps
+    /// none.
+    pub taken_ms: Option<i64>,
+    /// Since when it cannot get a newer one, milliseconds since 1970, and why.
+    pub trouble: Option<(i64, String)>,
 }
 
 /// A rehearsed recovery with everything that a real one needs, including the owners' identity, that changes nothing

@@ -5,6 +5,11 @@ use super::names::UnitName;
 /// One repair of the etcd member of its host, with the leave of the others.
 pub const HEAL_UNIT: &str = "hactl-heal.service";
 
+/// Copies the newest snapshots of the other etcd hosts to its host, and its schedule.
+pub const PEER_SNAPSHOTS_UNIT: &str = "hactl-peer-snapshots.service";
+/// See [`PEER_SNAPSHOTS_UNIT`].
+pub const PEER_SNAPSHOTS_TIMER: &str = "hactl-peer-snapshots.timer";
+
 /// Approves the serving certificates of kubelets.
 pub const APPROVER_UNIT: &str = "hactl-approver.service";
 

@@ -30,6 +30,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     hosts(desired, facts, &mut list);
     etcd(desired, facts, hash, &mut list);
     list.extend(super::bundles::check(desired, facts));
+    list.extend(super::peer_copies::check(desired, facts));
     list.extend(super::certificates::check(desired, facts));
     list.extend(Guards::of(desired, &facts.hosts).iter().flat_map(super::of_guards));
     api(desired, facts, &mut list);

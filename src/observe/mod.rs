@@ -13,6 +13,7 @@ mod drills;
 mod hash;
 mod healing;
 mod hosting;
+mod peer_copies;
 pub mod preflight;
 mod queries;
 mod stragglers;
@@ -25,6 +26,7 @@ pub use claims::KnownCluster;
 pub use classify::classify;
 pub use hash::{HashCheck, hashes};
 pub use healing::{GUARD_CHECKS, of_guards};
+pub use peer_copies::COPIES;
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
 

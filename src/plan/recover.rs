@@ -18,7 +18,7 @@ use crate::model::facts::{DiskFact, Etcd, EtcdView, Evidence, Facts, HostFacts, 
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Plan};
 use crate::model::positions::{self, Unfit};
-use crate::model::recovery::{Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
+use crate::model::recovery::{ALONE_FROM, Diagnosis, Fullness, LEAP, Loss, Origin, Proposal, Recovery, far_below};
 use crate::model::refusal::Refusal;
 use crate::model::snapshot::BundleFact;
 use crate::model::target::{FileSet, Target};
@@ -225,8 +225,13 @@ pub fn diagnose(
     let base = highest.max(intent.leapt).saturating_add(LEAP);
     let source = chosen.source.clone();
     let fit: Vec<&Host> = hosts.iter().filter(|h| fit(&draft, h)).collect();
-    // If no host has any data, all of them are restored.
-    let members = if fit.is_empty() { hosts.iter().collect() } else { fit };
+    let alone = |host: &&Host| host.name == source.host && chosen.in_place().is_some_and(|d| d.db_bytes >= ALONE_FROM);
+    let members: Vec<&Host> = match fit.iter().copied().find(alone).filter(|_| !wish.undo) {
+        Some(host) => vec![host],
+        // If no host has any data, all of them are restored.
+        None if fit.is_empty() => hosts.iter().collect(),
+        None => fit,
+    };
     let members = members.into_iter().map(|h| (h.name.clone(), h.peer_url())).collect();
     let (id, undo) = (wish.id.clone(), wish.undo);
     let passed_over = passed_over.map(|newest| newest.source.clone());
@@ -417,11 +422,14 @@ fn first_kubelet(o: &Observed, members: &[Host], restores: &[Condition]) -> Step
     let unit = kubelet_unit();
     let runs =
         |host: &HostName| o.facts.host(host).and_then(|f| f.units.get(&unit)).is_some_and(UnitFact::runs_or_starts);
-    let Some(host) = o.reachable_with(Role::ControlPlane).into_iter().find(|h| runs(&h.name)) else { return steps };
+    // The nearest to the data first.
+    let is_member = |host: &Host| members.iter().any(|member| member.name == host.name);
+    let hosts = o.reachable_with(Role::ControlPlane).into_iter().filter(|h| runs(&h.name));
+    let Some(host) = hosts.min_by_key(|host| !is_member(host)) else { return steps };
     // Nothing runs on a halted host while data is restored anywhere. If all data is in place already, the remaining
     // steps start members, and the kubelet starts after the local member.
     let requires = match restores {
-        [] if members.iter().any(|member| member.name == host.name) => vec![Condition::Started(host.name.clone())],
+        [] if is_member(&host) => vec![Condition::Started(host.name.clone())],
         [] => vec![Condition::Halted(host.name.clone())],
         all => all.to_vec(),
     };
@@ -459,7 +467,8 @@ pub fn recover(
         let action = Action::Halt { host: host.name, serves: recovery.undo };
         halted.push(d.must(action, why, requires));
     }
-    if let (false, Some((host, aside))) = (taken, lies) {
+    let local = recovery.is_local();
+    if let (false, false, Some((host, aside))) = (taken, local, lies) {
         let (host, id) = (host.clone(), recovery.id.clone());
         let stays = recovery.members.iter().any(|(name, _)| name == &host);
         let action = Action::TakeSnapshot { host, recovery: id, aside, reach: recovery.reach, stays };
@@ -474,6 +483,13 @@ pub fn recover(
         .collect();
     let mut restores = Vec::new();
     let mut starts = Vec::new();
+    for host in d.reachable_with(Role::Etcd).into_iter().filter(|h| !members.iter().any(|m| m.name == h.name)) {
+        // Otherwise members of the old cluster could form a quorum again, once more of them are back.
+        if etcd_fact(&d, &host.name).is_some_and(|etcd| etcd.data) {
+            let why = "it joins the restored cluster as a new member";
+            restores.push(d.must(Action::ArchiveData { host: host.name }, why, halted.clone()));
+        }
+    }
     for host in &members {
         d.join(prepare::cluster_id(&d, host));
         d.join(prepare::prepare(&d, host));
@@ -490,7 +506,7 @@ pub fn recover(
             let action = Action::Restore { host: host.name.clone(), recovery: recovery.clone() };
             let mut requires = ready.clone();
             requires.extend(halted.iter().cloned());
-            requires.extend((!taken).then(|| snapshot.clone()));
+            requires.extend((!taken && !local).then(|| snapshot.clone()));
             restores.push(d.must(action, "its previous data is moved aside, not deleted", requires));
         }
         starts.push((host.name.clone(), ready));

@@ -23,6 +23,7 @@ pub fn changes(op: &Op) -> bool {
         // These change nothing that a run would observe.
         | Op::Balance { .. }
         | Op::SaveBundle
+        | Op::NewestBundle
         | Op::ReadBundle { .. }
         | Op::Copies(_)
         | Op::PruneBundles

@@ -40,7 +40,7 @@ pub use copies::CopiesAsk;
 pub use hosting::HostingAsk;
 pub use membership::{FirstBoot, MemberChange, MemberStart};
 pub use observing::{ApiAsk, EtcdAsk, ObserveAsk};
-pub use restore::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+pub use restore::{RestoreAsk, RestoreFrom, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 pub use wait_condition::WaitCondition;
 
 /// The largest accepted frame, bytes. A full observation of a cluster of 100 nodes is below 4 MiB.
@@ -271,10 +271,13 @@ pub enum Op {
         /// The first byte.
         from: u64,
     },
-    /// Replaces the data of the member by a delivered snapshot. The data is moved aside.
+    /// Replaces the data of the member by a delivered snapshot, or by its own as that of a new cluster. The data is moved
+    /// aside.
     Restore(Box<RestoreAsk>),
     /// Takes a snapshot with the settings on the host.
     SaveBundle,
+    /// The newest snapshot that this host took.
+    NewestBundle,
     /// A piece of a snapshot.
     ReadBundle {
         /// The name of its file.
@@ -425,6 +428,8 @@ pub enum Reply {
     Copies(Vec<CopiesFact>),
     /// A bundle was taken.
     Saved(BundleFact),
+    /// The newest bundle; `None`: there is none.
+    Newest(Option<BundleFact>),
     /// The result of restoring a snapshot.
     Proved(Proof),
     /// Certificate requests in PEM.

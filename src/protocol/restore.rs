@@ -34,14 +34,27 @@ pub struct SnapshotAsk {
     pub stays: bool,
 }
 
-/// How a snapshot is restored.
+/// What a member is restored from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum RestoreFrom {
+    /// A snapshot, delivered before.
+    Snapshot(SnapshotBlob),
+    /// The data of the stopped member itself, which is only read.
+    Own {
+        /// Term and index that its log must reach: the agreed position.
+        reach: (u64, u64),
+    },
+}
+
+/// How the data of a member is replaced.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreAsk {
     /// The data directory.
     pub data_dir: String,
-    /// The snapshot, delivered before.
-    pub snapshot: SnapshotBlob,
+    /// What it is restored from.
+    pub from: RestoreFrom,
     /// The new cluster's token.
     pub token: String,
     /// The member's name.

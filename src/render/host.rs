@@ -14,12 +14,12 @@ use crate::model::control_plane::ELECTED_PORTS;
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::firewall::Firewall;
-use crate::model::healing;
+use crate::model::healing::{self, keeps_peer_snapshots};
 use crate::model::hosting::Hosting;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
-use crate::model::units::{containerd_unit, kubelet_unit, unit};
+use crate::model::units::{PEER_SNAPSHOTS_UNIT, containerd_unit, kubelet_unit, unit};
 use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
 /// Data directories of the kubelet and containerd.
@@ -160,7 +160,8 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     units.reverse();
     // A service that a timer started keeps running without the timer.
     let timers = [("hactl-snapshot.timer", "hactl-snapshot.service"), (TIMER, SERVICE), (drill::TIMER, drill::SERVICE)];
-    for (timer, service) in timers {
+    let copies = keeps_peer_snapshots(desired, host).then_some((healing::UNIT, PEER_SNAPSHOTS_UNIT));
+    for (timer, service) in timers.into_iter().chain(copies) {
         if let Some(timer) = units.iter().position(|unit| unit.as_str() == timer) {
             units.insert(timer + 1, unit(service));
         }

@@ -284,6 +284,8 @@ pub(super) static FILES: &[Row] = &[
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer.socket", "templates/guard/hactl-guard-peer.socket", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
     row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.service", "templates/guard/hactl-peer-snapshots.service", What::Each(guard::copying, |i, r, _| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.timer", "templates/guard/hactl-peer-snapshots.timer", What::Each(guard::copying, |i, r, _| r.fill(&guard::copies(i)))),
     row!(Hosting, control_plane_host, 0o644, "/etc/systemd/system/hactl-hosting.service", "templates/hosting/hactl-hosting.service", What::Each(hosting::wanted, |i, r, _| r.fill(&hosting::unit(i)))),
 
     row!(NodeAgent, node, 0o644, "/etc/systemd/system/hactl-node-agent.service", "templates/node-agent/hactl-node-agent.service", What::Each(node_agent::wanted, |i, r, _| r.fill(&node_agent::unit(i)))),

@@ -61,7 +61,8 @@ pub fn proposal_text(proposal: &Proposal, style: &Style) -> String {
         1 => "it tolerates 1 failure".to_owned(),
         n => format!("it tolerates {n} failures"),
     };
-    say("members", format!("a new cluster of {members}, restored from one snapshot; {fault}"));
+    let restored = if recovery.is_local() { "from its own data" } else { "from one snapshot" };
+    say("members", format!("a new cluster of {members}, restored {restored}; {fault}"));
     let words = "all watches are cancelled and restarted, and no resourceVersion is used twice";
     say("revision", format!("continues above {}: {words}", recovery.base));
     let there = match recovery.members.len() {

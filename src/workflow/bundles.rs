@@ -12,17 +12,13 @@ use crate::model::snapshot::{BundleFact, BundlesFact, Manifest, is_name};
 use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::snapshot::{Bundle, BundleError, Identities, LARGEST_BUNDLE, Trust, check_room};
 use crate::statedir::{Carried, uncarry};
-use crate::transport::{Agent, Payload, transfer_within};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::transport::{Agent, Payload, PiecesError, receive};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
 
 /// Timeout of a host for its list of snapshots, and for a piece of one.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
@@ -237,22 +233,15 @@ pub(super) async fn received(
     let machine = machine(session, host)?;
     check_room(to, bytes).map_err(io_error("write", to))?;
     let mut file = private(to)?;
-    let (mut from, within) = (0, transfer_within(bytes));
-    let until = Instant::now() + within;
-    loop {
-        let text = match timeout_at(until, machine.call(piece(from), Payload::None, ANSWER, &|_| {})).await {
-            Ok(Ok(Reply::Bytes(text))) => text,
-            Ok(Ok(_)) => return Err(Failure::Odd(host.clone())),
-            Ok(Err(error)) => return Err(Failure::of_host(host, error)),
-            Err(_) => return Err(Unusable::TooSlow { host: host.clone(), from, bytes, within }.into()),
-        };
-        let piece = STANDARD.decode(text).map_err(|_| Failure::Odd(host.clone()))?;
-        from += piece.len() as u64;
-        if piece.is_empty() || from > bytes {
-            break;
+    let got = receive(&*machine, bytes, &mut file, piece).await;
+    got.map_err(|error| match error {
+        PiecesError::Host(error) => Failure::of_host(host, error),
+        PiecesError::Odd => Failure::Odd(host.clone()),
+        PiecesError::TooSlow { from, bytes, within } => {
+            Unusable::TooSlow { host: host.clone(), from, bytes, within }.into()
         }
-        file.write_all(&piece).map_err(io_error("write", to))?;
-    }
+        PiecesError::Write(error) => io_error("write", to)(error).into(),
+    })?;
     file.sync_all().map_err(io_error("write", to))?;
     Ok(Bundle::open(to).and_then(|bundle| bundle.check()).map_err(Unusable::Bundle)?)
 }

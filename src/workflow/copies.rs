@@ -1,7 +1,7 @@
 //! Snapshots in directories of the hosts, such as a mounted share: lists and fetches them from this machine.
 //!
-//! In: a session whose inventory sends copies to directories. Out: the copies there, on any host that sees them, or a
-//! message why they are unknown. It needs only SSH and the inventory; the hosts may be bare.
+//! In: a session. Out: the copies in the directories of its inventory, and those that etcd hosts keep of one another's
+//! snapshots, or a message why they are unknown. It needs only SSH and the inventory; the hosts may be bare.
 
 use super::away::Fetched;
 use super::bundles::{Unusable, machine, received};
@@ -9,7 +9,7 @@ use super::{Failure, Session};
 use crate::model::bucket::Destination;
 use crate::model::copies::{CopiesFact, CopiesListed, CopyAddress, MOST_DIRECTORIES, Shared, believed, shared};
 use crate::model::names::{Digest, HostName};
-use crate::model::snapshot::BundleFact;
+use crate::model::snapshot::{BundleFact, PEERS};
 use crate::plan::Away;
 use crate::protocol::{CopiesAsk, Op, Reply};
 use crate::snapshot::Trust;
@@ -21,12 +21,13 @@ use std::time::Duration;
 /// share.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The directories for copies on each etcd host.
+/// The directories with copies on each etcd host.
 fn directories(session: &Session) -> Vec<String> {
     let all = session.desired.snapshots.to.iter();
     let all = all.filter_map(|to| if let Destination::Directory(path) = to { path.to_str() } else { None });
     let once: BTreeSet<String> = all.map(str::to_owned).collect();
-    once.into_iter().take(MOST_DIRECTORIES).collect()
+    let peers = (session.desired.may_vote().count() > 1).then(|| PEERS.to_owned());
+    peers.into_iter().chain(once).take(MOST_DIRECTORIES).collect()
 }
 
 /// Fingerprint of this cluster's CA, if there is a state.
@@ -36,7 +37,7 @@ pub(super) async fn authority(session: &Session) -> Option<Digest> {
 }
 
 /// The copies of this cluster on every connected etcd host: those with this cluster's CA, or, if the CA is unknown, all
-/// with the cluster's name. Asks no host if no copies go to directories. `named`: a file that is always read.
+/// with the cluster's name. Asks no host if there are no directories. `named`: a file that is always read.
 pub(super) async fn find(session: &Session, authority: Option<Digest>, named: Option<&str>, all: bool) -> CopiesListed {
     let directories = directories(session);
     if directories.is_empty() {

@@ -147,9 +147,11 @@ pub async fn recover(
     }
     // A recovery has ended once a quorum answers; this run has just recorded that, except in a dry run.
     let open = if look.facts.living().is_some() { None } else { state.past()?.open };
-    // Before its snapshot was fetched, no data was touched: then hactl chooses again, by the current state.
+    // Before its snapshot was fetched, or before the data was replaced by its own, no data was touched: then hactl
+    // chooses again, by the current state.
     let recoveries = state.recovery_snapshots();
     let fetched = match &open {
+        Some(recovery) if recovery.is_local() => restored(&look, recovery),
         Some(recovery) => recoveries.taken(&recovery.id).map_err(io_error("read", recoveries.path()))?.is_some(),
         None => false,
     };
@@ -290,6 +292,12 @@ async fn proven(session: &Session, mut summary: Summary) -> Result<Box<Summary>,
     }
     summary.checks.extend(checks);
     Ok(Box::new(summary))
+}
+
+/// Whether a host has the data of this recovery.
+fn restored(look: &Round, recovery: &Recovery) -> bool {
+    let etcd = look.facts.hosts.values().filter_map(|found| found.as_ref().ok()?.etcd.as_ref());
+    etcd.filter(|etcd| etcd.data).any(|etcd| etcd.token.as_ref() == Some(&recovery.id))
 }
 
 /// The snapshots that the hosts report.

@@ -4,12 +4,15 @@
 use super::*;
 use hactl::model::facts::{DiskFact, Unreachable};
 use hactl::model::plan::Action;
+use hactl::model::recovery::ALONE_FROM;
 
 /// Recovers as `workflow::recover` does: the agreed recovery is remembered whatever is observed later. Hosts without
 /// power are declared as powered off.
 pub fn recovers(world: &mut World, agreed: &mut Option<Recovery>, script: &Script) -> Result<Ended, String> {
     let facts = world.observe();
-    let begun = agreed.clone().filter(|r| world.snapshots.contains_key(&r.id));
+    let restored = |r: &Recovery| world.hosts.values().any(|h| h.token.as_ref() == Some(&r.id) && h.disk.is_some());
+    let begun = agreed.clone();
+    let begun = begun.filter(|r| if r.is_local() { restored(r) } else { world.snapshots.contains_key(&r.id) });
     let powered_off = world.hosts.iter().filter(|(_, h)| !h.on).map(|(name, _)| name.to_string()).collect();
     let request = RecoveryRequest { id: "recovery1".to_owned(), begun, powered_off, ..RecoveryRequest::default() };
     let found = diagnose(&world.desired, &world.target, &facts, &world.intent, &request);
@@ -72,6 +75,46 @@ fn a_recovery_killed_after_any_effect_is_finished_by_the_next_one_and_up_makes_t
         for order in 0..3 {
             recovery_killed_after_any_effect(&without_majority(voters, lost), order, |_| true);
         }
+    }
+}
+
+#[test]
+fn a_recovery_of_a_large_database_killed_after_any_effect_is_finished_and_no_old_member_is_left() {
+    for (voters, lost) in [(3, 2), (5, 3), (5, 4)] {
+        for order in 0..3 {
+            let mut world = without_majority(voters, lost);
+            world.db_bytes = ALONE_FROM;
+            recovery_killed_after_any_effect(&world, order, |_| true);
+        }
+    }
+}
+
+#[test]
+fn a_large_database_is_restored_on_its_own_host_alone_after_the_data_of_all_others_is_moved_aside() {
+    for (bytes, alone) in [(ALONE_FROM - 1, false), (ALONE_FROM, true)] {
+        let mut world = without_majority(5, 3);
+        world.db_bytes = bytes;
+        let facts = world.observe();
+        let Ok(Diagnosis::Lost(proposal)) = diagnosed(&world, &facts, None) else { panic!("a majority is lost") };
+        let recovery = &proposal.recovery;
+        let Origin::Data(source) = &recovery.source else { panic!("{recovery:?}") };
+        assert_eq!((recovery.is_local(), recovery.members.len() == 1), (alone, alone), "{bytes} bytes: {recovery:?}");
+        let plan = hactl::plan::recover(&world.desired, &world.target, &facts, &world.intent, recovery, false).unwrap();
+        let of = |which: &dyn Fn(&Action) -> Option<HostName>| -> Vec<HostName> {
+            plan.steps.iter().filter_map(|step| which(&step.action)).collect()
+        };
+        let archived = of(&|a| if let Action::ArchiveData { host } = a { Some(host.clone()) } else { None });
+        let taken = of(&|a| if let Action::TakeSnapshot { host, .. } = a { Some(host.clone()) } else { None });
+        let restored = of(&|a| if let Action::Restore { host, .. } = a { Some(host.clone()) } else { None });
+        let started = plan.steps.iter().filter(|step| matches!(step.action, Action::StartMember { .. }));
+        let started: Vec<_> = started.collect();
+        if !alone {
+            assert_eq!((archived.len(), taken.len(), restored.len(), started.len()), (0, 1, 2, 2), "{plan:?}");
+            continue;
+        }
+        let other = world.with(Role::Etcd).into_iter().find(|h| world.host(h).disk.is_some() && h != source).unwrap();
+        assert_eq!((archived, taken, restored), (vec![other.clone()], vec![], vec![source.clone()]));
+        assert!(started.len() == 1 && started[0].requires.contains(&Condition::Cleared(other)), "{started:?}");
     }
 }
 

@@ -9,6 +9,7 @@ mod drills;
 mod events;
 mod guards;
 mod hostile;
+mod peer_copies;
 mod plans;
 mod statuses;
 mod verdicts;

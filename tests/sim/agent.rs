@@ -18,7 +18,7 @@ use hactl::model::recovery::{Origin, Recovery};
 use hactl::model::target::{FileSet, Place, RECORD};
 use hactl::protocol::{
     Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk,
-    WaitCondition, WipeAsk,
+    RestoreFrom, WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;
@@ -325,7 +325,12 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
         Op::Halt { .. } => {
             vec![of(Effect::UnitStops, "kubelet.service"), of(Effect::UnitStops, "etcd.service"), Effect::PodsEnd(host)]
         }
-        Op::Restore(ask) => vec![Effect::DataArchived(name.clone()), Effect::Restored(host, restored(*ask))],
+        Op::Restore(ask) => {
+            let own = matches!(ask.from, RestoreFrom::Own { .. });
+            let read = own.then(|| Effect::SnapshotTaken(name.clone(), ask.token.clone(), None));
+            let replaced = [Effect::DataArchived(name.clone()), Effect::Restored(host, restored(*ask))];
+            read.into_iter().chain(replaced).collect()
+        }
         Op::Seal { .. } => vec![Effect::MarkedBootstrapped(name.clone()), Effect::TokenSpent(host)],
         Op::ChangeMembers { change, .. } => vec![match change {
             MemberChange::Remove(peer) => Effect::Members(Change::Remove(peer)),

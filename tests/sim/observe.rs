@@ -137,7 +137,7 @@ impl World {
                 revision: Some(self.clusters[&disk.cluster].revision),
                 applied: Some(9),
                 members: Some(members.map(|(id, m)| (*id, m.name.clone(), m.peer.clone(), m.learner)).collect()),
-                db_bytes: 20_480,
+                db_bytes: self.db_bytes,
                 written_ms: 0,
                 damaged: false,
                 flaws: vec![],

@@ -169,6 +169,8 @@ pub struct World {
     pub clusters: BTreeMap<String, Cluster>,
     /// Snapshots that recoveries took, with the disk each was taken from.
     pub snapshots: BTreeMap<String, Disk>,
+    /// The size of the database of each stopped member.
+    pub db_bytes: u64,
     /// Objects applied: the object's key to its content. Kept in the one etcd that is alive.
     pub objects: BTreeMap<String, serde_json::Value>,
     /// hactl's own record of applied objects, by add-on; `None`: it was never written.
@@ -251,6 +253,7 @@ impl World {
             hosts,
             clusters: BTreeMap::new(),
             snapshots: BTreeMap::new(),
+            db_bytes: 20_480,
             objects: BTreeMap::new(),
             record: None,
             pods,

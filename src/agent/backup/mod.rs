@@ -4,8 +4,10 @@
 
 pub(crate) mod bundles;
 pub(crate) mod copies;
+pub(crate) mod peers;
 
 pub use copies::copies_beside;
+pub use peers::{Incoming, PeerSnapshots};
 
 use super::host::Host;
 use super::machine::root::Root;

@@ -10,6 +10,7 @@ pub(crate) mod member;
 pub(crate) mod positions;
 pub(crate) mod quota;
 pub(crate) mod recover;
+pub(crate) mod restore;
 pub(crate) mod scratch;
 pub(crate) mod survey;
 pub(crate) mod views;

@@ -1,21 +1,19 @@
-//! Restores the data of a member: takes a snapshot from the files of a stopped member, and replaces the data of a
-//! member by a snapshot.
+//! Takes a snapshot from the files of a stopped member, for a recovery.
 //!
-//! In: the decision of the plan. Out: done, or a fault; existing data is only read, or moved aside. The snapshot is
+//! In: the decision of the plan. Out: the snapshot, or a fault; existing data is only read. The snapshot is
 //! the database of the member if that has applied its whole log. Otherwise it is taken from a copy, on which etcd
 //! runs alone, as its own user and with sockets that no other user can open, until it has. That it has is verified in
 //! the database afterwards.
 
-use crate::agent::etcd::fence::may_start_once;
-use crate::agent::etcd::member::{BORN, GENESIS, OWNER, aside, held, in_use, initial_cluster, mark, read_mark};
-use crate::agent::etcd::scratch::{self, ScratchEtcd};
+use crate::agent::etcd::member::{OWNER, held};
+use crate::agent::etcd::scratch::ScratchEtcd;
 use crate::agent::host::Host;
 use crate::agent::hosting;
 use crate::agent::machine::files::{optional, piece, private_folder, remove, remove_all, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
-use crate::agent::machine::{prepare, units, when, wipe};
+use crate::agent::machine::{units, when, wipe};
 use crate::agent::op_error::{Explain, Outcome, bad, disk_full, ensure_space, failed, free_bytes};
 use crate::agent::parts;
 use crate::agent::parts::packed::{End, packed};
@@ -23,9 +21,9 @@ use crate::etcd::disk;
 use crate::model::blob::SnapshotBlob;
 use crate::model::facts::DiskFact;
 use crate::model::names::UnitName;
-use crate::model::plausible::{is_base, is_revision};
+use crate::model::plausible::is_revision;
 use crate::model::recovery::is_aside;
-use crate::protocol::{RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+use crate::protocol::{SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -39,16 +37,15 @@ const KEPT: &str = "/var/lib/hactl/recovery";
 /// A file in it: the snapshot that is kept elsewhere on this host, because it is restored from it as well.
 const STAYS: &str = "stays.json";
 /// The highest base revision of any restore on this host: no later restore may begin below it.
-const HIGH_WATER: &str = "/var/lib/hactl/high-water";
+pub(super) const HIGH_WATER: &str = "/var/lib/hactl/high-water";
 /// How long etcd may take to apply its log: seconds per GB, and it starts within one.
 const CATCH_UP: Duration = Duration::from_secs(300);
-/// How long it may take to end, and a restore to be written.
+/// How long it may take to end.
 const END: Duration = Duration::from_secs(60);
-const RESTORE: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Required space: the copy, the snapshot and its compressed form, and the reserve.
 const TIMES: u64 = 3;
-const RESERVE: u64 = 64 << 20;
+pub(super) const RESERVE: u64 = 64 << 20;
 
 /// From when a balancer that has an API server again ignores this file, and until when it keeps the endpoint's
 /// address without any API server; both in seconds since 1970. `endpoint-usable.sh` reads it.
@@ -96,7 +93,7 @@ pub(crate) async fn halt(host: &Host, stopped: &[UnitName], programs: &[String])
     units::stop(host, stopped).await
 }
 
-fn plain(word: &str) -> Outcome<&str> {
+pub(super) fn plain(word: &str) -> Outcome<&str> {
     let good = (8..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     if good { Ok(word) } else { Err(bad("a recovery's name is 8 to 64 lower-case letters and digits")) }
 }
@@ -112,47 +109,78 @@ pub(crate) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob>
         return Err(bad("the directory is not one of moved-aside data"));
     }
     let place = kept(&host.root, &recovery)?;
-    let (data, owner) = (host.root.path(&data_dir)?, host.root.owner(OWNER)?);
-    let (data, member, found, still) = blocking(move || {
-        let data = Tree::there(&data)?;
-        let member = data.below(&[aside.as_deref().unwrap_or("member")])?;
-        let (found, still) = look(&member, reach)?;
-        Ok((data, member, found, still))
-    })
-    .await?;
-    let root = host.root.clone();
-    if found.applied == Some(found.index) && found.flaws.is_empty() {
-        // As with a member that had no quorum for a while: there is no log to apply.
-        host.waits("the snapshot to be compressed");
-        let packing = blocking(move || {
-            let taken = pack(&root, &member, &place, stays);
-            drop(still);
-            taken
-        });
-        return packing.await;
-    }
-    let work = format!("hactl-recovery-{recovery}");
-    host.waits("a copy of etcd's data");
-    let (data, copied, end) = {
-        let work = work.clone();
-        let copying = blocking(move || {
-            let (copied, end) = copy(&data, &member, found.db_bytes, &work, owner)?;
-            drop(still);
-            Ok((data, Arc::new(copied), end))
-        });
-        copying.await?
-    };
-    host.waits("etcd to bring the copy up to the end of its log");
-    let taken = match caught_up(&copied, owner, end).await {
-        Err(fault) => Err(fault),
-        Ok(()) => {
-            host.waits("the snapshot to be compressed");
-            blocking(move || pack(&root, &copied.below(&["member"])?, &place, stays)).await
-        }
-    };
-    // The copy is useless now, whatever the result.
-    blocking(move || data.clear(work)).await?;
+    let data = host.root.path(&data_dir)?;
+    let applied = Applied::of(host, data, (aside, reach), &recovery).await?;
+    host.waits("the snapshot to be compressed");
+    let (root, member) = (host.root.clone(), Arc::clone(&applied.member));
+    let taken = blocking(move || pack(&root, &member, &place, stays)).await;
+    applied.end().await?;
     taken
+}
+
+/// The files of a stopped member whose database has applied its whole log: its own, or a copy of them.
+pub(super) struct Applied {
+    /// The directory of the member.
+    pub member: Arc<Tree>,
+    /// Prevents etcd from starting on them.
+    still: Option<File>,
+    /// The data directory, and the copy in it.
+    copy: Option<(Tree, String)>,
+}
+
+impl Applied {
+    /// Those of a member, or those in a directory that was moved aside, which must reach this position.
+    pub async fn of(
+        host: &Host,
+        data: PathBuf,
+        (aside, reach): (Option<String>, (u64, u64)),
+        recovery: &str,
+    ) -> Outcome<Self> {
+        let owner = host.root.owner(OWNER)?;
+        let (data, member, found, still) = blocking(move || {
+            let data = Tree::there(&data)?;
+            let member = data.below(&[aside.as_deref().unwrap_or("member")])?;
+            let (found, still) = look(&member, reach)?;
+            Ok((data, member, found, still))
+        })
+        .await?;
+        if found.applied == Some(found.index) && found.flaws.is_empty() {
+            // As with a member that had no quorum for a while: there is no log to apply.
+            return Ok(Self { member: Arc::new(member), still, copy: None });
+        }
+        let work = format!("hactl-recovery-{recovery}");
+        host.waits("a copy of etcd's data");
+        let (data, copied, end) = {
+            let work = work.clone();
+            let copying = blocking(move || {
+                let (copied, end) = copy(&data, &member, found.db_bytes, &work, owner)?;
+                drop(still);
+                Ok((data, Arc::new(copied), end))
+            });
+            copying.await?
+        };
+        host.waits("etcd to bring the copy up to the end of its log");
+        let member = match caught_up(&copied, owner, end).await {
+            Ok(()) => copied.below(&["member"]),
+            Err(fault) => Err(fault),
+        };
+        match member {
+            Ok(member) => Ok(Self { member: Arc::new(member), still: None, copy: Some((data, work)) }),
+            Err(fault) => {
+                blocking(move || data.clear(work)).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Deletes the copy, if there is one.
+    pub async fn end(self) -> Outcome<()> {
+        drop(self.still);
+        match self.copy {
+            Some((data, work)) => blocking(move || data.clear(work)).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Verifies that the files of the member reach the agreed position, and that no process writes them while the result
@@ -275,76 +303,6 @@ pub(crate) async fn read(host: &Host, recovery: String, from: u64) -> Outcome<St
         Ok(piece)
     })
     .await
-}
-
-/// Replaces the data of the member by the snapshot. The two never exist together. A token with data and without the
-/// bootstrapped marker of an older cluster means that it is done.
-pub(crate) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
-    let data = host.root.path(&ask.data_dir)?;
-    plain(&ask.token)?;
-    if !is_base(ask.base) {
-        return Err(bad(format!(
-            "revision {} is too high: no cluster reaches it, and hardly any revisions are left above it",
-            ask.base
-        )));
-    }
-    if read_mark(&data, GENESIS)?.as_ref() == Some(&ask.token)
-        && data.join("member").exists()
-        && read_mark(&data, BORN)?.is_none()
-    {
-        return Ok(());
-    }
-    let snapshot = parts::snapshot(&host.root, ask.snapshot, SnapshotUse::Recovery)?;
-    in_use(&data)?;
-    prepare::directory(&host.root, &ask.data_dir, OWNER, 0o700)?;
-    let (data, owner) = (Tree::there(&data)?, host.root.owner(OWNER)?);
-    let name = format!("hactl-restoring-{}", ask.token);
-    data.clear(&name)?;
-    let needed = 2 * ask.snapshot.size + RESERVE;
-    if free_bytes(&data.anchor()).is_some_and(|free| free < needed) {
-        return Err(disk_full(data.shown(), Some(needed)));
-    }
-    let revision = {
-        // The snapshot file is a database followed by 32 bytes, which its reader ignores.
-        let snapshot = snapshot.clone();
-        blocking(move || disk::revision(&snapshot).map_err(|error| failed(error.to_string()))).await?
-    };
-    let bump = ask.base.checked_sub(revision).filter(|bump| *bump > 0);
-    let bump =
-        bump.ok_or_else(|| bad(format!("revision {} is not above that of the snapshot, {revision}", ask.base)))?;
-    host.waits("etcdutl to restore the snapshot");
-    let fresh = data.fresh(&name)?;
-    etcdutl(&ask, owner, &snapshot, &fresh, bump).await?;
-    let replacing = host.root.blocking(move |root| {
-        // Data that is not on the disk yet may be dropped: the administrator's hactl has the snapshot, and sends it
-        // again after a power loss.
-        parts::forget(root, ask.snapshot, SnapshotUse::Recovery)?;
-        fresh.sync()?;
-        // Before any client can see a revision above it.
-        write_one(root.own(HIGH_WATER), format!("{}\n", ask.base).as_bytes(), 0o600, me())?;
-        aside(data.shown())?;
-        mark(data.shown(), GENESIS, &ask.token)?;
-        fresh.move_to("member", &data, "member")?;
-        data.clear(name)?;
-        may_start_once(root, &ask.token)
-    });
-    replacing.await
-}
-
-/// etcd's own tool: it checks the digest of the snapshot, and writes the members and ids of a new cluster.
-async fn etcdutl(ask: &RestoreAsk, owner: (u32, u32), snapshot: &Path, fresh: &Tree, bump: i64) -> Outcome<()> {
-    let own = ask.members.iter().find(|(name, _)| name == &ask.name);
-    let (_, peer) = own.ok_or_else(|| bad(format!("{} is not a member of the new cluster", ask.name)))?;
-    let members = initial_cluster(&ask.members)?;
-    let more = [
-        &format!("--name={}", ask.name),
-        &format!("--initial-cluster={members}"),
-        &format!("--initial-cluster-token={}", ask.token),
-        &format!("--initial-advertise-peer-urls={peer}"),
-        &format!("--bump-revision={bump}"),
-        "--mark-compacted",
-    ];
-    scratch::restored(owner, snapshot, fresh, &more, RESTORE).await
 }
 
 /// The highest base revision of any restore on this host. A revision that no cluster reaches was a false claim that

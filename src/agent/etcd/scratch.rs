@@ -40,7 +40,6 @@ pub(crate) async fn restored(
     more: &[&str],
     within: Duration,
 ) -> Outcome<()> {
-    into.set(owner, 0o700)?;
     let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let file = File::options().read(true).custom_flags(nofollow).open(snapshot).explain("open", snapshot)?;
     let lent = |group: u32, mode: u32| {
@@ -48,10 +47,22 @@ pub(crate) async fn restored(
     };
     lent(owner.1, 0o640).explain("lend", snapshot)?;
     let stdin = file.try_clone().explain("open", snapshot)?;
-    let argv = [&[ETCDUTL, "snapshot", "restore", "/proc/self/fd/0", "--data-dir=."], more].concat();
-    let ran = run_as(owner, into, &argv, stdin, within).await;
+    let restored = restored_from(owner, stdin, into, more, within).await;
     lent(rustix::process::getegid().as_raw(), 0o600).explain("take back", snapshot)?;
-    let ran = ran?;
+    restored
+}
+
+/// The same from a file that etcd's user may read.
+pub(crate) async fn restored_from(
+    owner: (u32, u32),
+    file: File,
+    into: &Tree,
+    more: &[&str],
+    within: Duration,
+) -> Outcome<()> {
+    into.set(owner, 0o700)?;
+    let argv = [&[ETCDUTL, "snapshot", "restore", "/proc/self/fd/0", "--data-dir=."], more].concat();
+    let ran = run_as(owner, into, &argv, file, within).await?;
     if ran.ok() { Ok(()) } else { Err(ran.fault("etcdutl snapshot restore")) }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::facts::EtcdFact;
-use crate::protocol::{EtcdAsk, FirstBoot, MemberStart, ObserveAsk, OpErrorKind, RestoreAsk};
+use crate::protocol::{EtcdAsk, FirstBoot, MemberStart, ObserveAsk, OpErrorKind, RestoreAsk, RestoreFrom};
 
 const DATA: &str = "/var/lib/etcd";
 
@@ -202,7 +202,7 @@ async fn nothing_is_restored_at_an_implausible_revision_and_an_implausible_high_
     let snapshot = SnapshotBlob { digest, size: 8, sent_digest: digest, sent_size: 8 };
     let ask = |base| RestoreAsk {
         data_dir: DATA.to_owned(),
-        snapshot,
+        from: RestoreFrom::Snapshot(snapshot),
         token: "recovery1".to_owned(),
         name: "cp1".to_owned(),
         members: vec![("cp1".to_owned(), "https://10.0.0.1:2380".parse().unwrap())],

@@ -2,15 +2,16 @@
 //! hosts that are restored from it.
 //!
 //! In: the recovery. Out: a verified, encrypted snapshot among the [`Recoveries`](crate::execute::Recoveries), and
-//! restored hosts.
+//! restored hosts. A host that is restored from its own data needs no snapshot.
 
 use crate::execute::act::{Doing, failed, unexpected};
 use crate::execute::walk::StepError;
+use crate::model::blob::SnapshotBlob;
 use crate::model::digester::Digester;
 use crate::model::event::Event;
 use crate::model::names::HostName;
 use crate::model::recovery::Recovery;
-use crate::protocol::{Op, Reply, RestoreAsk, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
+use crate::protocol::{Op, Reply, RestoreAsk, RestoreFrom, SNAPSHOT_PIECE, SnapshotAsk, SnapshotUse};
 use crate::snapshot::check_room;
 use crate::transport::transfer_within;
 use base64::Engine as _;
@@ -74,21 +75,39 @@ impl Doing<'_> {
         self.recoveries.note(&recovery, &taken).map_err(explain("write a note in", folder))
     }
 
-    /// Delivers the snapshot and replaces the member's data with it.
+    /// Delivers the snapshot and replaces the member's data with it; or replaces it by its own, as that of a new cluster.
     pub(super) async fn restore(
         &self,
         host: &HostName,
         recovery: &Recovery,
         data_dir: String,
     ) -> Result<(), StepError> {
-        let (folder, id) = (self.recoveries.path(), recovery.id.as_str());
+        let from = if recovery.is_local() {
+            RestoreFrom::Own { reach: recovery.reach }
+        } else {
+            RestoreFrom::Snapshot(self.deliver_snapshot(host, &recovery.id).await?)
+        };
+        let ask = RestoreAsk {
+            data_dir,
+            from,
+            token: recovery.id.clone(),
+            name: host.to_string(),
+            members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),
+            base: recovery.base,
+        };
+        self.call(host, Op::Restore(Box::new(ask))).await.map(drop)
+    }
+
+    /// Sends the snapshot of a recovery to a host.
+    async fn deliver_snapshot(&self, host: &HostName, id: &str) -> Result<SnapshotBlob, StepError> {
+        let folder = self.recoveries.path();
         let missing = || failed(format!("the snapshot of recovery {id} is not in {}", folder.display()));
         let taken = self.recoveries.noted(id).map_err(explain("read", folder))?.ok_or_else(missing)?;
         let payload =
             self.recoveries.payload(id, &taken).map_err(explain("open a file in", folder))?.ok_or_else(missing)?;
         // The source host has the only other copy, until its own data is replaced.
         let syncing = async {
-            let (recoveries, id) = (self.recoveries.clone(), recovery.id.clone());
+            let (recoveries, id) = (self.recoveries.clone(), id.to_owned());
             let sync = || async move {
                 let synced = tokio::task::spawn_blocking(move || recoveries.sync(&id)).await;
                 let synced = synced.map_err(|error| failed(format!("hactl itself failed: {error}")))?;
@@ -99,14 +118,6 @@ impl Doing<'_> {
         let deliver = Op::DeliverSnapshot { snapshot: taken, to: SnapshotUse::Recovery };
         let delivering = self.call_with(host, deliver, payload);
         tokio::try_join!(delivering, syncing)?;
-        let ask = RestoreAsk {
-            data_dir,
-            snapshot: taken,
-            token: recovery.id.clone(),
-            name: host.to_string(),
-            members: recovery.members.iter().map(|(name, peer)| (name.to_string(), peer.clone())).collect(),
-            base: recovery.base,
-        };
-        self.call(host, Op::Restore(Box::new(ask))).await.map(drop)
+        Ok(taken)
     }
 }

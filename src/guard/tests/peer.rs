@@ -44,14 +44,14 @@ fn spec(policy: &Policy) -> RepairSpec {
 }
 
 /// A network of its own on loopback, and a host that serves there as cp1.
-struct Place {
-    directory: tempfile::TempDir,
-    policy: Policy,
-    ca: Issuer,
+pub(super) struct Place {
+    pub(super) directory: tempfile::TempDir,
+    pub(super) policy: Policy,
+    pub(super) ca: Issuer,
 }
 
 impl Place {
-    async fn new(net: u8, mode: Mode) -> Self {
+    pub(super) async fn new(net: u8, mode: Mode) -> Self {
         let (directory, mut policy, ca) = (tempfile::tempdir().unwrap(), policy(net), root("cluster"));
         policy.healing.mode = mode;
         let place = Self { directory, policy, ca };
@@ -72,11 +72,11 @@ impl Place {
         place
     }
 
-    fn address(&self, host: &str) -> IpAddr {
+    pub(super) fn address(&self, host: &str) -> IpAddr {
         self.policy.guard(&name(host)).unwrap().address
     }
 
-    fn identity(&self, host: &str, at: &str, by: &Issuer) -> Identity {
+    pub(super) fn identity(&self, host: &str, at: &str, by: &Issuer) -> Identity {
         let address = self.address(at);
         let leaf = Leaf { host, group: GUARDS, address, by, behind: vec![], trusts: &self.ca, expired: false };
         leaf.identity()
@@ -167,7 +167,7 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
     let only_own = "changes no other member than its own";
     let only_itself = "only the guard of cp1 repairs its member";
     let only_what = "permits guards only what";
-    let refused: [(Op, &str); 18] = [
+    let refused: [(Op, &str); 19] = [
         (change(MemberChange::Remove(peer("cp3"))), not_gone),
         (change(MemberChange::Remove(peer("cp1"))), not_gone),
         (change(MemberChange::AddLearner(peer("cp3"))), only_own),
@@ -184,6 +184,7 @@ async fn a_guard_changes_no_other_member_than_its_own_and_nothing_else() {
         (Op::ReadFiles { paths: vec!["/etc/shadow".to_owned()] }, only_what),
         (Op::WriteFiles { files: vec![], remove: vec!["/etc/passwd".to_owned()], keep: None }, only_what),
         (Op::StopUnits { units: vec![etcd_unit()] }, only_what),
+        (Op::ReadBundle { name: "../../../etc/shadow".to_owned(), from: 0 }, "is not the name of a snapshot"),
         (Op::Guard(GuardAsk::Resume), only_what),
         (Op::Relay { to: place.address("cp1"), port: 22 }, "does not ask for connections"),
     ];

@@ -1,7 +1,8 @@
 //! Validates the text of an import by hactl's rules: no import returns an inventory that `check` would refuse.
 
+use super::draft::Host;
 use super::error::{Broken, ImportError};
-use super::notes::{Note, Notes};
+use super::notes::{Note, Notes, short};
 use super::wishes::Wishes;
 use crate::inventory::files::Nothing;
 use crate::inventory::load::{Around, InventoryError, Loaded, judge, look_for, parse};
@@ -17,12 +18,14 @@ pub struct Imported {
     pub warnings: Vec<Note>,
 }
 
-/// The text, if it passes hactl's rules; otherwise the violations with their places in the foreign file.
+/// The text, if it passes hactl's rules; otherwise the violations with their places in the foreign file. `hosts` are
+/// those of the draft, if there is one.
 pub fn accepted(
     text: String,
     file: &str,
     wishes: &Wishes,
     mut notes: Notes,
+    hosts: &[Host],
     place: impl Fn(&Problem) -> String,
 ) -> Result<Imported, ImportError> {
     match judged(&text, wishes, &mut notes) {
@@ -35,7 +38,7 @@ pub fn accepted(
         }
         Err(error) => {
             let broken = match error {
-                InventoryError::Invalid(report) => report.problems.iter().map(|p| broken(p, place(p))).collect(),
+                InventoryError::Invalid(report) => report.problems.iter().map(|p| broken(p, place(p), hosts)).collect(),
                 other => vec![Broken {
                     place: file.to_owned(),
                     what: other.to_string(),
@@ -67,7 +70,7 @@ fn judged(text: &str, wishes: &Wishes, notes: &mut Notes) -> Result<Loaded, Inve
     Ok(loaded)
 }
 
-fn broken(problem: &Problem, place: String) -> Broken {
+fn broken(problem: &Problem, place: String, hosts: &[Host]) -> Broken {
     let mut broken = Broken {
         place,
         what: problem.what.clone(),
@@ -75,9 +78,21 @@ fn broken(problem: &Problem, place: String) -> Broken {
         expected: problem.expected.clone(),
         remedy: problem.remedy.clone(),
     };
-    if broken.what.ends_with(" has no address") {
-        // The rule's remedy is a line in an inventory, and there is none yet.
-        "add --address HOST=ADDRESS, or the address in the file; hactl resolves no name".clone_into(&mut broken.remedy);
+    let Some(name) = problem.what.strip_suffix(" has no address") else { return broken };
+    // The rule's remedy is a line in an inventory, and there is none yet.
+    "add --address HOST=ADDRESS, or the address in the file; hactl resolves no name".clone_into(&mut broken.remedy);
+    let host = hosts.iter().find(|host| host.name == name);
+    if let Some(said) = host.and_then(|host| host.private_interface.as_ref()) {
+        let interface = short(&said.value);
+        broken.place.clone_from(&said.place);
+        broken.what = format!(
+            "{name} has no address: k0sctl reads it from the interface {interface} on the host (privateInterface), \
+             and an import contacts no host"
+        );
+        broken.remedy = format!(
+            "add --address {name}=ADDRESS with the IPv4 address of {interface}, or write it under privateAddress in \
+             the file"
+        );
     }
     broken
 }

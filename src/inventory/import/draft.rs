@@ -121,6 +121,8 @@ pub struct Host {
     pub place: String,
     /// Its address.
     pub address: Option<Said>,
+    /// The interface from which the other tool reads the address, if the file has only this.
+    pub private_interface: Option<Said>,
     /// Its roles.
     pub roles: BTreeSet<Role>,
     /// Its SSH settings.

@@ -39,7 +39,7 @@ use wishes::pairs;
 /// Converts a foreign file to an inventory; other files are read from `disk`.
 pub fn import(tool: Tool, input: &Input, wishes: &Wishes, disk: &dyn Files) -> Result<Imported, ImportError> {
     recognise::expect(tool, input)?;
-    let mut notes = Notes::default();
+    let mut notes = Notes::new(wishes.has_endpoint());
     let draft = match tool {
         Tool::Ansible => ansible::draft(input, wishes, disk, &mut notes)?,
         Tool::Kubespray => kubespray::draft(input, wishes, disk, &mut notes)?,
@@ -69,7 +69,7 @@ pub fn finish(mut draft: Draft, mut notes: Notes, wishes: &Wishes) -> Result<Imp
         let origin = problem.place.line.checked_sub(1).and_then(|line| written.origins.get(line));
         origin.filter(|origin| !origin.is_empty()).unwrap_or(&draft.file).clone()
     };
-    accepted(written.text.clone(), &draft.file, wishes, notes, place)
+    accepted(written.text.clone(), &draft.file, wishes, notes, &draft.hosts, place)
 }
 
 /// The command line has precedence over the file.

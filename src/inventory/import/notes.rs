@@ -73,9 +73,14 @@ pub fn table(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
 #[derive(Debug, Clone, Default)]
 pub struct Notes {
     found: Vec<Note>,
+    endpoint_given: bool,
 }
 
 impl Notes {
+    /// None yet; `endpoint_given`: a flag sets the endpoint.
+    pub fn new(endpoint_given: bool) -> Self {
+        Self { endpoint_given, ..Self::default() }
+    }
     /// Adds a note; a repetition in another place is counted.
     pub fn add(&mut self, place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
         let (place, what, remedy) = (place.into(), what.into(), remedy.into());
@@ -83,6 +88,12 @@ impl Notes {
             Some(note) if note.place == place => {}
             Some(note) => note.more += 1,
             None => self.found.push(Note { place, more: 0, what, remedy }),
+        }
+    }
+    /// Adds a note about the endpoint that the file leads to, unless a flag replaces it.
+    pub fn endpoint(&mut self, place: impl Into<String>, what: impl Into<String>, remedy: impl Into<String>) {
+        if !self.endpoint_given {
+            self.add(place, what, remedy);
         }
     }
     /// All of them.

@@ -31,5 +31,5 @@ pub fn vagrant(dir: &Path, wishes: &Wishes) -> Result<Imported, ImportError> {
     };
     let text = vagrant::inventory(dir, &vagrant::Wishes { cluster: wishes.cluster.clone(), vip, roles })?;
     let file = dir.join("Vagrantfile").display().to_string();
-    accepted(text, &file, wishes, Notes::default(), |_| file.clone())
+    accepted(text, &file, wishes, Notes::default(), &[], |_| file.clone())
 }

@@ -45,6 +45,13 @@ pub struct Wishes {
     pub base: Option<PathBuf>,
 }
 
+impl Wishes {
+    /// Whether a flag sets the endpoint.
+    pub fn has_endpoint(&self) -> bool {
+        self.vip.is_some() || self.external.is_some() || self.local
+    }
+}
+
 /// `NAME=VALUE` flags.
 pub fn pairs(flag: &'static str, form: &str, given: &[String]) -> Result<BTreeMap<String, String>, ImportError> {
     let mut out = BTreeMap::new();

@@ -2,8 +2,9 @@
 
 use crate::model::desired::Desired;
 use crate::model::healing::{
-    CA, CERT, HEAL_UNIT, KEY, Mode, PEER_PORT, PEER_SOCKET, PEER_UNIT, POLICY, SPEC, UNIT, heals,
+    CA, CERT, HEAL_UNIT, KEY, Mode, PEER_PORT, PEER_SOCKET, PEER_UNIT, POLICY, SPEC, UNIT, heals, keeps_peer_snapshots,
 };
+use crate::model::units::{PEER_SNAPSHOTS_TIMER, PEER_SNAPSHOTS_UNIT};
 use crate::render::Input;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -18,6 +19,11 @@ pub(crate) fn repairing(desired: &Desired) -> Vec<String> {
     if desired.healing.mode == Mode::On { vec![String::new()] } else { vec![] }
 }
 
+/// One item if etcd hosts keep copies of one another's snapshots; it is part of no path.
+pub(crate) fn copying(desired: &Desired) -> Vec<String> {
+    if desired.hosts.iter().any(|host| keeps_peer_snapshots(desired, host)) { vec![String::new()] } else { vec![] }
+}
+
 /// Files that may be on a host from an earlier inventory: its units, settings, certificate and key.
 pub(crate) fn own() -> Vec<String> {
     // A key without its certificate yet has a longer name.
@@ -28,7 +34,8 @@ pub(crate) fn own() -> Vec<String> {
 
 /// Those of them that a guard has only if it repairs.
 pub(crate) fn own_of_repairs() -> Vec<String> {
-    let units = [PEER_SOCKET, PEER_UNIT, HEAL_UNIT].map(|unit| format!("/etc/systemd/system/{unit}"));
+    let units = [PEER_SOCKET, PEER_UNIT, HEAL_UNIT, PEER_SNAPSHOTS_UNIT, PEER_SNAPSHOTS_TIMER]
+        .map(|unit| format!("/etc/systemd/system/{unit}"));
     units.into_iter().chain([SPEC.to_owned()]).collect()
 }
 
@@ -41,9 +48,12 @@ pub(crate) struct Unit {
     repairs: bool,
     /// The socket for requests of other guards; empty: it receives none.
     socket: String,
+    /// The schedule of copies of other hosts' snapshots; empty: it makes none.
+    copies: String,
 }
 
-/// For `guard/hactl-guard-peer.socket`, `guard/hactl-guard-peer@.service` and `guard/hactl-heal.service`.
+/// For `guard/hactl-guard-peer.socket`, `guard/hactl-guard-peer@.service`, `guard/hactl-heal.service` and
+/// `guard/hactl-peer-snapshots.service`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Peer {
     program: String,
@@ -65,5 +75,28 @@ pub(crate) fn unit(input: &Input<'_>) -> Unit {
         host: input.host.name.to_string(),
         repairs: input.desired.healing.mode == Mode::On,
         socket: if heals(input.desired, input.host) { PEER_SOCKET.to_owned() } else { String::new() },
+        copies: if keeps_peer_snapshots(input.desired, input.host) {
+            PEER_SNAPSHOTS_TIMER.to_owned()
+        } else {
+            String::new()
+        },
     }
+}
+
+/// The first copies are made so long after the start of the guard, seconds, when the other guards run as well.
+const FIRST_S: u64 = 60;
+/// Copies are made so many times while a host takes one snapshot: the hosts take turns.
+const TIMES: u64 = 3;
+/// But not more often than once in so many seconds.
+const LEAST_S: u64 = 60;
+
+/// For `guard/hactl-peer-snapshots.timer`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Copies {
+    first_s: u64,
+    every_s: u64,
+}
+
+pub(crate) fn copies(input: &Input<'_>) -> Copies {
+    Copies { first_s: FIRST_S, every_s: (input.desired.snapshots.every_s / TIMES).max(LEAST_S) }
 }

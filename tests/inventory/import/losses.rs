@@ -11,20 +11,28 @@ fn kubespray(vars: &str) -> Imported {
 }
 
 fn kubespray_of(hosts: &str, vars: &str) -> Imported {
+    kubespray_with(hosts, vars, &Wishes::default())
+}
+
+fn kubespray_with(hosts: &str, vars: &str, wishes: &Wishes) -> Imported {
     let input = Input { name: "lab/hosts".to_owned(), text: hosts.to_owned(), folder: Some("/lab".into()) };
     let files: BTreeMap<PathBuf, String> = [("/lab/group_vars/all.yml".into(), vars.to_owned())].into();
-    import(Tool::Kubespray, &input, &Wishes::default(), &files).unwrap_or_else(|error| panic!("{vars}: {error}"))
+    import(Tool::Kubespray, &input, wishes, &files).unwrap_or_else(|error| panic!("{vars}: {error}"))
 }
 
 /// A k0sctl configuration of one host, with more of that host and this specification of k0s.
 fn k0sctl(host: &str, spec: &str) -> Imported {
+    let local = !spec.contains("Balancing") && !spec.contains("external");
+    k0sctl_with(host, spec, &Wishes { local, ..Wishes::default() })
+}
+
+fn k0sctl_with(host: &str, spec: &str, wishes: &Wishes) -> Imported {
     let text = format!(
         "apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\nspec:\n  hosts:\n  - {{role: single, {host}}}\n  \
          k0s: {{config: {{spec: {spec}}}}}\n"
     );
     let input = Input { name: "k0sctl.yaml".to_owned(), text, folder: None };
-    let wishes = Wishes { local: !spec.contains("Balancing") && !spec.contains("external"), ..Wishes::default() };
-    import(Tool::K0sctl, &input, &wishes, &hactl::inventory::Nothing).unwrap_or_else(|error| panic!("{spec}: {error}"))
+    import(Tool::K0sctl, &input, wishes, &hactl::inventory::Nothing).unwrap_or_else(|error| panic!("{spec}: {error}"))
 }
 
 const HOST: &str = "ssh: {address: 10.0.0.1}";
@@ -80,6 +88,28 @@ fn the_endpoints_of_kubespray_that_are_not_taken_are_reported() {
     reported(&done, &["a port and no address"]);
     let done = kubespray("loadbalancer_apiserver: api.example.org\n");
     reported(&done, &["loadbalancer_apiserver is not a mapping"]);
+}
+
+#[test]
+fn an_endpoint_from_a_flag_leaves_no_warning_about_the_endpoint_in_the_file() {
+    let others = ["balancer on every Node", "its own balancer", "no load balancer there", "clients use", "as well"];
+    let wishes = Wishes { vip: Some("10.0.0.99".to_owned()), ..Wishes::default() };
+    let hosts = "[kube_control_plane]\na ansible_host=10.0.0.1\n";
+    let own = "loadbalancer_apiserver: {address: 10.0.0.200}\n";
+    reported(&kubespray_of(hosts, ""), &["every Node runs its own balancer"]);
+    for vars in [
+        String::new(),
+        "loadbalancer_apiserver_localhost: false\n".to_owned(),
+        format!("{own}loadbalancer_apiserver_localhost: true\n"),
+        format!("{own}kube_vip_enabled: true\nkube_vip_address: 10.0.0.100\n"),
+    ] {
+        let done = kubespray_with(hosts, &vars, &wishes);
+        not_reported(&done, &others);
+        assert_eq!(loaded(&done).desired.endpoint.host().as_str(), "10.0.0.99", "{vars}");
+    }
+    let local = "{network: {nodeLocalLoadBalancing: {enabled: true}}, api: {externalAddress: api.example.org}}";
+    reported(&k0sctl(HOST, local), &["a balancer on every Node and the external address as well"]);
+    not_reported(&k0sctl_with(HOST, local, &wishes), &others);
 }
 
 #[test]

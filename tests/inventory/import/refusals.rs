@@ -172,6 +172,30 @@ fn broken_rules_are_reported_with_the_place_in_the_foreign_file() {
 }
 
 #[test]
+fn a_host_with_an_interface_instead_of_an_address_is_refused_until_a_flag_or_the_file_gives_the_address() {
+    let file = |more: &str| {
+        let lines = format!(
+            "apiVersion: k0sctl.k0sproject.io/v1beta1\nkind: Cluster\nspec:\n  hosts:\n  - role: controller\n    \
+             hostname: cp1\n    privateInterface: eth7\n{more}    ssh: {{address: 192.0.2.11}}\n"
+        );
+        text("k0sctl.yaml", &lines)
+    };
+    let error = import(Tool::K0sctl, &file(""), &vip("10.0.0.100"), &Nothing).unwrap_err();
+    let ImportError::Broken { broken, .. } = &error else { panic!("{error}") };
+    let rule = broken.iter().find(|rule| rule.place == "spec.hosts[0].privateInterface");
+    let rule = rule.unwrap_or_else(|| panic!("{error}"));
+    assert!(rule.what.starts_with("cp1 has no address") && rule.what.contains("eth7"), "{error}");
+    assert!(rule.remedy.contains("--address cp1=ADDRESS") && rule.remedy.contains("privateAddress"), "{error}");
+    let by_flag = Wishes { addresses: vec!["cp1=10.0.0.11".to_owned()], ..vip("10.0.0.100") };
+    for (more, wishes) in [("", by_flag), ("    privateAddress: 10.0.0.11\n", vip("10.0.0.100"))] {
+        let done = import(Tool::K0sctl, &file(more), &wishes, &Nothing).unwrap();
+        let lines = ["address: 10.0.0.11", "host: 192.0.2.11"];
+        assert!(lines.iter().all(|line| done.text.contains(line)), "{}", done.text);
+        assert!(!done.warnings.iter().any(|note| note.place.contains("privateInterface")), "{:?}", done.warnings);
+    }
+}
+
+#[test]
 fn an_expression_that_only_ansible_can_evaluate_is_shown_where_a_value_is_required() {
     let hosts = "[masters]\ncp1 ansible_host=\"{{ lookup('dig', 'cp1') }}\"\n";
     let said = refused(Tool::Ansible, &text("hosts.ini", hosts), &vip("10.0.0.100"));

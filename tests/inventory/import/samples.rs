@@ -218,6 +218,48 @@ fn groups_of_other_names_get_their_roles_from_the_command_line() {
 }
 
 #[test]
+fn a_host_has_the_roles_of_all_groups_around_it() {
+    let hosts = "[kube_control_plane]\nm1 ip=10.0.0.1\nm2 ip=10.0.0.2\nm3 ip=10.0.0.3\n\
+                 [etcd:children]\nkube_control_plane\n[etcd]\nd1 ip=10.0.0.11\nd2 ip=10.0.0.12\n\
+                 [kube_node:children]\nracks\n[racks:children]\nkube_control_plane\n[kube_node]\nw1 ip=10.0.0.21\n";
+    for tool in [Tool::Kubespray, Tool::Ansible] {
+        let loaded = text(tool, hosts, &vip("10.0.0.100")).unwrap();
+        assert_eq!(with(&loaded, Role::ControlPlane), ["m1", "m2", "m3"], "{tool}");
+        assert_eq!(with(&loaded, Role::Etcd), ["m1", "m2", "m3", "d1", "d2"], "{tool}");
+        assert_eq!(with(&loaded, Role::Worker), ["m1", "m2", "m3", "w1"], "{tool}");
+    }
+}
+
+#[test]
+fn a_group_for_all_machines_adds_its_role_to_hosts_with_another_only_if_a_flag_names_it() {
+    let hosts = "[masters]\na ansible_host=10.0.0.1\n[nodes]\nb ansible_host=10.0.0.2\n[nodes:children]\nmasters\n";
+    assert_eq!(with(&text(Tool::Ansible, hosts, &vip("10.0.0.100")).unwrap(), Role::Worker), ["b"]);
+    let wishes = Wishes { roles: vec!["nodes=worker".to_owned()], ..vip("10.0.0.100") };
+    assert_eq!(with(&text(Tool::Ansible, hosts, &wishes).unwrap(), Role::Worker), ["a", "b"]);
+}
+
+#[test]
+fn spares_get_no_role_from_the_groups_around_them() {
+    let hosts = "[masters]\na ansible_host=10.0.0.1\n[workers]\nb ansible_host=10.0.0.2\n\
+                 [workers:children]\nshelf\n[shelf]\nc ansible_host=10.0.0.3\n";
+    let wishes = Wishes { roles: vec!["shelf=spare".to_owned()], ..vip("10.0.0.100") };
+    let loaded = text(Tool::Ansible, hosts, &wishes).unwrap();
+    assert_eq!((with(&loaded, Role::Worker), with(&loaded, Role::Spare)), (vec!["b"], vec!["c"]));
+}
+
+#[test]
+fn of_two_names_for_a_setting_of_ssh_the_one_counts_that_ansible_uses() {
+    let hosts = "[masters]\n\
+                 a ansible_host=10.0.0.1 ansible_ssh_host=10.0.9.1 ansible_ssh_user=alice ansible_ssh_port=2201\n\
+                 [workers]\nb ansible_host=10.0.0.2 ansible_user=carol\n[workers:vars]\nansible_ssh_user=dave\n\
+                 [all:vars]\nansible_user=bob\nansible_port=2200\n";
+    let loaded = text(Tool::Ansible, hosts, &vip("10.0.0.100")).unwrap();
+    let (a, b) = (host(&loaded, "a"), host(&loaded, "b"));
+    assert_eq!((a.ssh.host.as_str(), a.ssh.user.as_str(), a.ssh.port), ("10.0.9.1", "alice", 2201));
+    assert_eq!((b.ssh.host.as_str(), b.ssh.user.as_str(), b.ssh.port), ("10.0.0.2", "dave", 2200));
+}
+
+#[test]
 fn k3s_groups_get_the_roles_that_they_have_in_k3s() {
     let hosts = "[server]\n10.0.0.1\n10.0.0.2\n10.0.0.3\n[agent]\n10.0.0.4\n[k3s_cluster:children]\nserver\nagent\n";
     let loaded = text(Tool::Ansible, hosts, &vip("10.0.0.100")).unwrap();

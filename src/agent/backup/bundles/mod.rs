@@ -12,7 +12,7 @@ mod sealing;
 mod store;
 
 pub(crate) use drill::hold;
-pub(crate) use store::{fact, newest_here as newest, tended};
+pub(crate) use store::{RESERVE, fact, names, newest_fact, newest_here as newest, settings, tended};
 
 use crate::agent::backup::copies;
 use crate::agent::etcd::member::{access, trouble};
@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
-use store::{LOOK_AGAIN, RESERVE, settings};
+use store::LOOK_AGAIN;
 use tokio::time::{Instant, sleep};
 
 /// How long the member may take to answer, and each piece of the snapshot to arrive.
@@ -48,7 +48,7 @@ const RESTARTED_WITHIN: Duration = Duration::from_secs(120);
 /// How long a user waits for the snapshot of the timer, which has a twentieth of a processor.
 const OTHERS_TURN: Duration = Duration::from_secs(1200);
 /// Required space besides the reserve: the snapshot, its proof, the encrypted file.
-const TIMES: u64 = 3;
+pub(crate) const TIMES: u64 = 3;
 /// Bytes of one answer, before base64: far below a frame.
 const PIECE: u64 = 6 << 20;
 

@@ -4,6 +4,7 @@
 //! may be shared with others.
 
 use super::own;
+use crate::agent::backup::peers;
 use crate::agent::host::Host;
 use crate::agent::machine::files::{self, absent, optional, private_folder, sync_parent, write_one};
 use crate::agent::machine::root::{Root, me};
@@ -28,7 +29,7 @@ use tokio::time::{Instant, sleep};
 pub(super) const SETTINGS: &str = "/etc/hactl/snapshots.json";
 /// Free space that must remain: the etcd of a proof preallocates 128 MiB for its log, and usually shares the disk with
 /// the live one.
-pub(super) const RESERVE: u64 = 512 << 20;
+pub(crate) const RESERVE: u64 = 512 << 20;
 /// Between two polls.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The last failure: milliseconds since 1970, a space, words.
@@ -48,7 +49,7 @@ pub(super) fn folder(root: &Root) -> Outcome<PathBuf> {
 }
 
 /// The settings, as `up` wrote them.
-pub(super) fn settings(root: &Root) -> Outcome<Settings> {
+pub(crate) fn settings(root: &Root) -> Outcome<Settings> {
     files::settings(&root.own(SETTINGS))
 }
 
@@ -80,7 +81,7 @@ pub(super) fn place(root: &Root, name: &str) -> Outcome<PathBuf> {
 }
 
 /// Names of the snapshots in a directory; none if it does not exist.
-fn names(folder: &Path) -> Outcome<Vec<String>> {
+pub(crate) fn names(folder: &Path) -> Outcome<Vec<String>> {
     let mut names = Vec::new();
     let entries = optional(fs::read_dir(folder)).explain("list", folder)?;
     for entry in entries.into_iter().flatten() {
@@ -110,6 +111,7 @@ pub(crate) fn fact(root: &Root) -> Outcome<BundlesFact> {
     found.drill = fs::read(at.join(DRILL)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     found.own_drill = fs::read(root.own(RECORD)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     found.own_identity_ms = own::since_ms(root).unwrap_or_default();
+    found.peers = peers::facts(root)?;
     Ok(found)
 }
 
@@ -148,6 +150,14 @@ pub(crate) fn newest_here(root: &Root) -> Outcome<Option<(u64, Option<i64>)>> {
     let settings = settings(root)?;
     let newest = newest(&root.own(FOLDER), &settings)?;
     Ok(Some((settings.every_s, newest.map(|(taken_ms, _)| taken_ms))))
+}
+
+/// The newest snapshot that this host took of this cluster.
+pub(crate) fn newest_fact(root: &Root) -> Outcome<Option<BundleFact>> {
+    let (settings, folder) = (settings(root)?, root.own(FOLDER));
+    let Some((_, name)) = newest(&folder, &settings)? else { return Ok(None) };
+    let bundle = Bundle::open(&folder.join(&name)).map_err(|error| failed(error.to_string()))?;
+    Ok(Some(BundleFact::of(name, bundle.bytes, &bundle.claimed)))
 }
 
 /// Records the outcome.

@@ -7,7 +7,7 @@ use crate::agent::machine::{files, when};
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::copies::{CopiesFact, CopyFact, CopyName};
 use crate::model::names::{ClusterName, Digest};
-use crate::model::snapshot::{by_name, is_name};
+use crate::model::snapshot::{PEERS, by_name, is_name};
 use crate::model::timestamp::is_ahead;
 use crate::snapshot::{Bundle, BundleError};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat};
@@ -53,6 +53,10 @@ pub(super) fn find(directory: String, at: &Path, wanted: &Wanted) -> CopiesFact 
 fn look(at: &Path, wanted: &Wanted, found: &mut CopiesFact) -> Result<(), String> {
     let shown = found.directory.clone();
     let folder = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    // No copy of another host has come here yet.
+    if shown == PEERS && matches!(folder, Err(Errno::NOENT)) {
+        return Ok(());
+    }
     let folder = folder.map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR => format!("{shown} does not exist; check that it is mounted"),
         other => format!("{shown} cannot be opened: {}", std::io::Error::from(other)),

@@ -1,7 +1,9 @@
 //! The roles of groups: by common names, and by `--role` for others.
 //!
-//! In: the groups, and `GROUP=ROLE[,ROLE]`. Out: the roles of each host. An inner group has precedence: `nodes` that
-//! contains `masters` does not make them workers.
+//! In: the groups, and `GROUP=ROLE[,ROLE]`. Out: the roles of each host: those of all groups that it is in, directly or
+//! through groups inside them, as in `[etcd:children]` with `kube_control_plane`. Two exceptions: `nodes` and similar
+//! names often mean all machines, so that `nodes` that contains `masters` does not make them workers; and spares have
+//! no other role.
 
 use super::super::draft::Host;
 use super::super::error::ImportError;
@@ -29,6 +31,10 @@ const KNOWN: [(&[Role], &str); 5] = [
     ),
     (&[Role::LoadBalancer], "loadbalancer loadbalancers load_balancer load_balancers lb haproxy balancers"),
 ];
+
+/// Names that often mean all machines. Such a group adds no role to hosts that have one by a group inside it, unless
+/// `--role` names it.
+const GENERAL: [&str; 6] = ["kube_nodes", "k8s_node", "k8s_nodes", "node", "nodes", "server"];
 
 /// Jump hosts, which are not part of a cluster.
 const GATES: [&str; 5] = ["bastion", "bastions", "jump", "jumphost", "jumphosts"];
@@ -83,17 +89,24 @@ impl GroupRoles {
     pub fn of(&self, groups: &Groups, host: &str, notes: &mut Notes) -> BTreeSet<Role> {
         let mut roles = BTreeSet::new();
         let mut seen = BTreeSet::new();
-        let mut open = groups.direct(host);
-        while let Some(name) = open.pop() {
-            if !seen.insert(name) {
+        // Each group, and whether a group between it and the host has a role.
+        let mut open: Vec<(&str, bool)> = groups.direct(host).into_iter().map(|name| (name, false)).collect();
+        while let Some((name, inside)) = open.pop() {
+            if !seen.insert((name, inside)) {
                 continue;
             }
-            let Some(found) = self.of_group(name) else {
-                open.extend(groups.parents(name));
-                continue;
-            };
-            roles.extend(found);
+            let found = self.of_group(name);
+            let spare = found.is_some_and(|found| found.contains(&Role::Spare));
+            if !spare {
+                open.extend(groups.parents(name).into_iter().map(|parent| (parent, inside || found.is_some())));
+            }
             let sure = self.given.contains_key(name);
+            let general = !sure && GENERAL.contains(&plain(name).as_str());
+            if inside && (general || spare) {
+                continue;
+            }
+            let Some(found) = found else { continue };
+            roles.extend(found);
             if !sure && matches!(plain(name).as_str(), "server" | "agent" | "agents") {
                 let as_what = if found.len() == 2 { "control plane with etcd" } else { "workers" };
                 notes.add(

@@ -29,10 +29,12 @@ pub fn ssh(scope: &Scope<'_>, notes: &mut Notes) -> Option<Ssh> {
         );
         return None;
     }
+    // Of two names for one option, Ansible uses the one with `ssh` if both are set for a host, wherever they are set: a
+    // host's ansible_user does not replace a group's ansible_ssh_user.
     let mut ssh = Ssh {
-        host: scope.first(&["ansible_host", "ansible_ssh_host"], notes),
-        port: scope.port(&["ansible_port", "ansible_ssh_port"], notes),
-        user: scope.first(&["ansible_user", "ansible_ssh_user"], notes),
+        host: scope.first(&["ansible_ssh_host", "ansible_host"], notes),
+        port: scope.port(&["ansible_ssh_port", "ansible_port"], notes),
+        user: scope.first(&["ansible_ssh_user", "ansible_user"], notes),
         identity: scope.first(&["ansible_ssh_private_key_file", "ansible_private_key_file"], notes),
         ..Ssh::default()
     };

@@ -69,7 +69,7 @@ fn is_idle(node: &Node) -> bool {
 /// Reports a balancer on every Node that another endpoint replaces.
 pub fn replaced(draft: &Draft, by: &str, notes: &mut Notes) {
     if let Some(Way::Local(said)) = &draft.endpoint {
-        notes.add(
+        notes.endpoint(
             &said.place,
             format!("there is a balancer on every Node and {by} as well: here the endpoint is {by}"),
             "nothing, or use --local for the balancer on every Node",
@@ -104,7 +104,7 @@ fn api_server(api: &Node, path: &str, draft: &mut Draft, notes: &mut Notes) {
             } else {
                 draft.sans.push(said);
             }
-            notes.add(
+            notes.endpoint(
                 place("externalAddress"),
                 "there is a virtual address as well, which is the endpoint here",
                 "use --external HOST:PORT for your own balancer",

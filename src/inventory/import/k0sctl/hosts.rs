@@ -22,8 +22,7 @@ environment: environment variables for k0s; their values are not shown
   a proxy goes under `proxy`; other variables have no equivalent
 dataDir kubeletRootDir: another directory for k0s or the kubelet: hactl has fixed ones, except etcd.dataDir
   mount a disk at /var/lib/etcd, /var/lib/containerd or /var/lib/kubelet if you need one
-uploadBinary useExistingK0s k0sBinaryPath k0sInstallPath k0sDownloadURL os privateInterface: \
-a setting for the installation of k0s
+uploadBinary useExistingK0s k0sBinaryPath k0sInstallPath k0sDownloadURL os: a setting for the installation of k0s
   nothing: hactl copies its own components to the hosts";
 
 /// Reads them.
@@ -60,11 +59,14 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
         }
         let reached = ssh.host.clone();
         let mut host = Host { place: path.clone(), ssh, ..Host::default() };
-        let private =
-            node.word("privateAddress").map(|text| Said::new(text, "privateAddress", format!("{path}.privateAddress")));
+        let said = |key: &str| node.word(key).map(|text| Said::new(text, "", format!("{path}.{key}")));
         let numeric = |said: &Said| said.value.parse::<Ipv4Addr>().is_ok();
-        host.address =
-            private.or_else(|| reached.clone().filter(numeric)).map(|said| Said { key: String::new(), ..said });
+        host.address = said("privateAddress");
+        if host.address.is_none() {
+            // With an interface, the address for SSH may be another one, such as a public address.
+            host.private_interface = said("privateInterface");
+            host.address = reached.clone().filter(|said| host.private_interface.is_none() && numeric(said));
+        }
         if host.address.as_ref().map(|said| &said.value) == reached.as_ref().map(|said| &said.value) {
             host.ssh.host = None;
         }
@@ -82,7 +84,8 @@ pub fn hosts(spec: &Node, draft: &mut Draft, notes: &mut Notes) {
         flags(node, &path, &mut host, &mut roles, notes);
         host.roles = roles;
         for (key, value) in node.entries().iter().filter(|(_, value)| !value.is_empty()) {
-            let read = "role ssh openSSH localhost winRM privateAddress hostname noTaints installFlags reset";
+            let read = "role ssh openSSH localhost winRM privateAddress privateInterface hostname noTaints \
+                        installFlags reset";
             if !read.split(' ').any(|known| known == key) && value.as_bool() != Some(false) {
                 left.entry(key).or_default().push(index);
             }

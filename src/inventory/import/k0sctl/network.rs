@@ -135,7 +135,7 @@ fn virtual_address(balancing: &Node, path: &str, draft: &mut Draft, notes: &mut 
         notes.add(format!("{path}.virtualServers"), "keepalived balances there, and haproxy here", "nothing");
     }
     let Some((first, address)) = addresses.first().cloned() else {
-        notes.add(
+        notes.endpoint(
             top,
             "controlPlaneLoadBalancing has no virtual address: left out",
             "set one with --vip ADDRESS, if you want one",

@@ -32,7 +32,7 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         let elsewhere = address.filter(|address| address.value != vip.value);
         if let Some(address) = &elsewhere {
             let port = port.as_ref().or(api.as_ref()).map_or(PORT, |port| port.value);
-            notes.add(
+            notes.endpoint(
                 &address.place,
                 format!(
                     "clients use {} there (loadbalancer_apiserver), and here kube-vip's address is the endpoint",
@@ -52,7 +52,7 @@ pub fn endpoint(scope: &Scope<'_>, draft: &mut Draft, notes: &mut Notes) {
         draft.endpoint = Some(Way::External(Said::new(to, "loadbalancer_apiserver", address.place)));
     } else {
         if let Some(port) = port {
-            notes.add(
+            notes.endpoint(
                 port.place,
                 "loadbalancer_apiserver has a port and no address: left out",
                 "use --external HOST:PORT to make your own balancer the endpoint",
@@ -101,7 +101,7 @@ fn outside(scope: &Scope<'_>, notes: &mut Notes) -> Outside {
     let unread = |(key, node): &&(String, Node)| !matches!(key.as_str(), "address" | "port") && !node.is_empty();
     let unread: Vec<&String> = var.node.entries().iter().filter(unread).map(|(key, _)| key).collect();
     if !var.node.is_map() {
-        notes.add(
+        notes.endpoint(
             &var.place,
             "loadbalancer_apiserver is not a mapping with an address: left out",
             "use --external HOST:PORT to make your own balancer the endpoint",
@@ -137,7 +137,7 @@ fn of_every_node(
 ) {
     let place = scope.raw("loadbalancer_apiserver_localhost").map(|var| var.place.clone());
     if local == Some(false) {
-        notes.add(
+        notes.endpoint(
             place.unwrap_or_default(),
             "there is no load balancer there: all clients depend on the API server of the first control-plane host",
             "choose an endpoint: --vip, --external or --local",
@@ -145,7 +145,7 @@ fn of_every_node(
         return;
     }
     if place.is_none() {
-        notes.add(
+        notes.endpoint(
             &draft.file,
             "no endpoint is set, so every Node runs its own balancer, as with Kubespray",
             "use --vip ADDRESS or --external HOST:PORT for an address that people can use too",
@@ -162,7 +162,7 @@ fn of_every_node(
 /// Reports a balancer on every Node that another endpoint replaces.
 fn both(scope: &Scope<'_>, local: Option<bool>, by: &str, notes: &mut Notes) {
     if local == Some(true) {
-        notes.add(
+        notes.endpoint(
             place_of(scope, "loadbalancer_apiserver_localhost"),
             format!("there is a balancer on every Node and {by} as well: here the endpoint is {by}"),
             "nothing, or use --local for the balancer on every Node",
