@@ -489,6 +489,7 @@ fn host_verdict(host: &HostName, error: &HostError) -> Verdict {
         HostError::AuthFailed { .. } | HostError::AgentUnavailable { .. } | HostError::IdentityUnreadable { .. } => {
             ConnectKind::Login
         }
+        HostError::Expired { .. } => ConnectKind::Expired,
         HostError::NoSudo { .. } | HostError::SudoPassword { .. } => ConnectKind::Root,
         HostError::Lost { .. } | HostError::Silent { .. } => ConnectKind::Lost,
         HostError::Unreachable { .. } | HostError::TimedOut { .. } | HostError::JumpForbidsForwarding { .. } => {

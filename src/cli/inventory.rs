@@ -92,8 +92,8 @@ pub fn run(args: &InventoryArgs, given: Given<'_>, out: &mut dyn Write, err: &mu
         InventoryVerb::Import(args) => super::import::run(args, given.json, out, err),
         InventoryVerb::Schema => write!(out, "{}", reference::schema_text()).map(|()| Exit::Done),
     };
-    // If the writers fail, there is nowhere to report it.
-    done.unwrap_or(Exit::Failed)
+    // Standard output remembers its errors. If standard error fails, there is nowhere to report it.
+    done.and_then(|exit| out.flush().map(|()| exit)).unwrap_or(Exit::Failed)
 }
 
 fn init(args: &InitArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {

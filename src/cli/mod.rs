@@ -30,12 +30,11 @@ mod verbs;
 
 pub use common::failure_verdict;
 
-use crate::report::Exit;
 use crate::report::harmless;
+use crate::report::{Exit, FailureKind, Style, Verdict};
 use clap::{CommandFactory, Parser, Subcommand};
 use common::Common;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Turn bare hosts into a highly available Kubernetes control plane over SSH
@@ -264,17 +263,38 @@ Examples:
 
 /// Runs one verb and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // clap chooses stream and colour; there is nowhere to report that it could not print.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Done }.into();
-        }
+    let exit = match Cli::try_parse_from(arguments) {
+        Ok(cli) => run(cli),
+        Err(error) => usage(&error),
     };
+    whole(exit).into()
+}
+
+/// Shows help, the version, or what is wrong with the command line.
+fn usage(error: &clap::Error) -> Exit {
+    // clap chooses stream and colour.
+    let printed = error.print();
+    if error.use_stderr() {
+        // There is nowhere to report that it could not print.
+        return Exit::Usage;
+    }
+    // An error is remembered.
+    harmless::noted(printed, ()).ok();
+    Exit::Done
+}
+
+/// The exit code: a run whose output could not be written has failed.
+fn whole(exit: Exit) -> Exit {
+    let Some(error) = harmless::lost() else { return exit };
+    let verdict = Verdict::of(&FailureKind::Output, Some(error));
+    harmless::tell(&verdict.text(&Style::stderr(0)));
+    if exit == Exit::Done { verdict.exit } else { exit }
+}
+
+fn run(cli: Cli) -> Exit {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let common = cli.common;
-    let exit = match cli.verb {
+    match cli.verb {
         Verb::Host => host::serve(),
         Verb::HostDns(args) => host::dns(&args),
         Verb::HostApprove(args) => host::approve(&args),
@@ -313,20 +333,26 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Bundle(args) => bundle::run(&common, args),
         Verb::Lab(args) => lab::run(&common, &args),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "hactl", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "hactl", &mut script);
+            harmless::print_unfiltered(&script);
             Exit::Done
         }
         Verb::Man => manual(),
-    };
-    exit.into()
+    }
 }
 
 fn manual() -> Exit {
     let mut page = Vec::new();
-    let written = clap_mangen::Man::new(Cli::command()).render(&mut page);
-    match written.and_then(|()| std::io::stdout().write_all(&page)) {
-        Ok(()) => Exit::Done,
-        Err(_) => Exit::Failed,
+    match clap_mangen::Man::new(Cli::command()).render(&mut page) {
+        Ok(()) => {
+            harmless::print_unfiltered(&page);
+            Exit::Done
+        }
+        Err(error) => {
+            tell!("error: the manual page could not be made: {error}");
+            Exit::Failed
+        }
     }
 }
 

@@ -12,9 +12,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Temporary refusals of etcd, by the exact text of its errors.
-const FOR_NOW: [&str; 5] = [
-    // A learner that is still catching up.
-    "can only promote a learner member which is in sync with leader",
+const FOR_NOW: [&str; 7] = [
+    // A learner that is still catching up. As the next two: an earlier request without an answer may have been applied
+    // after the list was read, and the list shows it at the next attempt.
+    "etcdserver: can only promote a learner member",
+    "etcdserver: Peer URLs already exists",
+    "etcdserver: member not found",
     // A member that has only just connected.
     "etcdserver: unhealthy cluster",
     "etcdserver: leader changed",
@@ -34,21 +37,21 @@ pub async fn change(access: &Access, change: &MemberChange, timeout: Duration) -
     let until = Instant::now() + if matches!(change, MemberChange::Lead(_)) { Duration::ZERO } else { timeout };
     loop {
         match Box::pin(once(access, change)).await {
-            Err(error) if for_now(&error) && Instant::now() < until => sleep(AGAIN).await,
+            Err(error) if error.is_temporary() && Instant::now() < until => sleep(AGAIN).await,
             outcome => return outcome,
         }
     }
 }
 
-/// Whether a retry may help. A request without an answer is looked up in the list before it is sent again.
-fn for_now(error: &EtcdError) -> bool {
-    match error {
-        EtcdError::Refused { message, .. } => FOR_NOW.iter().any(|text| message.contains(text)),
-        EtcdError::Silent { .. }
-        | EtcdError::Leaderless
-        | EtcdError::Transport { .. }
-        | EtcdError::NotListening { .. } => true,
-        EtcdError::Url(_) | EtcdError::NoSuchMember { .. } | EtcdError::Unfit { .. } => false,
+impl EtcdError {
+    /// Whether a retry of a change may help. A request without an answer is looked up in the list before it is sent
+    /// again.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Refused { message, .. } => FOR_NOW.iter().any(|text| message.contains(text)),
+            Self::Silent { .. } | Self::Leaderless | Self::Transport { .. } | Self::NotListening { .. } => true,
+            Self::Url(_) | Self::NoSuchMember { .. } | Self::Unfit { .. } => false,
+        }
     }
 }
 
@@ -111,4 +114,35 @@ async fn add(link: &mut Link, peer: &PeerUrl) -> Result<(), EtcdError> {
 
 fn find<'a>(members: &'a [Listed], peer: &PeerUrl) -> Option<&'a Listed> {
     members.iter().find(|m| m.peers.iter().any(|url| url == peer.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_by_an_election_or_after_a_lost_answer_are_temporary_and_those_of_the_change_itself_are_not() {
+        let refused =
+            |message: &str| EtcdError::Refused { doing: "change", message: message.to_owned() }.is_temporary();
+        // The texts of etcd's rpctypes.
+        for message in [
+            "etcdserver: no leader",
+            "etcdserver: leader changed",
+            "etcdserver: request timed out, possibly due to previous leader failure",
+            "etcdserver: unhealthy cluster",
+            "etcdserver: can only promote a learner member which is in sync with leader",
+            "etcdserver: can only promote a learner member",
+            "etcdserver: Peer URLs already exists",
+            "etcdserver: member not found",
+        ] {
+            assert!(refused(message), "{message}");
+        }
+        for message in [
+            "etcdserver: re-configuration failed due to not enough started members",
+            "etcdserver: too many learner members in cluster",
+        ] {
+            assert!(!refused(message), "{message}");
+        }
+        assert!(!EtcdError::NoSuchMember { peer: "https://10.0.0.12:2380".to_owned() }.is_temporary());
+    }
 }

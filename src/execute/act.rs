@@ -12,7 +12,7 @@ use crate::model::plan::{Precondition, Step};
 use crate::model::target::{CertSpec, FileSet, Target};
 use crate::observe::Queries;
 use crate::protocol::{FilePut, Op, Reply};
-use crate::transport::{Agents, HostError, Payload, Progress};
+use crate::transport::{Agent, Agents, HostError, Payload, Progress};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -159,11 +159,16 @@ impl Doing<'_> {
     /// The same, with data that is sent along.
     pub async fn call_with(&self, host: &HostName, op: Op, payload: Payload) -> Result<Reply, StepError> {
         let machine = self.machines.get(host).ok_or_else(|| failed(format!("{host} is not connected")))?;
+        Ok(self.ask(&**machine, op, payload).await?)
+    }
+
+    /// Has a connected host do one operation, with the error as the host or the connection reports it.
+    pub async fn ask(&self, machine: &dyn Agent, op: Op, payload: Payload) -> Result<Reply, HostError> {
         let watch = |progress: Progress| match progress {
             Progress::Waiting(on) => self.waiting(on),
             Progress::Sent { done, total } => self.sink.emit(Event::Moved { step: self.index, done, total }),
         };
-        Ok(machine.call(op, payload, self.timeout, &watch).await?)
+        machine.call(op, payload, self.timeout, &watch).await
     }
 
     /// Checks what must still be true, and does the step without failing requests of clients.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// How long one look at a member may take.
 const LOOK: Duration = Duration::from_secs(12);
 /// How long between two looks while waiting for the cluster to be able to bear a disturbance.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+pub(super) const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// How long looks may find that a step would not be safe until that is believed: longer than an election takes.
 const ELECTION: Duration = Duration::from_secs(10);
 
@@ -164,6 +164,7 @@ async fn member_can_go(actuator: &Actuator, down: &HostName) -> Result<(), StepE
             healthy: left,
             voters: now.voters(),
             quorum: now.quorum(),
+            silent: now.silent().map(|(_, name)| name).collect(),
         }
         .into());
     }

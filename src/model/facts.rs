@@ -13,6 +13,7 @@ use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::positions::Position;
 use super::snapshot::BundlesFact;
 use super::target::{CertId, FileSet};
+use super::units::containerd_unit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -210,6 +211,10 @@ pub struct HostFacts {
     /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
     /// an image that hactl did not import.
     pub images: BTreeMap<String, String>,
+    /// Why containerd, whose socket takes connections, did not list its images: they are not known then. `None`: it
+    /// did, it is down, or it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_trouble: Option<String>,
     /// When the static pods' main processes started, by program name, milliseconds since 1970.
     pub processes: BTreeMap<String, i64>,
     /// Versions of Kubernetes that the manifests of the static pods name, by program name.
@@ -335,6 +340,11 @@ impl HostFacts {
     /// Whether an etcd member ran here, by its unit: without data, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))
+    }
+    /// Why containerd does not answer, if it runs and does not.
+    pub fn silent_runtime(&self) -> Option<&str> {
+        let runs = self.units.get(&containerd_unit()).is_some_and(|unit| unit.active == "active");
+        self.runtime_trouble.as_deref().filter(|_| runs)
     }
     /// Whether a member ran here, and its data is not there.
     pub fn misses_data(&self) -> bool {

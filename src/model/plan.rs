@@ -107,8 +107,18 @@ impl Members {
     /// [`Refusal::WouldLoseQuorum`].
     pub fn quorate(&self, what: &Action) -> Result<(), Refusal> {
         let (healthy, voters, quorum) = (self.healthy(), self.voters(), self.quorum());
-        let refusal = || Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum };
-        if healthy < quorum { Err(refusal()) } else { Ok(()) }
+        if healthy >= quorum {
+            return Ok(());
+        }
+        // One that moves has answered: it is only not reached at its new address yet.
+        let moves = |url: &PeerUrl| matches!(what, Action::MoveMember { to, .. } if to == url);
+        let silent = self.silent().filter(|(url, _)| !moves(url)).map(|(_, name)| name).collect();
+        Err(Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum, silent })
+    }
+    /// The voters that did not answer, by peer URL, each with its name, or with its peer URL while it has no name.
+    pub fn silent(&self) -> impl Iterator<Item = (&PeerUrl, String)> {
+        let silent = self.0.iter().filter(|(_, m)| !m.learner && !m.healthy);
+        silent.map(|(url, m)| (url, if m.name.is_empty() { url.to_string() } else { m.name.clone() }))
     }
     /// The list with one more learner.
     #[must_use]

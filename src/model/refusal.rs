@@ -45,6 +45,8 @@ pub enum Refusal {
         voters: usize,
         /// Quorum afterwards.
         quorum: usize,
+        /// Voters that did not answer, by name, or by peer URL where there is no name.
+        silent: Vec<String>,
     },
     /// The member list is not as planned.
     #[error("etcd's member list changed during this run: {peer} is not as planned")]

@@ -2,9 +2,9 @@
 
 use super::{HashCheck, check};
 use crate::model::check::{Check, Outcome, UP};
-use crate::model::control_plane::{CONTROLLER_MANAGER, QUORUM_PODS, SCHEDULER};
+use crate::model::control_plane::{API_MANIFEST, CONTROLLER_MANAGER, MANIFESTS, PROGRAMS, QUORUM_PODS, SCHEDULER};
 use crate::model::desired::{Cni, Desired, Host, Role};
-use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, NOSPACE, PodFact};
+use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, HostFacts, NOSPACE, PodFact};
 use crate::model::guards::Guards;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
@@ -34,6 +34,7 @@ pub fn checks(desired: &Desired, facts: &Facts, hash: &HashCheck) -> Vec<Check> 
     list.extend(super::certificates::check(desired, facts));
     list.extend(Guards::of(desired, &facts.hosts).iter().flat_map(super::of_guards));
     api(desired, facts, &mut list);
+    list.extend(super::vip::check_vip(desired, facts, best_api(facts).is_some()));
     list.extend(super::hosting::checks(desired, facts));
     match best_api(facts) {
         Some(api) => cluster(desired, api, facts, &mut list),
@@ -60,6 +61,11 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             let hint = unreachable.hint.as_deref();
             list.push(check("host answers", Some(&host.name), Outcome::Fail, unreachable.why.clone(), hint));
         }
+    }
+    let silent = facts.hosts.iter().filter_map(|(host, found)| Some((host, found.as_ref().ok()?.silent_runtime()?)));
+    for (host, trouble) in silent {
+        let detail = format!("containerd runs but does not answer ({trouble}): no container starts or stops");
+        list.push(check("containerd answers", Some(host), Outcome::Fail, detail, Some(UP)));
     }
     for (host, doubt) in facts.doubts() {
         let hint = Some("check its clock and its hactl; if both are right, treat the host as compromised");
@@ -201,9 +207,19 @@ fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     let mut through = 0;
     for host in &control_plane {
         let Some(api) = facts.host(host).and_then(|f| f.api.as_ref()) else { continue };
+        let missing = facts.host(host).into_iter().flat_map(missing_manifests);
+        let (its, others): (Vec<String>, Vec<String>) = missing.partition(|path| path == API_MANIFEST);
         match &api.own_trouble {
             None => ready += 1,
+            Some(why) if !its.is_empty() => {
+                let detail = format!("{why}; its manifest {API_MANIFEST} is missing");
+                list.push(check("API server ready", Some(host), Outcome::Fail, detail, Some(UP)));
+            }
             Some(why) => list.push(check("API server ready", Some(host), Outcome::Fail, why.clone(), None)),
+        }
+        if !others.is_empty() {
+            let detail = format!("missing: {}; the kubelet runs only what has a manifest", others.join(", "));
+            list.push(check("static pods placed", Some(host), Outcome::Fail, detail, Some(UP)));
         }
         match &api.endpoint_trouble {
             None => through += 1,
@@ -221,6 +237,16 @@ fn api(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
     list.push(check("API servers ready", None, count(ready), detail, None));
     let detail = format!("{} from {through} of {of} hosts", desired.endpoint.url());
     list.push(check("endpoint ready", None, count(through), detail, None));
+}
+
+/// The manifests of static pods that a host lacks. None where pods run the control plane, as the manifests are in
+/// reserve there, and none where no file of hactl was found at all.
+fn missing_manifests(found: &HostFacts) -> Vec<String> {
+    if found.hosting.is_some() || found.files.is_empty() {
+        return Vec::new();
+    }
+    let paths = PROGRAMS.iter().map(|program| format!("{MANIFESTS}{program}.yaml"));
+    paths.filter(|path| !found.files.contains_key(path)).collect()
 }
 
 fn cluster(desired: &Desired, api: &ApiFact, facts: &Facts, list: &mut Vec<Check>) {
@@ -387,7 +413,8 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::facts::{DiskFact, EtcdFact, EtcdView, HostFacts};
+    use crate::model::facts::{DiskFact, EtcdFact, EtcdView, FileFact, UnitFact};
+    use crate::model::names::Digest;
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -440,6 +467,52 @@ mod tests {
         for (cluster, revision) in [("beef", 900), ("c0ffee", 1_000_000_000)] {
             assert_eq!(stated(&facts(cluster, revision)), "is not a member", "{cluster} at {revision}");
         }
+    }
+
+    #[test]
+    fn a_manifest_that_was_taken_away_is_named_and_a_containerd_that_does_not_answer_too() {
+        let desired = crate::model::desired::sample(1);
+        let host = &desired.hosts[0].name;
+        let said = |change: fn(&mut HostFacts)| {
+            let file = FileFact { digest: Digest::new([0; 32]), mode: 0o600, owner: "root".to_owned(), changed_ms: 0 };
+            let files = PROGRAMS.map(|program| (format!("{MANIFESTS}{program}.yaml"), file.clone()));
+            let api = ApiFact { own_trouble: Some("connection refused".to_owned()), ..ApiFact::default() };
+            let runs = UnitFact { active: "active".to_owned(), enabled: true, started_ms: 1, reloaded_ms: 0 };
+            let mut found = HostFacts {
+                files: files.into(),
+                api: Some(api),
+                units: [(crate::model::units::containerd_unit(), runs)].into(),
+                ..HostFacts::default()
+            };
+            change(&mut found);
+            let facts = Facts {
+                hosts: [(host.clone(), Ok(found))].into(),
+                etcd: Etcd::Uninitialized,
+                drift: BTreeMap::new(),
+                stale: BTreeMap::new(),
+                leaving: BTreeMap::new(),
+                noted: Vec::new(),
+            };
+            let all = checks(&desired, &facts, &HashCheck::Unknown(String::new()));
+            let of = |name: &str| {
+                let of = |c: &&Check| c.name == name && c.host.as_ref() == Some(host);
+                all.iter().find(of).map(|c| c.detail.clone())
+            };
+            ["API server ready", "static pods placed", "containerd answers"].map(of)
+        };
+        let refused = || Some("connection refused".to_owned());
+        assert_eq!(said(|_| ()), [refused(), None, None]);
+        let api = |found: &mut HostFacts| drop(found.files.remove(API_MANIFEST));
+        let detail = "connection refused; its manifest /etc/kubernetes/manifests/kube-apiserver.yaml is missing";
+        assert_eq!(said(api), [Some(detail.to_owned()), None, None]);
+        let scheduler = |found: &mut HostFacts| drop(found.files.remove(&format!("{MANIFESTS}{SCHEDULER}.yaml")));
+        let path = "/etc/kubernetes/manifests/kube-scheduler.yaml";
+        let detail = format!("missing: {path}; the kubelet runs only what has a manifest");
+        assert_eq!(said(scheduler), [refused(), Some(detail), None]);
+        assert_eq!(said(|found| found.files.clear()), [refused(), None, None], "nothing of hactl was found");
+        let frozen = |found: &mut HostFacts| found.runtime_trouble = Some("deadline exceeded".to_owned());
+        let detail = "containerd runs but does not answer (deadline exceeded): no container starts or stops";
+        assert_eq!(said(frozen), [refused(), None, Some(detail.to_owned())]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod preflight;
 mod queries;
 mod stragglers;
 mod tunnels;
+mod vip;
 
 pub use bundles::BUNDLES;
 pub use certificates::CERTIFICATES;
@@ -29,6 +30,7 @@ pub use healing::{GUARD_CHECKS, of_guards};
 pub use peer_copies::COPIES;
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
+pub use vip::may_be_failover;
 
 use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};

@@ -11,7 +11,7 @@ use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
 use crate::model::target::{CertId, FileSet, FileTarget, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
-use crate::model::units::{etcd_unit, kubelet_unit};
+use crate::model::units::{containerd_unit, etcd_unit, kubelet_unit};
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
@@ -241,13 +241,15 @@ impl<'a> Observed<'a> {
         self.is_active(host, &kubelet_unit()) && self.due(host).iter().any(|(id, _)| *id == CertId::Kubelet)
     }
 
-    /// Whether a unit is running with its current files.
+    /// Whether a unit is running with its current files. A containerd that does not answer counts as one that does not
+    /// run.
     pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
         let newest = newest(facts, set);
         let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
-        found.active == "active" && found.enabled && since >= newest
+        let answers = *unit != containerd_unit() || facts.silent_runtime().is_none();
+        found.active == "active" && found.enabled && since >= newest && answers
     }
 
     /// Whether a component of the control plane started after the last change of the files that it reads once.
@@ -326,6 +328,8 @@ impl<'a> Observed<'a> {
             Condition::Delivered(h, digest) => self.facts.host(h).is_some_and(|f| f.blobs.contains(digest)),
             Condition::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
                 t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
+                    // What is missing shows once containerd has restarted.
+                    Place::Image { .. } if f.silent_runtime().is_some() => true,
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
                     Place::Program => true,
                 })

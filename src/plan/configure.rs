@@ -9,6 +9,7 @@ use crate::model::boot::NODE_AGENT;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
+use crate::model::facts::HostFacts;
 use crate::model::healing;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
@@ -80,9 +81,11 @@ pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Co
         (true, true) => HowToRun::Reload,
         (true, false) => HowToRun::Restart,
     };
-    let why = match how {
-        HowToRun::Start => "it does not run",
-        HowToRun::Restart | HowToRun::Reload => "it runs with older files",
+    let silent = d.facts.host(host).and_then(HostFacts::silent_runtime).filter(|_| set == FileSet::Runtime);
+    let why = match (how, silent) {
+        (HowToRun::Start, _) => "it does not run".to_owned(),
+        (_, Some(trouble)) => format!("it runs but does not answer: {trouble}"),
+        (HowToRun::Restart | HowToRun::Reload, None) => "it runs with older files".to_owned(),
     };
     let noted = steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
     noted.step.rollback = vec![set];

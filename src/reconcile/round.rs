@@ -10,6 +10,7 @@ use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
 use crate::model::plan::Plan;
 use crate::model::recovery::{Diagnosis, Recovery};
+use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, Target};
 use crate::observe::{Answers, HashCheck, Queries, QueryScope, Wait};
 use crate::plan::{Intent, RecoveryRequest};
@@ -21,6 +22,10 @@ use tokio::time::Instant;
 
 /// After a cold start members elect a leader within seconds; until then a missing quorum is not a loss.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long too few members may be found healthy for a plan before that is believed: a busy member answers by then.
+const BUSY: Duration = Duration::from_secs(10);
+/// The interval of these looks.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Contents of files by host and set.
 pub type Files = BTreeMap<HostName, BTreeMap<FileSet, Vec<FilePut>>>;
@@ -109,6 +114,33 @@ impl Round {
         let mut plan = crate::plan::up(desired, &self.target, &self.facts, &intent)?;
         plan.warnings.extend(authority.warnings(desired));
         Ok(plan)
+    }
+
+    /// The plan to reach the target, and the round that it follows from. A busy member may not answer at one look, so a
+    /// plan is refused for the quorum only if further looks lead to the same.
+    ///
+    /// # Errors
+    /// As for [`Round::take`] and [`Round::plan`].
+    pub async fn planned(
+        mut self,
+        fleet: &Fleet,
+        authority: &dyn Authority,
+        choices: &Choices,
+        wait: Wait,
+    ) -> Result<(Self, Plan), Failure> {
+        let until = Instant::now() + BUSY;
+        loop {
+            match self.plan(authority, choices, &fleet.desired) {
+                Err(Failure::Refused(refusal @ Refusal::WouldLoseQuorum { .. }))
+                    if Instant::now() < until && !fleet.stop.is_cancelled() =>
+                {
+                    fleet.sink.phase(format!("{refusal}; looking again"));
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    self = Self::take(fleet, authority, wait).await?;
+                }
+                planned => return planned.map(|plan| (self, plan)),
+            }
+        }
     }
 
     /// The plan that only renews certificates.

@@ -4,8 +4,8 @@
 //! a set are removed. Paths that may not be hactl's (a host may have its own haproxy or etcd) count only together with
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
-use super::table::{FILES, Row, guarded, keeps_state, unit, units};
-use super::views::{drills, guard, hosting, node_agent, registries, renewal, snapshots};
+use super::table::{FILES, Row, any, guarded, keeps_state, unit, units};
+use super::views::{drills, guard, hosting, node_agent, os, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -14,7 +14,7 @@ use crate::model::target::{CertId, FileSet, SetTarget};
 use std::collections::BTreeMap;
 
 /// Files of every host except spare ones.
-const OF_ALL: [&str; 2] = ["/etc/modules-load.d/hactl.conf", "/etc/sysctl.d/90-hactl.conf"];
+const OF_ALL: [&str; 2] = ["/etc/modules-load.d/hactl.conf", "/etc/sysctl.d/zz-hactl.conf"];
 /// The former roles of a host that had a guard.
 const OF_GUARDS: [FileSet; 3] = [FileSet::FormerBalancer, FileSet::FormerControlPlane, FileSet::FormerEtcd];
 /// The settings of a member's first start, which are in no table because they are never compared.
@@ -109,9 +109,12 @@ pub fn former(desired: &Desired, host: &Host) -> Vec<String> {
     all
 }
 
-/// The files of what the inventory no longer asks for, on a host whose roles allow it.
+/// The files of what the inventory no longer asks for, on a host whose roles allow it, and former names of files.
 pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     let mut files = Vec::new();
+    if any(desired, host) {
+        files.extend(os::own());
+    }
     if keeps_state(desired, host) && desired.unattended_days.is_none() {
         files.extend(renewal::own());
     }
@@ -173,6 +176,11 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
                 .into_iter()
                 .filter(|_| shared)
                 .for_each(|of| add(of, path.clone(), false));
+        }
+    }
+    if !any(desired, host) {
+        for (of, path) in FileSet::FORMER.into_iter().flat_map(|of| os::own().into_iter().map(move |path| (of, path))) {
+            add(of, path, false);
         }
     }
     if !guarded(desired, host) {

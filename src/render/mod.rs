@@ -63,6 +63,7 @@ impl RenderedSet {
                 _ => vec![],
             },
             own: match self.set {
+                FileSet::Os => views::os::own(),
                 FileSet::Renewal if self.files.is_empty() => views::renewal::own(),
                 FileSet::Drills if self.files.is_empty() => views::drills::own(),
                 FileSet::Guard if self.files.is_empty() => views::guard::own(),

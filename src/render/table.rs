@@ -133,7 +133,8 @@ fn node(_: &Desired, host: &Host) -> bool {
 fn flannel_node(desired: &Desired, host: &Host) -> bool {
     host.is_node() && flannel(desired)
 }
-fn any(_: &Desired, host: &Host) -> bool {
+/// All hosts but spare ones that do not stand by.
+pub(super) fn any(_: &Desired, host: &Host) -> bool {
     host.standby || !host.roles.iter().all(|role| *role == Role::Spare)
 }
 fn control_plane_host(_: &Desired, host: &Host) -> bool {
@@ -196,7 +197,8 @@ macro_rules! plain {
 #[rustfmt::skip]
 pub(super) static FILES: &[Row] = &[
     row!(Os, any, 0o644, "/etc/modules-load.d/hactl.conf", "templates/os/modules.conf", What::One(bare)),
-    row!(Os, any, 0o644, "/etc/sysctl.d/90-hactl.conf", "templates/os/sysctl.conf", What::One(|i, r| r.fill(&os::settings(i)))),
+    // The file whose name sorts last wins at boot. Debian has /etc/sysctl.conf as 99-sysctl.conf.
+    row!(Os, any, 0o644, "/etc/sysctl.d/zz-hactl.conf", "templates/os/sysctl.conf", What::One(|i, r| r.fill(&os::settings(i)))),
     row!(Os, node, 0o644, "/etc/NetworkManager/conf.d/hactl.conf", "templates/os/networkmanager.conf", What::One(bare)),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.network", "templates/os/networkd.network", What::One(bare)),
     row!(Os, node, 0o644, "/etc/systemd/network/10-hactl.link", "templates/os/networkd.link", What::One(bare)),

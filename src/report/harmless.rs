@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 /// The styles that hactl uses; any other escape sequence is foreign.
 pub(super) const LOOKS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[1;31m"];
@@ -83,9 +84,45 @@ impl<W: Write> Write for Harmless<W> {
     }
 }
 
+/// The first error of standard output that is not a closed pipe.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Standard output without a filter. Its errors are remembered for [`lost`].
+#[derive(Debug)]
+pub struct StandardOutput;
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        noted(io::stdout().write(bytes), bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        noted(io::stdout().flush(), ())
+    }
+}
+
+/// The result of writing to standard output; `all` is that of a complete write. A closed pipe took all, because its
+/// reader has read enough. Any other error is remembered, because work on hosts goes on without its output.
+pub fn noted<T>(written: io::Result<T>, all: T) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(all),
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+            let kind = error.kind();
+            // Only the first one counts.
+            LOST.set(error).ok();
+            Err(kind.into())
+        }
+        written => written,
+    }
+}
+
+/// Why standard output lacks something that was to be there; `None`: it lacks nothing.
+pub fn lost() -> Option<&'static io::Error> {
+    LOST.get()
+}
+
 /// Standard output.
-pub fn stdout() -> Harmless<io::Stdout> {
-    Harmless(io::stdout())
+pub fn stdout() -> Harmless<StandardOutput> {
+    Harmless(StandardOutput)
 }
 
 /// Standard error.
@@ -93,9 +130,14 @@ pub fn stderr() -> Harmless<io::Stderr> {
     Harmless(io::stderr())
 }
 
-/// Prints text. A closed pipe is not a failure.
+/// Prints text. An error is remembered for [`lost`].
 pub fn print(words: &str) {
-    let _ = stdout().write_all(words.as_bytes());
+    print_unfiltered(text(words).as_bytes());
+}
+
+/// Prints a file that this program made, such as a script, without a filter. An error is remembered for [`lost`].
+pub fn print_unfiltered(file: &[u8]) {
+    StandardOutput.write_all(file).and_then(|()| StandardOutput.flush()).ok();
 }
 
 /// Prints an object for programs on its own line.

@@ -1,11 +1,11 @@
 //! The three readers of one stream: live bars on a terminal, plain lines elsewhere, JSON lines on request.
 //!
 //! In: events, from any task. Out: results on standard output, failures on standard error. A reader never blocks work
-//! longer than a write takes, and a closed pipe never stops work.
+//! longer than a write takes, and an output that is closed or full never stops work.
 
 use super::bars::picture;
 use super::exit::Exit;
-use super::harmless;
+use super::harmless::{self, StandardOutput};
 use super::json;
 use super::lines::Reporter;
 use super::live::Live;
@@ -46,12 +46,14 @@ pub fn reader(kind: OutputKind, verbosity: u8) -> Arc<dyn Reader> {
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
     let terminal = io::stdout().is_terminal() && io::stderr().is_terminal() && !dumb;
     match kind {
-        OutputKind::Json => Arc::new(JsonReader::new(Box::new(io::stdout()))),
-        OutputKind::Auto if terminal => {
-            Arc::new(BarReader::new(Box::new(io::stdout()), Box::new(|| size(io::stdout())), Style::stdout(verbosity)))
-        }
+        OutputKind::Json => Arc::new(JsonReader::new(Box::new(StandardOutput))),
+        OutputKind::Auto if terminal => Arc::new(BarReader::new(
+            Box::new(StandardOutput),
+            Box::new(|| size(io::stdout())),
+            Style::stdout(verbosity),
+        )),
         OutputKind::Auto | OutputKind::Text => {
-            Arc::new(LineReader::new(Box::new(io::stdout()), Box::new(io::stderr()), Style::stdout(verbosity)))
+            Arc::new(LineReader::new(Box::new(StandardOutput), Box::new(io::stderr()), Style::stdout(verbosity)))
         }
     }
 }
@@ -61,7 +63,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes filtered text. A closed output is no reason to stop work on hosts half-way.
+/// Writes filtered text. A failed output is no reason to stop work on hosts half-way; standard output remembers it.
 fn put(out: &mut dyn Write, text: &str) {
     raw(out, &harmless::text(text));
 }

@@ -51,17 +51,27 @@ impl From<&Refusal> for Verdict {
                     "only if the host never held a cluster: remove the host, or its role `etcd`, from the inventory",
                 ]),
             ),
-            Refusal::WouldLoseQuorum { voters, quorum, .. } => (
-                "would-lose-quorum",
-                texts([&format!(
+            Refusal::WouldLoseQuorum { voters, quorum, silent, .. } => {
+                let counted = format!(
                     "The quorum counts all {voters} voters, healthy or not: {quorum} must answer, or etcd accepts no \
                      writes."
-                )]),
-                texts([
-                    "first bring a member back: `hactl status` lists the unhealthy ones",
-                    "if they are gone for good and there is no quorum, use `hactl recover`",
-                ]),
-            ),
+                );
+                let (which, back) = match silent.as_slice() {
+                    [] => (None, "a member".to_owned()),
+                    silent => {
+                        let names = one_line(&silent.join(", "));
+                        (Some(format!("Members that did not answer: {names}.")), names)
+                    }
+                };
+                (
+                    "would-lose-quorum",
+                    which.into_iter().chain([counted]).collect(),
+                    texts([
+                        &format!("first bring {back} back: `hactl status` lists the unhealthy members"),
+                        "if they are gone for good and there is no quorum, use `hactl recover`",
+                    ]),
+                )
+            }
             Refusal::MembersChanged { .. } => (
                 "members-changed",
                 texts(["Something else changed the etcd members after planning. No further change was made."]),

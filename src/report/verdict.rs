@@ -69,6 +69,8 @@ pub enum FailureKind {
     State,
     /// Stopped by a signal.
     Interrupted,
+    /// Standard output could not be written.
+    Output,
     /// Anything else.
     Other,
 }
@@ -86,6 +88,8 @@ pub enum ConnectKind {
     RevokedKey,
     /// The host accepted none of the user's keys.
     Login,
+    /// The password or the account of the user has expired.
+    Expired,
     /// The user cannot become root.
     Root,
     /// The connection was lost during the work.
@@ -133,6 +137,9 @@ impl Verdict {
             FailureKind::Maintenance(kind) => (kind.exit(), kind.code(), or("the maintenance does not go on")),
             FailureKind::State => (Exit::Failed, "state", or("the state directory cannot be read or written")),
             FailureKind::Interrupted => (Exit::Failed, "interrupted", "interrupted".to_owned()),
+            FailureKind::Output => {
+                (Exit::Failed, "output", "not all of the output could be written to standard output".to_owned())
+            }
             FailureKind::Other => (Exit::Failed, "failed", or("something failed")),
         };
         let hints = if own.is_empty() { hints(kind) } else { own };
@@ -200,6 +207,7 @@ impl ConnectKind {
             Self::ChangedKey => "changed-host-key",
             Self::RevokedKey => "revoked-host-key",
             Self::Login => "login",
+            Self::Expired => "expired",
             Self::Root => "root",
             Self::Lost => "connection-lost",
             Self::Helper => "helper",
@@ -212,6 +220,7 @@ impl ConnectKind {
             Self::ChangedKey => format!("{host}: host key mismatch: refusing to connect"),
             Self::RevokedKey => format!("{host}: revoked host key: refusing to connect"),
             Self::Login => format!("{host} accepts none of your SSH keys"),
+            Self::Expired => format!("{host}: the password or the account of the login user has expired"),
             Self::Root => format!("{host}: the login works, but the user cannot become root"),
             Self::Lost => format!("the connection to {host} was lost"),
             Self::Helper => format!("the hactl agent on {host} cannot be started"),
@@ -241,6 +250,10 @@ impl ConnectKind {
             Self::Login => &[
                 "name the user and the identity file under `ssh` in the inventory, or load the key into your SSH agent \
                  (ssh-add -l lists its keys)",
+            ],
+            Self::Expired => &[
+                "change the password, or let the account not expire: `chage -l USER` on the host shows when each ends",
+                "or log in as another user (`ssh: {user: NAME}` in the inventory)",
             ],
             Self::Root => &["allow the user to run sudo, with or without a password, or log in as root"],
             Self::Lost => &["run the same command again: it continues from the current state"],
@@ -287,6 +300,9 @@ fn hints(kind: &FailureKind) -> Vec<String> {
              --state names another one"]
         }
         FailureKind::Interrupted => &["run the same command again: it continues from the current state"],
+        FailureKind::Output => {
+            &["free space where standard output goes, or send it elsewhere, then run the same command again"]
+        }
         FailureKind::Other => &[],
     };
     hints.iter().map(|&hint| hint.to_owned()).collect()

@@ -4,11 +4,18 @@
 //! the next thing to do. The host's name is not repeated here: the caller knows it.
 
 use crate::model::facts::Unreachable;
-use crate::protocol::OpError;
+use crate::protocol::{OpError, OpErrorKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The phase in which sshd of the host looks up the name of this machine.
+pub(super) const LOGGING_IN: &str = "logging in";
+/// A phase in which sudo looks up the name of the host.
+pub(super) const BECOMING_ROOT: &str = "becoming root by sudo";
+/// Another one, if sudo does not ask for a password.
+pub(super) const STARTING: &str = "starting hactl on the host";
 
 /// Why there is no TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +84,24 @@ impl fmt::Display for SudoTrouble {
             Self::Missing => f.write_str("sudo is not installed on the host"),
             Self::Other => f.write_str("sudo failed"),
         }
+    }
+}
+
+/// What of the login user has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expired {
+    /// The password, which must be changed first, also if the login uses a key.
+    Password,
+    /// The account.
+    Account,
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Password => "password",
+            Self::Account => "account",
+        })
     }
 }
 
@@ -197,6 +222,16 @@ pub enum HostError {
     JumpForbidsForwarding {
         /// `user@host:port`.
         jump: String,
+    },
+    /// The host runs nothing for the user.
+    #[error("the {what} of {user} has expired{}", detail(said))]
+    Expired {
+        /// The user.
+        user: String,
+        /// The reason.
+        what: Expired,
+        /// The output of sshd, PAM or sudo.
+        said: String,
     },
     /// `sudo` does not make the user root.
     #[error("{user} cannot become root: {trouble}{}", detail(said))]
@@ -360,6 +395,14 @@ impl HostError {
     pub fn unreachable(&self) -> Unreachable {
         Unreachable { why: self.to_string(), hint: self.hint() }
     }
+    /// Whether the same operation may succeed later or on another host: a deadline passed, or the connection was lost.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Op(fault) => fault.kind == OpErrorKind::TimedOut,
+            Self::TimedOut { .. } | Self::Lost { .. } | Self::Silent { .. } => true,
+            _ => false,
+        }
+    }
     /// The last lines of the log of the host that explain it, oldest first.
     pub fn tail(&self) -> &[String] {
         match self {
@@ -405,6 +448,13 @@ impl HostError {
                 "allow it in the sshd_config of {jump} (AllowTcpForwarding local), or use another jump host \
                  (ssh.jump); on other hosts hactl does not need it"
             ),
+            Self::Expired { user, what: Expired::Password, .. } => format!(
+                "set another password: `ssh {user}@HOST` on a terminal asks for it, or run `passwd {user}` as root on \
+                 the host; `chage -M -1 {user}` there keeps it from expiring"
+            ),
+            Self::Expired { user, what: Expired::Account, .. } => {
+                format!("run `chage -E -1 {user}` as root on the host, or log in as another user (ssh.user)")
+            }
             Self::NoSudo { user, trouble, .. } => match trouble {
                 SudoTrouble::Queries => format!(
                     "provide the password (--ask-sudo-password or ssh.sudo.passwordFile), log in as root, or put \
@@ -444,9 +494,32 @@ impl HostError {
             Self::Locked { .. } => "wait for that run to end and run the same command again; if there is no such \
                                     run, inspect the host: its agent reports a lock that does not exist"
                 .to_owned(),
+            Self::TimedOut { doing, .. } if [LOGGING_IN, BECOMING_ROOT, STARTING].contains(doing) => {
+                "a likely cause is a name server in /etc/resolv.conf of the host that does not answer, because sshd \
+                 and sudo look up names: correct that file, or wait longer (--timeout 60s)"
+                    .to_owned()
+            }
             Self::NoMoreSessions => "set MaxSessions 10 in sshd_config of the host".to_owned(),
             Self::ForwardingForbidden => "set AllowTcpForwarding local in sshd_config of the host".to_owned(),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_that_waits_for_a_name_server_has_a_hint_that_names_it_also_on_a_jump_host() {
+        let late = |doing| HostError::too_slow(doing, Duration::from_secs(10), "");
+        for doing in [LOGGING_IN, BECOMING_ROOT, STARTING] {
+            let through = HostError::Jump { jump: "ops@gate:22".to_owned(), source: Arc::new(late(doing)) };
+            for error in [late(doing), through] {
+                let hint = error.hint().unwrap_or_default();
+                assert!(hint.contains("/etc/resolv.conf") && hint.contains("--timeout"), "{error}: {hint}");
+            }
+        }
+        assert_eq!(late("the operation").hint(), None, "it may take long for any reason");
     }
 }

@@ -343,7 +343,7 @@ impl Carrier {
                 Err(HostError::BootstrapFailed { output: format!("{said} ({exit:?})").trim().to_owned() })
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::too_slow("starting hactl on the host", timeout, "")),
+            Err(_) => Err(HostError::too_slow(STARTING, timeout, "")),
         }
     }
 }

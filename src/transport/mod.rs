@@ -22,7 +22,7 @@ pub use access::{AT_ONCE, Access, Binary};
 pub use agent::{Agent, Agents, Asking, Connect, Forwarding};
 pub use agent_session::{Payload, Progress, Watch};
 pub use counters::Traffic;
-pub use error::{Barrier, HostError, SudoTrouble};
+pub use error::{Barrier, Expired, HostError, SudoTrouble};
 pub use machine::Machine;
 pub use peers::Peers;
 pub use pieces::{PiecesError, receive};

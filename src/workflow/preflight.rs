@@ -1,37 +1,83 @@
 //! Preflight: surveys new hosts and tests connectivity before anything is changed, and reports every finding.
 //!
 //! In: a session and an observation. Out: warnings as events; hosts to leave out of the run; or one refusal with
-//! everything that stops the run.
+//! everything that stops the run. Work that makes CAs or certificates first compares clocks.
 
 use super::{Choices, Session};
-use crate::model::desired::{EndpointKind, Role};
+use crate::model::desired::{EndpointKind, Host, Role};
 use crate::model::names::HostName;
 use crate::model::refusal::Refusal;
 use crate::model::survey::Finding;
+use crate::model::timestamp::millis;
 use crate::observe::carries;
-use crate::observe::preflight::{Seen, judge};
-use crate::protocol::{Op, Reply};
+use crate::observe::preflight::{Seen, ahead_ms, judge, own_clock};
+use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::reconcile::Round;
 use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
+use time::OffsetDateTime;
 
 /// Timeout of a host that checks whether another machine answers for the endpoint's address.
 const STRANGER: Duration = Duration::from_secs(5);
+/// Timeout of a host that tells the time.
+const CLOCK: Duration = Duration::from_secs(10);
 
 /// All findings; those that stop the run first.
 pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
     let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
-    let ((surveys, tried), stranger, away) = tokio::join!(seen, stranger(session, look), away);
+    let ((surveys, tried), stranger, away, ahead_ms) =
+        tokio::join!(seen, stranger(session, look), away, clocks(session));
     let (target, facts) = (&look.target, &look.facts);
-    let mut findings = judge(&Seen { desired, target, facts, surveys: &surveys, tried: &tried, away: &away, stranger });
+    let mut findings = judge(&Seen {
+        desired,
+        target,
+        facts,
+        surveys: &surveys,
+        tried: &tried,
+        away: &away,
+        stranger,
+        ahead_ms: &ahead_ms,
+    });
     // Hosts that are only observed need not pass.
     let changed = |host: &HostName| choices.limit.as_ref().is_none_or(|limit| limit.contains(host));
     findings.retain(|f| f.hosts.is_empty() || f.hosts.iter().any(changed));
     findings
+}
+
+/// How far the clocks of the hosts with etcd or the API are ahead of the clock of this machine, milliseconds. A host
+/// that does not answer is reported elsewhere.
+async fn clocks(session: &Session) -> Vec<i64> {
+    let hosts = session.desired.hosts.iter().filter(|host| carries(host));
+    let ahead_ms = session.each(hosts, async |host| clock_of(session, host).await).await;
+    ahead_ms.into_iter().filter_map(|(_, ahead_ms)| ahead_ms).collect()
+}
+
+async fn clock_of(session: &Session, host: &Host) -> Option<i64> {
+    let now_ms = || millis(OffsetDateTime::now_utc()).unwrap_or(0);
+    let before_ms = now_ms();
+    let facts = session.observe(&host.name, ObserveAsk::default(), CLOCK).await.ok()?;
+    Some(ahead_ms(facts.now_ms, (before_ms, now_ms())))
+}
+
+/// A difference between the clock of this machine and those of the hosts.
+pub(super) async fn clock(session: &Session) -> Option<Finding> {
+    own_clock(&clocks(session).await)
+}
+
+/// Allows to make CAs and certificates, which hosts accept only if their clocks agree with the clock of this machine.
+///
+/// # Errors
+/// [`Refusal::Preflight`], unless the inventory ignores the check.
+pub(super) async fn may_issue(session: &Session) -> Result<(), Refusal> {
+    let stops = |finding: &Finding| finding.stops && !session.desired.ignored_checks.contains(finding.check);
+    match clock(session).await.filter(stops) {
+        Some(finding) => Err(Refusal::Preflight { problems: vec![finding.to_string()] }),
+        None => Ok(()),
+    }
 }
 
 /// The hosts of a finding that a run can leave out: in a cluster with quorum, those without etcd and the API.

@@ -124,12 +124,16 @@ pub async fn recover(
     }
     let bundle = asked.from.as_deref().filter(|words| is_name(words));
     let authority = state.publics().founded;
-    let (look, copies, away) = tokio::join!(
+    let (look, copies, away, clock) = tokio::join!(
         Round::with(session, &*state, Wait::ForAll, QueryScope::Disks),
         super::copies::sources(session, authority, bundle),
-        super::away::newest(session, authority, bundle)
+        super::away::newest(session, authority, bundle),
+        super::preflight::clock(session)
     );
     let look = look?;
+    if let Some(finding) = clock {
+        session.sink.warn(finding.to_string());
+    }
     for (host, doubt) in look.facts.doubts() {
         session.sink.warn(disbelief(host, doubt));
     }

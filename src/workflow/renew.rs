@@ -78,6 +78,7 @@ pub async fn renew(
     let begun = Instant::now();
     let renewal = renewal(chosen);
     let locked = session.lock("certs renew").await?;
+    super::preflight::may_issue(session).await?;
     let state = Arc::new(kept(session.state(false).await?, &session.places)?);
     let _held = state.hold("certs renew")?;
     let mut converge = Run::new(state.clone());

@@ -90,6 +90,7 @@ pub async fn rotate(
     let what = asked.what;
     session.lock("certs rotate").await?;
     session.admit(Wait::ForAll).await?;
+    super::preflight::may_issue(session).await?;
     let mut state = kept(session)?;
     let mut held = state.hold("certs rotate")?;
     admit(session, &state, asked).await?;

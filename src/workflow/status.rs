@@ -5,6 +5,10 @@ use crate::model::check::{Check, Outcome};
 use crate::model::facts::{Etcd, Facts};
 use crate::observe::{QueryScope, Wait};
 use crate::reconcile::Round;
+use std::time::Duration;
+
+/// The longest failover of the VIP: a keepalived that is stopped leaves it in place for three seconds.
+const FAILOVER: Duration = Duration::from_secs(5);
 
 /// The result of `status`.
 pub struct Status {
@@ -27,8 +31,13 @@ impl Status {
 /// The state or the bundle cannot be used; a cluster that is down is a result, not an error.
 pub async fn status(session: &Session) -> Result<Status, Failure> {
     let state = session.state(false).await?;
-    let look = Round::with(session, &state, Wait::ForAll, QueryScope::Presented).await?;
+    let mut look = Round::with(session, &state, Wait::ForAll, QueryScope::Presented).await?;
     let mut checks = look.checks(session).await;
+    if crate::observe::may_be_failover(&checks) {
+        tokio::time::sleep(FAILOVER).await;
+        look = Round::with(session, &state, Wait::ForAll, QueryScope::Presented).await?;
+        checks = look.checks(session).await;
+    }
     // Whether `up` would have nothing to do; without quorum the checks have hints of their own.
     let plan =
         matches!(look.facts.etcd, Etcd::HasQuorum(_)).then(|| look.plan(&state, &Choices::default(), &session.desired));

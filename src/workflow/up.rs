@@ -63,7 +63,7 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
         state.suppose(|cluster, contents, now| pki::rotate::begin(cluster, contents, what, now))?;
     }
     let look = Round::take(session, &state, Wait::ForAll).await?;
-    let mut plan = look.plan(&state, choices, &session.desired)?;
+    let (look, mut plan) = look.planned(session, &state, choices, Wait::ForAll).await?;
     plan.warnings.extend(begins.then(|| serving::BEGINS.to_owned()));
     if !plan.is_empty() {
         let findings = super::preflight::findings(session, &look, choices).await;
@@ -103,6 +103,10 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
 async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
+    // Before CAs are made: later runs would keep those of a wrong clock.
+    if session.kept()?.is_none_or(|state| serving::lacks(&state)) {
+        super::preflight::may_issue(session).await?;
+    }
     let mut state = session.state(true).await?;
     let _held = state.hold("up")?;
     serving::begin(session, &mut state)?;
@@ -116,7 +120,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
         session.admit(if wait == Wait::ForAll { wait } else { Wait::ForNobody }).await?;
         let look = Round::take(session, &*state, wait).await?;
         state.end_recovery(&look.facts)?;
-        let plan = look.plan(&*state, &choices, &session.desired)?;
+        let (look, plan) = look.planned(session, &*state, &choices, wait).await?;
         if plan.is_empty() && (look.hurried || session.expects()) {
             session.sink.phase("the other hosts are done; waiting for slower hosts");
             wait = Wait::ForAll;

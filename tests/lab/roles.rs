@@ -45,7 +45,7 @@ const ETCD: &str = "find /etc/etcd /etc/hactl/snapshots.json /etc/hactl/object-s
 /// of their own in the lab: their previous content is archived in a folder there.
 const EVERYTHING: &str = "find /etc/kubernetes /etc/etcd /etc/hactl /etc/cni/net.d /opt/cni/bin -type f 2>/dev/null; \
      find /var/lib/kubelet /var/lib/containerd -mindepth 1 -not -path '*/wiped-*' 2>/dev/null | head -n 3; \
-     ls -d /var/lib/hactl/state.age /etc/containerd/config.toml /etc/sysctl.d/90-hactl.conf 2>/dev/null; \
+     ls -d /var/lib/hactl/state.age /etc/containerd/config.toml /etc/sysctl.d/zz-hactl.conf 2>/dev/null; \
      find / -xdev -name 'kubelet-client-*.pem' 2>/dev/null; \
      for u in kubelet containerd etcd haproxy keepalived; do systemctl is-active $u; done | grep -x active; \
      pgrep -l 'kube|etcd'; ip -o link | grep -E 'cni0|flannel'";

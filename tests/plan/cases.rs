@@ -5,7 +5,7 @@ use crate::{Shape, converged, readdressed, whole};
 use hactl::model::facts::{Etcd, Facts};
 use hactl::model::firewall::{FirewallFact, Manager, Opening};
 use hactl::model::names::HostName;
-use hactl::model::plan::{Action, Condition, Impact, InitialClusterState, Plan};
+use hactl::model::plan::{Action, Condition, HowToRun, Impact, InitialClusterState, Plan, Step};
 use hactl::model::refusal::Refusal;
 use hactl::model::survey::Way;
 use std::collections::BTreeSet;
@@ -253,6 +253,27 @@ fn a_firewall_with_missing_or_excess_rules_is_fixed_on_its_host_and_disturbs_not
     assert!(text.contains("open in ufw: 2380/tcp from 10.88.0.12"), "{text}");
     assert!(text.contains("close in ufw: 2380/tcp from 10.88.0.14"), "{text}");
     assert_eq!(step.impact(), Impact::None);
+}
+
+#[test]
+fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_imported_before_it_answers() {
+    let mut world = converged(Shape::Stacked(3));
+    let mut facts = world.observe();
+    let mut planned = |active: &str| {
+        let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) else { panic!("cp2 answers") };
+        host.images.clear();
+        host.runtime_trouble = Some("ctr: context deadline exceeded".to_owned());
+        let unit = host.units.get_mut(&make::unit("containerd.service")).expect("it is there");
+        active.clone_into(&mut unit.active);
+        up(&world, &facts).expect("a plan").steps
+    };
+    let steps = planned("active");
+    let [step] = steps.as_slice() else { panic!("one step: {steps:?}") };
+    let restart = Action::RunUnit { host: cp(2), unit: make::unit("containerd.service"), how: HowToRun::Restart };
+    assert_eq!(step.action, restart);
+    assert_eq!(step.why, "it runs but does not answer: ctr: context deadline exceeded");
+    let imports = |step: &Step| matches!(&step.action, Action::Import { host, .. } if host == &cp(2));
+    assert!(planned("inactive").iter().any(imports), "one that is down does not know its images either");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::{Shape, converged};
 use hactl::cli::failure_verdict;
 use hactl::execute::{ConnectApi, Recoveries};
 use hactl::model::attached::Attached;
-use hactl::model::desired::Desired;
+use hactl::model::desired::{Desired, Role};
 use hactl::model::event::Sink;
 use hactl::model::facts::{ClusterId, Facts};
 use hactl::model::names::{Digest, HostName};
@@ -82,8 +82,7 @@ impl Authority for SimAuthority {
 async fn planned(fleet: &mut Fleet, authority: &Arc<dyn Authority>) -> Result<(Round, Plan), Failure> {
     fleet.lock("up").await?;
     let round = Round::take(fleet, &**authority, Wait::ForAll).await?;
-    let plan = round.plan(&**authority, &Choices::default(), &fleet.desired.clone())?;
-    Ok((round, plan))
+    round.planned(fleet, &**authority, &Choices::default(), Wait::ForAll).await
 }
 
 /// Runs a command on a world. A failure gets the same exit code as in the program.
@@ -172,6 +171,16 @@ fn a_refusal_exits_with_3() {
     world.wipe(&cp(2));
     assert_eq!(up(world.clone()), 3, "quorum is lost: up restores nothing");
     assert_eq!(plan(world), 3);
+}
+
+#[test]
+fn a_member_that_is_busy_at_one_look_causes_no_refusal_and_one_that_stays_silent_does() {
+    let mut world = converged(Shape::Stacked(3));
+    world.reassign(&cp(3), &[Role::ControlPlane, Role::LoadBalancer]);
+    world.host_mut(&cp(2)).busy = 1;
+    assert_eq!(plan(world.clone()), 5, "the member of cp3 is removed");
+    world.host_mut(&cp(2)).busy = u32::MAX;
+    assert_eq!(plan(world), 3, "one healthy member of two would be left");
 }
 
 #[test]

@@ -260,11 +260,15 @@ fn the_lost_quorum_and_not_the_host_left_behind_is_reported_when_every_host_was_
 }
 
 #[test]
-fn a_member_does_not_leave_when_the_others_would_have_no_quorum() {
+fn a_member_does_not_leave_when_the_others_would_have_no_quorum_and_the_silent_one_is_named() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(2));
     world.leave(&cp(3));
-    assert!(matches!(refused(&mut world), Refusal::WouldLoseQuorum { healthy: 1, voters: 2, quorum: 2, .. }));
+    let refusal = refused(&mut world);
+    let Refusal::WouldLoseQuorum { healthy: 1, voters: 2, quorum: 2, silent, .. } = &refusal else {
+        panic!("{refusal:?}")
+    };
+    assert_eq!(*silent, ["cp2"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod bundled;
 mod cases;
+mod elections;
 mod exits;
 mod fencing;
 mod hosting;

@@ -114,7 +114,7 @@ const MUTANTS: &[Mutant] = &[
 ];
 
 /// A fourth member is to be added.
-fn grown() -> World {
+pub fn grown() -> World {
     let mut world = converged(Shape::Stacked(3));
     world.grow();
     world

@@ -7,7 +7,7 @@ use hactl::execute::StepError;
 use hactl::kube::KubeError;
 use hactl::report::{ConnectKind, FailureKind, FetchKind, MaintenanceKind};
 use hactl::statedir::StateDirError;
-use hactl::transport::{Barrier, HostError, SudoTrouble};
+use hactl::transport::{Barrier, Expired, HostError, SudoTrouble};
 use hactl::workflow::Failure;
 use std::error::Error;
 use std::io;
@@ -55,6 +55,7 @@ pub fn of(kind: &FailureKind) -> Box<dyn Error> {
         }),
         // The command line replaces the error of an interrupt with these words.
         FailureKind::Interrupted => "12 steps are done, 30 were not started".into(),
+        FailureKind::Output => Box::new(io::Error::from_raw_os_error(ENOSPC)),
         FailureKind::Other => Box::new(Failure::Local {
             what: "could not run /usr/local/bin/kubectl".into(),
             source: io::Error::from_raw_os_error(EACCES),
@@ -90,6 +91,11 @@ fn connect(kind: ConnectKind) -> HostError {
             user: "ops".into(),
             tried: vec![format!("/home/anna/.ssh/id_ed25519 ({})", key())],
             accepted: vec!["publickey".into()],
+        },
+        ConnectKind::Expired => HostError::Expired {
+            user: "ops".into(),
+            what: Expired::Password,
+            said: "WARNING: Your password has expired. Password change required but no TTY available.".into(),
         },
         ConnectKind::Root => HostError::NoSudo {
             user: "ops".into(),

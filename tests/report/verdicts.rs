@@ -34,6 +34,7 @@ fn refusals() -> Vec<Refusal> {
             healthy: 1,
             voters: 2,
             quorum: 2,
+            silent: vec!["cp3".into()],
         },
         Refusal::MembersChanged { peer: peer(2) },
         Refusal::OtherCluster { host: name("cp1"), theirs: "prod".parse().unwrap(), ours: lab(), same_name: false },
@@ -223,6 +224,7 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (connect(ConnectKind::ChangedKey), 3),
         (connect(ConnectKind::RevokedKey), 3),
         (connect(ConnectKind::Login), 1),
+        (connect(ConnectKind::Expired), 1),
         (connect(ConnectKind::Root), 1),
         (connect(ConnectKind::Lost), 1),
         (connect(ConnectKind::Helper), 1),
@@ -274,6 +276,7 @@ fn kinds() -> Vec<(FailureKind, u8)> {
         (FailureKind::Maintenance(MaintenanceKind::Refused), 1),
         (FailureKind::State, 1),
         (FailureKind::Interrupted, 1),
+        (FailureKind::Output, 1),
         (FailureKind::Other, 1),
     ]
 }

@@ -143,7 +143,7 @@ pub fn target(desired: &Desired) -> Target {
         part(11, "kube-scheduler", true),
     ];
     let sets = BTreeMap::from([
-        (FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"])),
+        (FileSet::Os, set(None, false, &["/etc/sysctl.d/zz-hactl.conf"])),
         (FileSet::Trust, set(None, false, &["/etc/hactl/pki/ca.crt", "/etc/hactl/pki/etcd-ca.crt"])),
         (FileSet::Etcd, set(Some("etcd.service"), false, &["/etc/systemd/system/etcd.service"])),
         (FileSet::EtcdBalancer, set(Some("hactl-etcd-balancer.service"), true, &["/etc/hactl/etcd-balancer.cfg"])),

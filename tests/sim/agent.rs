@@ -135,6 +135,10 @@ impl SimAgent {
                 Ok(Reply::Done)
             }
             Op::Hosting(ask) => self.hosting(ask).await,
+            Op::ChangeMembers { .. } if !self.has_leader() => {
+                let what = "etcd has no leader".to_owned();
+                Err(HostError::Op(OpError { kind: OpErrorKind::TimedOut, what, tail: Vec::new() }))
+            }
             // This world does not simulate these.
             Op::Unlock | Op::DeliverSnapshot { .. } | Op::Sweep(_) | Op::Accept { .. } => {
                 if let Op::Accept { sets } = op {
@@ -208,6 +212,10 @@ impl SimAgent {
         if live.world.host(&self.host).answers() { Ok(()) } else { Err(lost()) }
     }
 
+    fn has_leader(&self) -> bool {
+        self.live.lock().expect("no panic holds it").has_leader()
+    }
+
     /// Whether its member has a quorum behind it.
     fn serves(&self) -> bool {
         let live = self.live.lock().expect("no panic holds it");
@@ -217,8 +225,21 @@ impl SimAgent {
     }
 
     fn facts(&self, ask: &ObserveAsk) -> Result<HostFacts, HostError> {
-        let live = self.live.lock().expect("no panic holds it");
-        let facts = live.world.say(&self.host).map_err(|_| lost())?;
+        let mut live = self.live.lock().expect("no panic holds it");
+        let leads = ask.etcd.is_none() || live.has_leader();
+        let mut facts = live.world.say(&self.host).map_err(|_| lost())?;
+        let busy = &mut live.world.host_mut(&self.host).busy;
+        if let Some(etcd) = facts.etcd.as_mut().filter(|_| ask.etcd.is_some()) {
+            if *busy > 0 {
+                *busy -= 1;
+                etcd.view = None;
+                etcd.slow = true;
+                etcd.trouble = Some("etcd did not answer within 1400 ms when asked to report its status".to_owned());
+            }
+            if let Some(view) = etcd.view.as_mut().filter(|_| !leads) {
+                (view.leader, view.linearizable) = (0, false);
+            }
+        }
         let shown = |key: &String| {
             let record = || live.world.record.as_ref().map(|data| json!({ "data": data }));
             let object = live.world.objects.get(key).cloned();

@@ -10,7 +10,12 @@ use super::member::Stop;
 use super::run::Script;
 use super::world::World;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long etcd has no leader, of the test's virtual time: a few elections.
+const LEADERLESS: Duration = Duration::from_secs(8);
 
 /// Shared by all parts of a run.
 pub type Shared = Arc<Mutex<Live>>;
@@ -34,6 +39,10 @@ pub struct Live {
     protected: usize,
     /// The number of the effect up to which the other events of the script have happened.
     until: u16,
+    /// How many questions about etcd were asked.
+    asked: u32,
+    /// When etcd has a leader again.
+    leads_at: Option<Instant>,
 }
 
 impl Live {
@@ -48,12 +57,24 @@ impl Live {
             count: 0,
             protected: 0,
             until: 0,
+            asked: 0,
+            leads_at: None,
         }
     }
 
     /// Whether no event is scripted besides the run itself.
     pub fn is_calm(&self) -> bool {
         self.script.meanwhile.is_empty()
+    }
+
+    /// Whether etcd has a leader, at one more question about it. The script may take it away at this moment.
+    pub fn has_leader(&mut self) -> bool {
+        self.asked += 1;
+        if self.script.leaderless_at == Some(self.asked) {
+            self.leads_at = Some(Instant::now() + LEADERLESS);
+            self.world.elections += 1;
+        }
+        self.leads_at.is_none_or(|at| Instant::now() >= at)
     }
 
     /// Ends the run here.

@@ -254,7 +254,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
     let version = desired.versions.kubernetes.clone();
     let mut target = HostTarget::default();
     let mut sets = Vec::new();
-    sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/90-hactl.conf"], "r0")));
+    sets.push((FileSet::Os, set(None, false, &["/etc/sysctl.d/zz-hactl.conf"], "r0")));
     sets.push((FileSet::Trust, set(None, false, &["/etc/kubernetes/pki/ca.crt"], &plain(release.trust))));
     if host.is_node() {
         sets.push((FileSet::Runtime, set(Some("containerd.service"), false, &RUNTIME, &plain(release.runtime))));

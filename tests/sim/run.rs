@@ -50,6 +50,8 @@ pub struct Script {
     pub crash_after: Option<u16>,
     /// Events after so many effects.
     pub meanwhile: Vec<(u16, Chaos)>,
+    /// The question about etcd, by number, from which on it has no leader for some seconds.
+    pub leaderless_at: Option<u32>,
     /// The actions whose precondition is not checked, to see which law it protects.
     pub without: Option<Kind>,
 }

@@ -77,6 +77,8 @@ pub struct SimHost {
     pub bundled_ms: Option<i64>,
     /// Previous files, kept until the new ones have passed their trial, by set and path; `None`: there was no file.
     pub previous: BTreeMap<FileSet, BTreeMap<String, Previous>>,
+    /// To so many more questions its member is too busy to answer in time.
+    pub busy: u32,
     /// Members to which its balancer sends no client.
     pub passed_over: BTreeSet<HostName>,
     /// The holder of a run's lock.
@@ -203,6 +205,8 @@ pub struct World {
     pub may_deny: Vec<MayDeny>,
     /// Distinguishes members that join with the same peer URL one after the other.
     pub joins: u64,
+    /// How often etcd had no leader for some seconds.
+    pub elections: u32,
 }
 
 impl World {
@@ -270,6 +274,7 @@ impl World {
             unknown_nodes: BTreeMap::new(),
             may_deny: Vec::new(),
             joins: 0,
+            elections: 0,
         }
     }
 

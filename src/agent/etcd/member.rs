@@ -43,8 +43,9 @@ pub(crate) const OWNER: &str = "etcd";
 const LISTEN: Duration = Duration::from_secs(60);
 /// The port of peers.
 const PEER_PORT: u16 = 2380;
-/// How long a membership change is retried; a learner may have gigabytes to catch up on.
-const CHANGE: Duration = Duration::from_secs(60);
+/// How long a membership change is retried through this member, before another one is asked.
+const CHANGE: Duration = Duration::from_secs(20);
+/// The same for a promotion: a learner may have gigabytes to catch up on.
 const PROMOTE: Duration = Duration::from_secs(590);
 /// How long defragmenting a database of the largest sensible quota may take.
 const ROOM: Duration = Duration::from_secs(590);
@@ -93,7 +94,10 @@ pub(crate) async fn hash(host: &Host, ask: &EtcdAsk, revision: i64) -> Outcome<R
 pub(crate) async fn change(host: &Host, ask: &EtcdAsk, change: MemberChange) -> Outcome<()> {
     let access = access(&host.root, ask)?;
     let timeout = if matches!(change, MemberChange::Promote(_)) { PROMOTE } else { CHANGE };
-    Box::pin(etcd::change(&access, &change, timeout)).await.map_err(|e| trouble(&e))
+    let late = |error: EtcdError| {
+        if error.is_temporary() { fault(OpErrorKind::TimedOut, error.to_string()) } else { trouble(&error) }
+    };
+    Box::pin(etcd::change(&access, &change, timeout)).await.map_err(late)
 }
 
 /// Frees space in the database through this host's member.

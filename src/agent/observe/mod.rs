@@ -53,7 +53,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         units,
         leaves,
         certificates,
-        images,
+        (images, runtime_trouble),
         (programs, sysctls),
         ports,
         firewall,
@@ -71,7 +71,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         units::facts(root, &ask.units),
         root.blocking(move |root| chosen(ask.leaves, |leaf| Ok(pki::look(root, leaf)?.map(|fact| (leaf.id, fact))))),
         certificates::look(root, ask.certificates),
-        async { if ask.images { images::list(root).await } else { Ok(BTreeMap::new()) } },
+        async { if ask.images { images::list(root).await } else { Ok((BTreeMap::new(), None)) } },
         root.blocking(move |root| {
             let programs = chosen(ask.programs, |program| Ok(runs(&root.path(program)?).then(|| program.clone())));
             let value = |key: &String| Ok(prepare::sysctl(root, key)?.map(|value| (key.clone(), value)));
@@ -97,6 +97,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         leaves,
         certificates,
         images,
+        runtime_trouble,
         processes: processes::started(),
         versions,
         programs,

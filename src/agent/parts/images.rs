@@ -12,8 +12,9 @@ use crate::agent::parts;
 use crate::model::target::{Part, Place};
 use crate::protocol::OpErrorKind;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
+use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
 const CTR: &str = "/usr/local/bin/ctr";
@@ -22,6 +23,8 @@ const PINNED: &str = "io.cri-containerd.pinned=pinned";
 /// The label with the part from which an image was imported.
 const PART: &str = "hactl.part";
 const LIST: Duration = Duration::from_secs(10);
+/// How long containerd may take to accept a connection. If it is busy, it gets more time.
+const CONNECTS: [&str; 2] = ["2s", "6s"];
 const IMPORT: Duration = Duration::from_secs(280);
 
 /// An image as `ctr` lists it.
@@ -33,17 +36,31 @@ struct Listed {
 }
 
 /// Images by reference, with the part they were imported from, or else the digest of their manifest; none if
-/// containerd does not run.
-pub(crate) async fn list(root: &Root) -> Outcome<BTreeMap<String, String>> {
+/// containerd does not run. If it runs and does not list them, the second value is the reason.
+pub(crate) async fn list(root: &Root) -> Outcome<(BTreeMap<String, String>, Option<String>)> {
     if !root.own(SOCKET).exists() || !root.own(CTR).exists() {
-        return Ok(BTreeMap::new());
+        return Ok((BTreeMap::new(), None));
     }
     // A socket without a server: containerd is down, and its unit shows that.
-    let ran = run(&[CTR, "-n", "k8s.io", "--connect-timeout", "2s", "images", "ls"], LIST).await?;
-    if !ran.ok() {
-        return Ok(BTreeMap::new());
+    let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    if UnixStream::connect(root.own(SOCKET)).await.is_err_and(refused) {
+        return Ok((BTreeMap::new(), None));
     }
-    Ok(parse(&ran.out).into_iter().map(|(reference, image)| (reference, image.part.unwrap_or(image.digest))).collect())
+    let mut trouble = None;
+    for within in CONNECTS {
+        let fault = match run(&[CTR, "-n", "k8s.io", "--connect-timeout", within, "images", "ls"], LIST).await {
+            Ok(ran) if ran.ok() => {
+                let listed = parse(&ran.out).into_iter();
+                let images = listed.map(|(reference, image)| (reference, image.part.unwrap_or(image.digest)));
+                return Ok((images.collect(), None));
+            }
+            Ok(ran) => ran.fault("ctr images ls"),
+            Err(late) if late.kind == OpErrorKind::TimedOut => late,
+            Err(other) => return Err(other),
+        };
+        trouble = Some(fault.tail.last().cloned().unwrap_or(fault.what));
+    }
+    Ok((BTreeMap::new(), trouble))
 }
 
 /// `REF TYPE DIGEST SIZE PLATFORMS LABELS`, with blanks inside the size.

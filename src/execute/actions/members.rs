@@ -1,4 +1,4 @@
-//! Changes of the member list, through any member with a quorum behind it.
+//! Changes of the member list, through any member with a quorum behind it. A short loss of the leader only delays them.
 //!
 //! A learner is promoted once it has caught up. In: its peer URL. Out: a voter, or the end of its journal, which shows
 //! why its etcd does not stay up. Copying
@@ -11,33 +11,59 @@ use crate::model::desired::{Host, Role};
 use crate::model::facts::UnitFact;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::protocol::{MemberChange, ObserveAsk, Op, Reply};
+use crate::transport::{HostError, Payload};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The interval at which its unit is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After more checks without a process, it does not stay up: a member that copies data runs all the time.
 const MOST_AWAY: usize = 5;
+/// How long no member may be found with a quorum behind it before that is believed. On a busy machine an election takes
+/// several attempts.
+const LEADERLESS: Duration = Duration::from_secs(30);
 
 impl Doing<'_> {
-    /// Asks one host after the other to change the list, until one has done it.
+    /// Has the list changed. While etcd elects a leader, or its members are busy, it waits: every change is idempotent,
+    /// so that asking again changes nothing twice.
     pub(super) async fn change_members(&self, change: MemberChange) -> Result<(), StepError> {
-        let mut last = None;
         // A host that gave up the role may have the only member still. A member that is removed is asked last: it ends
         // before it can tell.
         let goes = |host: &&Host| matches!(&change, MemberChange::Remove(peer) if &host.peer_url() == peer);
         let mut hosts: Vec<&Host> = self.desired.entered().collect();
         hosts.sort_by_key(goes);
-        for host in hosts.into_iter().map(|host| &host.name) {
-            let Some(etcd) = self.queries.etcd(host) else { continue };
-            if !self.machines.contains_key(host) || !precondition::speaks(self, host).await {
+        let until = Instant::now() + LEADERLESS;
+        loop {
+            let Err(error) = self.changed_by_one_of(&hosts, &change).await else { return Ok(()) };
+            let may_pass = error.as_ref().is_none_or(HostError::is_temporary);
+            if !may_pass || Instant::now() >= until {
+                let leaderless = || {
+                    let waited = LEADERLESS.as_secs();
+                    failed(format!("no etcd member with a quorum behind it answered within {waited} s"))
+                };
+                return Err(error.map_or_else(leaderless, StepError::from));
+            }
+            self.waiting("an etcd member with a quorum behind it".to_owned());
+            tokio::time::sleep(precondition::BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// Asks one host after the other to change the list, until one has done it. `Err(None)`: on none of them does a
+    /// member have a quorum behind it.
+    async fn changed_by_one_of(&self, hosts: &[&Host], change: &MemberChange) -> Result<(), Option<HostError>> {
+        let mut last = None;
+        for host in hosts.iter().map(|host| &host.name) {
+            let (Some(etcd), Some(machine)) = (self.queries.etcd(host), self.machines.get(host)) else { continue };
+            if !precondition::speaks(self, host).await {
                 continue;
             }
-            match self.call(host, Op::ChangeMembers { etcd, change: change.clone() }).await {
+            let op = Op::ChangeMembers { etcd, change: change.clone() };
+            match self.ask(&**machine, op, Payload::None).await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| failed("no member with a quorum behind it could be asked".to_owned())))
+        Err(last)
     }
 
     /// Promotes a learner to a voter, once it has caught up.

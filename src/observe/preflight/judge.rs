@@ -1,5 +1,6 @@
 //! The verdicts. In: observations. Out: findings. Pure.
 
+use crate::model::certificate::BACKDATED;
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts, PortFact};
 use crate::model::firewall::Firewall;
@@ -14,6 +15,13 @@ use std::net::IpAddr;
 const SKEW_STOPS_MS: i64 = 10_000;
 /// Above this skew the logs of different hosts cannot be put in order, milliseconds.
 const SKEW_WARNS_MS: i64 = 500;
+/// From this difference between the clocks of this machine and of the hosts on, the times that hactl records mislead,
+/// milliseconds.
+const OWN_SKEW_WARNS_MS: i64 = 60_000;
+/// From this difference on, nothing is changed, milliseconds. A certificate is valid from [`BACKDATED`] before the time
+/// at which it is issued, by the clock of its issuer: with a larger difference it would not be valid yet elsewhere. A
+/// minute less, because clocks may drift further apart.
+const OWN_SKEW_STOPS_MS: i64 = BACKDATED.whole_seconds() * 1000 - 60_000;
 /// etcd's documentation recommends a faster disk than this, microseconds.
 const SLOW_FSYNC_US: u64 = 10_000;
 /// Memory that a control plane needs before any workload runs, MiB.
@@ -43,6 +51,8 @@ pub struct Seen<'a> {
     pub away: &'a super::Away,
     /// An unknown machine that answers for the virtual address: the host that saw it, and its MAC address.
     pub stranger: Option<(HostName, String)>,
+    /// How far the clocks of hosts are ahead of the clock of this machine, each by [`ahead_ms`].
+    pub ahead_ms: &'a [i64],
 }
 
 /// Every finding; those that stop the run first.
@@ -57,6 +67,7 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     }
     duplicates(seen.facts, &mut list);
     clocks(seen.facts, seen.surveys, &mut list);
+    list.extend(own_clock(seen.ahead_ms));
     virtual_address(seen, &mut list);
     mtus(seen.surveys, &mut list);
     registries(seen, &mut list);
@@ -225,14 +236,46 @@ fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Fi
     for (now, host) in clocks {
         let apart = now - median;
         let direction = if apart > 0 { "ahead of" } else { "behind" };
-        let what =
-            format!("its clock is {}.{} s {direction} the others'", apart.abs() / 1000, apart.abs() % 1000 / 100);
+        let what = format!("its clock is {} {direction} the others'", seconds(apart));
         let remedy = "synchronise it with chrony or timesyncd (`chronyc makestep`)";
         if apart.abs() >= SKEW_WARNS_MS {
             let stop = apart.abs() >= SKEW_STOPS_MS;
             list.push(Finding { stops: stop, ..stops("clocks-agree", host, what, remedy) });
         }
     }
+}
+
+fn seconds(apart_ms: i64) -> String {
+    format!("{}.{} s", apart_ms.abs() / 1000, apart_ms.abs() % 1000 / 100)
+}
+
+/// How far the clock of a host is ahead of the clock of this machine, at least, milliseconds; negative: behind. This
+/// machine read its clock before and after the host read its own.
+pub fn ahead_ms(host_ms: i64, (before_ms, after_ms): (i64, i64)) -> i64 {
+    if host_ms > after_ms { host_ms - after_ms } else { (host_ms - before_ms).min(0) }
+}
+
+/// Compares the clock of this machine with the median of those of the hosts, which are so far ahead, milliseconds.
+pub fn own_clock(ahead_ms: &[i64]) -> Option<Finding> {
+    let mut sorted = ahead_ms.to_vec();
+    sorted.sort_unstable();
+    let (low, high) = (*sorted.get(sorted.len().checked_sub(1)? / 2)?, *sorted.get(sorted.len() / 2)?);
+    // Of two in the middle, the one that agrees more with this machine may be right.
+    let apart = if low > 0 { low } else { high.min(0) };
+    if apart.abs() < OWN_SKEW_WARNS_MS {
+        return None;
+    }
+    let direction = if apart > 0 { "behind" } else { "ahead of" };
+    let what = format!(
+        "the clock of this machine is {} {direction} the clocks of the hosts; a new certificate is valid everywhere \
+         only if they differ by less than {} minutes",
+        seconds(apart),
+        BACKDATED.whole_minutes()
+    );
+    let remedy =
+        "synchronise the clock of this machine (`timedatectl set-ntp true`), or those of the hosts if they are wrong";
+    let stops = apart.abs() >= OWN_SKEW_STOPS_MS;
+    Some(Finding { check: "clocks-agree", hosts: vec![], stops, what, remedy: remedy.to_owned() })
 }
 
 fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {

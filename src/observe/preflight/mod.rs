@@ -6,7 +6,7 @@
 
 mod judge;
 
-pub use judge::{PATHS, Seen, judge};
+pub use judge::{PATHS, Seen, ahead_ms, judge, own_clock};
 
 use crate::model::desired::{Desired, Host, Security};
 use crate::model::facts::{Facts, UnitFact};

@@ -73,6 +73,26 @@ fn files_that_others_may_own_count_only_beside_files_of_hactl_which_are_removed_
 }
 
 #[test]
+fn kernel_settings_sort_after_the_usual_files_and_their_former_file_goes_from_every_host() {
+    let (desired, host) = with(&STACKED);
+    let written = paths(&desired, &host);
+    let path = written.iter().find(|path| path.starts_with("/etc/sysctl.d/")).unwrap();
+    let usual = ["10-network-security.conf", "99-sysctl.conf", "99-zzz.conf", "k8s.conf", "zabbix.conf"];
+    assert!(usual.iter().all(|name| *path > format!("/etc/sysctl.d/{name}")), "{path}");
+    let old = "/etc/sysctl.d/90-hactl.conf".to_owned();
+    for roles in [&STACKED[..], &[Role::Worker], &[Role::Spare]] {
+        let (desired, host) = with(roles);
+        let sets = rendered(&desired, &host, &facts(&host)).unwrap();
+        let mut sets: BTreeMap<FileSet, SetTarget> = sets.into_iter().map(|set| (set.set, set.target())).collect();
+        sets.extend(former_sets(&desired, &host));
+        assert!(sets.values().any(|set| set.own.contains(&old)), "{roles:?}: it is removed");
+        assert!(former(&desired, &host).contains(&old), "{roles:?}: it is looked for");
+        assert!(!paths(&desired, &host).contains(&old), "{roles:?}: it is not written");
+    }
+    assert!(wipe(&desired, &host, false).remove.contains(&old));
+}
+
+#[test]
 fn no_host_is_a_former_balancer_without_a_virtual_address() {
     for kind in [EndpointKind::External("lb.example".to_owned()), EndpointKind::Local { name: None }] {
         let (mut desired, host) = with(&[Role::Worker]);

@@ -13,6 +13,11 @@ pub(crate) struct Settings {
     settings: Vec<Setting>,
 }
 
+/// Files that may be on a host from an earlier version: other files sort after them and undo their settings at boot.
+pub(crate) fn own() -> Vec<String> {
+    vec!["/etc/sysctl.d/90-hactl.conf".to_owned()]
+}
+
 pub(crate) fn settings(input: &Input<'_>) -> Settings {
     let settings = sysctls(input.desired, input.host).into_iter();
     Settings { settings: settings.map(|(name, value)| Setting { name, value }).collect() }

@@ -10,7 +10,7 @@ use super::identity::{Identity, Key, expanded, read};
 use super::known_hosts::describe;
 use crate::model::desired::{Agent, SshTarget};
 use crate::transport::access::Access;
-use crate::transport::error::HostError;
+use crate::transport::error::{HostError, LOGGING_IN};
 use russh::client::{AuthResult, Handle};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
@@ -362,7 +362,9 @@ impl Login<'_> {
                 if self.handle.is_closed() {
                     // The reply never came: MaxAuthTries, most likely.
                     self.tried.push(
-                        "then the host closed the connection (too many keys? name one with ssh.identity)".to_owned(),
+                        "then the host closed the connection (too many keys? name one with ssh.identity; or has the \
+                         account expired?)"
+                            .to_owned(),
                     );
                     return Ok(Door::Bolted);
                 }
@@ -380,7 +382,7 @@ impl Login<'_> {
                 }
                 Ok(if self.handle.is_closed() { Door::Bolted } else { Door::Shut })
             }
-            Err(_) => Err(HostError::too_slow("logging in", self.timeout, "")),
+            Err(_) => Err(HostError::too_slow(LOGGING_IN, self.timeout, "")),
         }
     }
 

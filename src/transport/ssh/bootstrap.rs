@@ -10,7 +10,7 @@ use super::root::Root;
 use crate::model::desired::SshTarget;
 use crate::transport::access::{Access, Binary};
 use crate::transport::agent_session::{AgentSession, Greeting};
-use crate::transport::error::HostError;
+use crate::transport::error::{HostError, STARTING};
 use crate::transport::wire::{ExitReport, Wire, printable};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -87,7 +87,7 @@ async fn greet(
             Ok(Err(format!("{}{exit}", if said.is_empty() { "it ended without output" } else { &said })))
         }
         Ok(Err(error)) => Err(session.explain(error)),
-        Err(_) => Err(HostError::too_slow("starting hactl on the host", access.connect_timeout, "its first heartbeat")),
+        Err(_) => Err(HostError::too_slow(STARTING, access.connect_timeout, "its first heartbeat")),
     }
 }
 

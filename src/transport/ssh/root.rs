@@ -11,7 +11,7 @@ use super::Session;
 use crate::model::desired::SshTarget;
 use crate::model::secret::Secret;
 use crate::transport::access::Access;
-use crate::transport::error::{HostError, SudoTrouble};
+use crate::transport::error::{BECOMING_ROOT, Expired, HostError, SudoTrouble};
 use crate::transport::wire::{ExitReport, Wire};
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -194,26 +194,34 @@ impl Root {
             }
         };
         let asked = tokio::time::timeout(self.timeout, waiting).await;
-        asked.map_err(|_| HostError::too_slow("becoming root by sudo", self.timeout, said(words)))
+        asked.map_err(|_| {
+            let said = said(words);
+            // If the password has expired, sudo asks for another one, with a prompt that is not ours.
+            self.expired(&said).unwrap_or_else(|| HostError::too_slow(BECOMING_ROOT, self.timeout, said))
+        })
     }
 
-    /// The failure of sudo itself, if the output is that of sudo.
+    /// The failure of the login user or of sudo itself, if the output reports one.
     pub(super) fn trouble(&self, words: &str) -> Option<HostError> {
-        let kind = match self.how {
-            How::Already => return None,
-            How::Sudo | How::Asking(_) => trouble(words)?,
+        let of_sudo = || match self.how {
+            How::Already => None,
+            How::Sudo | How::Asking(_) => Some(self.no_sudo(trouble(words)?, plain(words))),
         };
-        Some(self.no_sudo(kind, words.replace(PROMPT, "").trim().to_owned()))
+        self.expired(words).or_else(of_sudo)
     }
 
-    /// Why nothing could be run as root, where sudo is involved.
+    /// Why nothing could be run as root, where the user or sudo may be the reason.
     pub(super) fn stopped(&self, words: &str) -> Option<HostError> {
-        match self.how {
+        let of_sudo = || match self.how {
             How::Already => None,
-            _ => {
-                Some(self.trouble(words).unwrap_or_else(|| self.no_sudo(SudoTrouble::Other, words.replace(PROMPT, ""))))
-            }
-        }
+            How::Sudo | How::Asking(_) => Some(self.no_sudo(SudoTrouble::Other, plain(words))),
+        };
+        self.trouble(words).or_else(of_sudo)
+    }
+
+    /// That the password or the account of the user has expired, if the output reports it.
+    fn expired(&self, words: &str) -> Option<HostError> {
+        Some(HostError::Expired { user: self.user.clone(), what: expired(words)?, said: plain(words) })
     }
 
     fn no_sudo(&self, trouble: SudoTrouble, said: String) -> HostError {
@@ -222,7 +230,30 @@ impl Root {
 }
 
 fn said(words: &ExitReport) -> String {
-    words.said().replace(PROMPT, "").trim().to_owned()
+    plain(&words.said())
+}
+
+/// The words without our own prompt.
+fn plain(words: &str) -> String {
+    words.replace(PROMPT, "").trim().to_owned()
+}
+
+/// What of the user has expired, by the words of sshd, PAM and sudo.
+fn expired(words: &str) -> Option<Expired> {
+    const OF_PASSWORDS: [&str; 6] = [
+        "password has expired",
+        "password is expired",
+        "Password expired",
+        "Password change required",
+        "required to change your password",
+        "change expired password",
+    ];
+    let has = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+    if has(&OF_PASSWORDS) {
+        Some(Expired::Password)
+    } else {
+        has(&["account has expired", "Account expired"]).then_some(Expired::Account)
+    }
 }
 
 /// The failure that sudo reports. A missing command is none: then hactl is installed.
@@ -259,6 +290,32 @@ mod tests {
             ("hactl host: nothing was heard for 30 s", None),
         ] {
             assert_eq!(trouble(words), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn an_expired_password_or_account_is_no_error_of_sudo_and_is_named_for_root_too() {
+        let of_pam = "sudo: Account expired or PAM config lacks an \"account\" section for sudo, contact your \
+                           system administrator";
+        for (words, expected) in [
+            ("WARNING: Your password has expired. Password change required but no TTY available.", "password"),
+            ("sudo: Account or password is expired, reset your password and try again", "password"),
+            ("sudo: Password expired, contact your system administrator", "password"),
+            ("sudo: unable to change expired password: Authentication token manipulation error", "password"),
+            ("You are required to change your password immediately (administrator enforced).", "password"),
+            ("Your account has expired; please contact your system administrator.", "account"),
+            (of_pam, "account"),
+        ] {
+            for how in [How::Already, How::Sudo] {
+                let root = Root { user: "ops".to_owned(), how, timeout: Duration::from_secs(1) };
+                for error in [root.trouble(words), root.stopped(words)].map(Option::unwrap) {
+                    assert_eq!(error.to_string(), format!("the {expected} of ops has expired ({words})"));
+                    assert!(error.hint().is_some_and(|hint| hint.contains("chage")), "{:?}", error.hint());
+                }
+            }
+        }
+        for words in ["sudo: a password is required", "Warning: your password will expire in 5 days"] {
+            assert_eq!(expired(words), None, "{words}");
         }
     }
 

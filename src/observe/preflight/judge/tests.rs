@@ -18,6 +18,7 @@ struct Case {
     tried: Vec<Tried>,
     away: BTreeMap<HostName, BTreeMap<String, String>>,
     stranger: Option<(HostName, String)>,
+    ahead_ms: Vec<i64>,
 }
 
 /// Three healthy hosts that are not part of a cluster yet.
@@ -55,6 +56,7 @@ fn case() -> Case {
         tried: vec![],
         away: BTreeMap::new(),
         stranger: None,
+        ahead_ms: vec![0, -40, 1500],
     }
 }
 
@@ -68,6 +70,7 @@ impl Case {
             tried: &self.tried,
             away: &self.away,
             stranger: self.stranger.clone(),
+            ahead_ms: &self.ahead_ms,
         });
         for finding in &found {
             assert!(CHECKS.contains(&finding.check), "{} is not listed", finding.check);
@@ -150,6 +153,35 @@ fn each_fault_of_a_host_is_found_under_its_name() {
         spoil(&mut case);
         says(&case.only(), check, *stops, text);
     }
+}
+
+#[test]
+fn the_clock_of_this_machine_stops_the_run_before_certificates_are_not_accepted_and_warns_earlier() {
+    let backdated_ms = BACKDATED.whole_seconds() * 1000;
+    let agree: [&[i64]; 5] = [&[], &[59_999; 3], &[-59_999], &[0, 9_000_000], &[-9_000_000, 0, 9_000_000]];
+    for ahead_ms in agree {
+        assert_eq!(Case { ahead_ms: ahead_ms.to_vec(), ..case() }.judge(), [], "{ahead_ms:?}");
+    }
+    for (ahead_ms, stops, text) in [
+        (vec![61_000; 3], false, "the clock of this machine is 61.0 s behind the clocks of the hosts"),
+        (vec![-61_000; 2], false, "the clock of this machine is 61.0 s ahead of the clocks of the hosts"),
+        (vec![-backdated_ms; 3], true, "the clock of this machine is 300.0 s ahead"),
+        (vec![backdated_ms], true, "less than 5 minutes"),
+        (vec![0, 3_600_000, 3_700_000], true, "is 3600.0 s behind"),
+        (vec![-3_600_000, -3_700_000], true, "is 3600.0 s ahead"),
+    ] {
+        let found = Case { ahead_ms, ..case() }.only();
+        says(&found, "clocks-agree", stops, text);
+        assert!(found.hosts.is_empty(), "it is of no host, so none is left out for it");
+    }
+    // On a cluster without new hosts, too: certificates are renewed there.
+    let alone = Case { ahead_ms: vec![-backdated_ms], surveys: BTreeMap::new(), ..case() };
+    says(&alone.only(), "clocks-agree", true, "ahead of");
+}
+
+#[test]
+fn a_clock_is_wrong_only_by_what_the_time_of_an_answer_does_not_explain() {
+    assert_eq!([5, 10, 15, 20, 25].map(|host_ms| ahead_ms(host_ms, (10, 20))), [-5, 0, 0, 0, 5]);
 }
 
 fn closed(from: &str, way: Way, why: &str) -> Tried {
