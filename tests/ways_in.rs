@@ -7,13 +7,17 @@
 mod sshd;
 
 use hactl::model::desired::SshTarget;
-use hactl::transport::{Access, Agent as _, HostError, Machine};
+use hactl::model::names::Digest;
+use hactl::model::target::{Part, Place};
+use hactl::protocol::{FilePut, Op, Reply};
+use hactl::transport::{Access, Agent as _, HostError, Machine, Payload};
 use sshd::{PASSWORD, Setup, Sshd};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -111,8 +115,43 @@ async fn a_carried_connection_that_is_not_read_does_not_block_the_others() {
     let pouring = tokio::spawn(async move { while flood.write_all(&[b'x'; 8192]).await.is_ok() {} });
     there_and_back(&machine, echo().await, 1).await;
     // The flood is cut off in the end instead of being kept in memory.
-    tokio::time::timeout(std::time::Duration::from_secs(30), pouring).await.expect("the flood ends").unwrap();
+    tokio::time::timeout(Duration::from_secs(30), pouring).await.expect("the flood ends").unwrap();
     drop(idle);
+}
+
+#[tokio::test]
+async fn other_users_can_enter_the_directories_that_hactl_makes_where_the_login_user_has_a_umask_of_077() {
+    let config = "ForceCommand umask 077; eval \"$SSH_ORIGINAL_COMMAND\"";
+    let sshd = Sshd::start(Setup { mount: "size=256m", config, ..Setup::default() });
+    let machine = connect(&sshd.target("root")).await.unwrap();
+    let ask =
+        async |op: Op, payload: Payload| machine.call(op, payload, Duration::from_secs(30), &|_| {}).await.unwrap();
+    ask(Op::Lock { holder: "a test".to_owned() }, Payload::None).await;
+    let (content, at) = (b"an image", sshd.path("image"));
+    let sent = zstd::encode_all(content.as_slice(), 1).unwrap();
+    fs::write(&at, &sent).unwrap();
+    let part = Part {
+        name: "coredns".to_owned(),
+        version: "1.14.6".to_owned(),
+        digest: Digest::of(content),
+        size: content.len() as u64,
+        sent_digest: Digest::of(&sent),
+        sent_size: sent.len() as u64,
+        place: Place::Image { reference: "registry.k8s.io/coredns/coredns:v1.14.6".to_owned() },
+    };
+    let folder = format!("/var/lib/hactl/parts/{}", part.digest.hex());
+    assert!(matches!(ask(Op::Deliver(part), Payload::Blob(at)).await, Reply::Done));
+    let (path, owner, content) = ("/var/lib/made/file".to_owned(), "root".to_owned(), "text\n".to_owned());
+    let files = vec![FilePut { path, mode: 0o644, owner, content, check: None }];
+    assert!(matches!(ask(Op::WriteFiles { files, remove: vec![], keep: None }, Payload::None).await, Reply::Done));
+
+    let look = format!("umask; stat -c '%a %n' /var/lib/hactl /var/lib/hactl/parts {folder} /var/lib/made");
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-q", "-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i"]).arg(sshd.path("id"));
+    ssh.arg("-o").arg(format!("UserKnownHostsFile={}", sshd.path("known_hosts").display()));
+    ssh.args(["-p", &sshd.port.to_string(), "root@127.0.0.1", &look]).stdin(Stdio::null());
+    let expected = format!("0077\n755 /var/lib/hactl\n755 /var/lib/hactl/parts\n755 {folder}\n755 /var/lib/made\n");
+    assert_eq!(ended(ssh.output().unwrap()), (0, expected));
 }
 
 /// A home directory with an inventory and an OpenSSH configuration that reaches one sshd through another.

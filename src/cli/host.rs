@@ -8,6 +8,8 @@ use crate::model::recovery::STAYS_DOWN;
 use crate::protocol::EtcdAsk;
 use crate::report::Exit;
 use clap::Args;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -170,6 +172,8 @@ fn ended<E: Display>(verb: &str, result: Result<(), E>) -> Exit {
 
 /// Serves the agent protocol on standard input and output.
 pub fn serve() -> Exit {
+    // A login user may have a umask under which etcd's user could not run the delivered program.
+    umask(Mode::WGRP | Mode::WOTH);
     let served = async { crate::agent::serve(tokio::io::stdin(), tokio::io::stdout()).await };
     run(served, |served| ended("host", served))
 }

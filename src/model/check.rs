@@ -20,6 +20,8 @@ pub struct Check {
 
 /// The hint of a check that a run of `up` fixes.
 pub const UP: &str = "hactl up";
+/// The kubelet of a host finds name servers for pods.
+pub const NAME_SERVERS: &str = "name servers of pods";
 
 impl Check {
     /// The same check, once it is known that `up` has nothing to do. A hint must not lead in a circle; this one leads
@@ -31,6 +33,9 @@ impl Check {
         }
         let on = self.host.as_ref().map_or_else(|| "the hosts".to_owned(), ToString::to_string);
         let look = match self.name {
+            NAME_SERVERS => {
+                format!("see that the file or /etc/resolv.conf names a server on {on}, then restart its kubelet")
+            }
             name if name.starts_with("etcd") => format!("`journalctl -u etcd -n 50` on {on} says why"),
             name if name.starts_with("Node") || name.starts_with("node") => {
                 format!("`journalctl -u kubelet -n 50` on {on} says why")
@@ -75,6 +80,8 @@ mod tests {
             let hint = check(name, Some(UP)).beyond_up().hint.unwrap_or_default();
             assert!(hint.starts_with("`hactl up` has nothing to do for it") && hint.contains("cp3"), "{hint}");
         }
+        let hint = check(NAME_SERVERS, Some(UP)).beyond_up().hint.unwrap_or_default();
+        assert!(hint.contains("names a server on cp3, then restart its kubelet"), "{hint}");
         for hint in [None, Some("hactl up --prune NAME")] {
             assert_eq!(check("nodes known", hint).beyond_up(), check("nodes known", hint));
         }

@@ -5,6 +5,7 @@
 
 pub use super::api_fact::{ApiFact, LeaseFact, PodFact};
 use super::certificate::CertificatesFact;
+use super::dns::{RESOLV_CONF, RESOLVED};
 use super::firewall::FirewallFact;
 use super::guard_report::GuardFact;
 use super::hosting::HostingFact;
@@ -190,8 +191,10 @@ pub struct HostFacts {
     /// The host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub now_ms: i64,
-    /// Whether `/run/systemd/resolve/resolv.conf` exists.
+    /// Whether `/run/systemd/resolve/resolv.conf` names a server.
     pub systemd_resolved: bool,
+    /// From where its pods get their name servers; `None`: it has no kubelet.
+    pub resolv_conf: Option<ResolvConf>,
     /// The host's addresses.
     pub addresses: Vec<InterfaceAddress>,
     /// Which cluster this host belongs to, written when it first joined.
@@ -346,13 +349,17 @@ impl HostFacts {
         let runs = self.units.get(&containerd_unit()).is_some_and(|unit| unit.active == "active");
         self.runtime_trouble.as_deref().filter(|_| runs)
     }
+    /// The file with the name servers of this host, for pods.
+    pub fn name_servers(&self) -> &'static str {
+        if self.systemd_resolved { RESOLVED } else { RESOLV_CONF }
+    }
     /// Whether a member ran here, and its data is not there.
     pub fn misses_data(&self) -> bool {
         self.ran_etcd() && self.etcd.as_ref().is_some_and(|etcd| !etcd.data)
     }
 }
 
-pub use super::dns::DnsFact;
+pub use super::dns::{DnsFact, ResolvConf};
 pub use super::units::ETCD_UNIT;
 
 impl UnitFact {

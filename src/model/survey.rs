@@ -94,7 +94,7 @@ impl fmt::Display for Finding {
 }
 
 /// All preflight checks.
-pub const CHECKS: [&str; 24] = [
+pub const CHECKS: [&str; 25] = [
     "own-address",
     "ports-free",
     "disk-space",
@@ -111,6 +111,7 @@ pub const CHECKS: [&str; 24] = [
     "page-size",
     "selinux",
     "reboot-pending",
+    "name-servers",
     "resolver-loop",
     "machine-id",
     "vip-network",

@@ -79,6 +79,7 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             list.push(check("hosts are themselves", Some(&host.name), Outcome::Fail, detail, Some(hint)));
         }
     }
+    list.extend(super::name_servers::checks(desired, facts));
     let answered = facts.hosts.values().filter(|f| f.is_ok()).count();
     if answered == desired.hosts.len() {
         list.push(check("hosts answer", None, Outcome::Pass, format!("all {answered}"), None));

@@ -13,6 +13,7 @@ mod drills;
 mod hash;
 mod healing;
 mod hosting;
+mod name_servers;
 mod peer_copies;
 pub mod preflight;
 mod queries;

@@ -72,8 +72,7 @@ pub fn mounts(desired: &Desired, host: &Host) -> Vec<String> {
 
 /// The proxy as environment variables, in both spellings; none without a proxy.
 pub fn proxy_variables(desired: &Desired) -> Vec<(String, String)> {
-    let settings = runtime::proxy(desired).into_iter();
-    settings.flat_map(|s| [(s.name.to_lowercase(), s.value.clone()), (s.name, s.value)]).collect()
+    runtime::proxy_in_both_spellings(desired).into_iter().map(|s| (s.name, s.value)).collect()
 }
 
 /// Programs from packages of the host's distribution: path to package name.

@@ -3,6 +3,7 @@
 mod former;
 mod hardened;
 mod lifecycle;
+mod name_servers;
 mod settings;
 
 use serde_json::{Value, json};

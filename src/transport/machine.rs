@@ -8,7 +8,7 @@ use super::access::Access;
 use super::agent::{Agent, Asking, Connect, Forwarding};
 use super::agent_session::{AgentSession, Greeting, Payload, Progress, Watch};
 use super::counters::{Counters, Traffic};
-use super::error::HostError;
+use super::error::{HostError, STARTING};
 use super::local;
 use super::peers::Peer;
 use super::ssh::bootstrap::{self, AgentCommand};

@@ -1,4 +1,5 @@
-//! A real sshd for tests, in namespaces of its own: it ends with the test, and files below /var/lib stay inside.
+//! A real sshd for tests, in namespaces of its own: it ends with the test, and files below /var/lib and /run/hactl stay
+//! inside.
 //!
 //! Shared with `tests/ways_in.rs`: a file that includes it has `SshTarget` in its scope.
 
@@ -105,8 +106,8 @@ impl Sshd {
         let (at, port) = (self.dir.path().display(), self.port);
         let mount = if mount.is_empty() { "size=128m" } else { mount };
         let script = format!(
-            "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd /run/sudo && \
-             mount -t tmpfs tmpfs /run/sudo && \
+            "mount -t tmpfs -o mode=755,{mount} tmpfs /var/lib && mkdir -p /run/sshd /run/sudo /run/hactl && \
+             mount -t tmpfs tmpfs /run/sudo && mount -t tmpfs -o mode=700 tmpfs /run/hactl && \
              mount --bind {at}/passwd /etc/passwd && mount --bind {at}/shadow /etc/shadow && \
              {{ [ ! -e /etc/sudoers ] || mount --bind {at}/sudoers /etc/sudoers; }} && \
              exec /usr/sbin/sshd -D -e -f {at}/sshd_config -o ListenAddress=127.0.0.1:{port}"

@@ -90,7 +90,10 @@ fn selinux(root: &Root) -> Option<String> {
 }
 
 fn nameservers(text: &str) -> Vec<IpAddr> {
-    let server = |line: &str| line.trim().strip_prefix("nameserver")?.split_whitespace().next()?.parse().ok();
+    let server = |line: &str| {
+        let word = line.trim().strip_prefix("nameserver")?.split_whitespace().next()?;
+        word.split('%').next()?.parse().ok()
+    };
     text.lines().filter_map(server).collect()
 }
 
@@ -162,6 +165,7 @@ mod tests {
     fn name_servers_are_read() {
         let text =
             "# nameserver 1.1.1.1\nsearch x\nnameserver 127.0.0.1\n nameserver fe80::1%eth0\nnameserver 9.9.9.9 \n";
-        assert_eq!(nameservers(text), ["127.0.0.1".parse::<IpAddr>().unwrap(), "9.9.9.9".parse().unwrap()]);
+        let found = ["127.0.0.1", "fe80::1", "9.9.9.9"].map(|server| server.parse::<IpAddr>().unwrap());
+        assert_eq!(nameservers(text), found);
     }
 }

@@ -6,16 +6,38 @@
 use crate::agent::host::Host;
 use crate::agent::machine::run::{Ran, must, run, run_with};
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
+use crate::protocol::OpError;
+use regex::Regex;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 /// Records the packages whose installation was completed.
 const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
 /// Its newer versions do not disturb connections: it is not held.
 const NOT_HELD: &str = "nftables";
-/// How long to wait for the lock of the package manager, and for the download and installation.
+/// How long to wait for the locks of the package manager, and for the download and installation.
 const LONG: Duration = Duration::from_secs(580);
+/// Between two attempts while another program has such a lock.
+const AGAIN: Duration = Duration::from_secs(3);
+/// The lines with which apt, dpkg, dnf, rpm and zypper report that another program has a lock. If a lock file cannot be
+/// opened, as on a read-only file system, waiting does not help.
+static LOCKED: LazyLock<Regex> = LazyLock::new(|| {
+    let lines = [
+        r"E: Could not get lock .*(?:held by process|\(11: ).*",
+        "dpkg: error: .* locked by another process.*",
+        "Waiting for process with pid .*",
+        ".*Failed to obtain rpm transaction lock.*",
+        ".*can't create transaction lock on .*",
+        "System management is locked by .*",
+    ];
+    Regex::new(&format!(r"(?m)^\s*(?:{})$", lines.join("|"))).expect("the pattern is constant; a test uses it")
+});
+/// The program that has the lock, as these lines name it.
+static HOLDER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(?:process|pid) (\d+(?: \([^()]*\))?)").expect("the pattern is constant; a test uses it")
+});
 /// No questions; services that could be restarted are not. Offline, systemctl enables and does not start, stop or
 /// reload anything. A maintainer script requests several reloads of systemd per package, each a quarter of a second
 /// of processor time, and one at the end suffices. See systemd's docs/ENVIRONMENT.md.
@@ -61,6 +83,8 @@ pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, 
         return Err(bad(format!("{odd:?} is not a package name")));
     }
     let manager = manager()?;
+    let env = environment(proxy)?;
+    let work = Work { host, env: &env, until: Instant::now() + LONG, again: AGAIN };
     let mut missing = Vec::new();
     for package in packages {
         if !installed(manager, package).await? {
@@ -68,11 +92,9 @@ pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, 
         }
     }
     if !missing.is_empty() {
-        host.waits(format!("the package manager to install {}", missing.join(", ")));
         let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
         systemctl(&["mask", "--runtime", "--no-reload"], &services).await?;
-        let env = environment(proxy)?;
-        let outcome = fetch(host, manager, &missing, &env).await;
+        let outcome = fetch(&work, manager, &missing).await;
         if outcome.is_err() {
             systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
         }
@@ -87,7 +109,7 @@ pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, 
     let services: Vec<String> = packages.iter().map(|p| format!("{p}.service")).collect();
     systemctl(&["unmask", "--runtime", "--no-reload"], &services).await?;
     must(&["systemctl", "daemon-reload"], SHORT).await?;
-    hold(manager, packages).await?;
+    hold(&work, manager, packages).await?;
     // An existing program may belong to a package that was never configured; this records that everything was done.
     for package in packages {
         let done = host.root.own(DONE).join(package);
@@ -123,43 +145,82 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
-/// An installation by apt that asks nothing and waits for other installations.
-const APT_INSTALL: &str = "apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 \
-                           -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0";
+/// An installation by apt that asks nothing.
+const APT_INSTALL: &str = "apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confdef \
+                           -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0";
 
 fn apt_install(more: &'static [&str]) -> Vec<&'static str> {
     APT_INSTALL.split(' ').chain(more.iter().copied()).collect()
 }
 
-async fn attempt(manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<Ran> {
+/// One installation, all of whose programs must end by the same time.
+struct Work<'a> {
+    host: &'a Host,
+    env: &'a [(&'a str, &'a str)],
+    until: Instant,
+    again: Duration,
+}
+
+impl Work<'_> {
+    /// Runs a program, and runs it again as long as another program has a lock that it needs. `on` says what for.
+    async fn run(&self, on: &str, argv: &[&str]) -> Outcome<Ran> {
+        loop {
+            self.host.waits(on);
+            let ran = run_with(argv, self.env, self.until.saturating_duration_since(Instant::now())).await;
+            let holder = match &ran {
+                Ok(ran) if ran.ok() => None,
+                Ok(ran) => lock_holder(&format!("{}\n{}", ran.out, ran.err)),
+                // It waits for the lock itself.
+                Err(fault) => lock_holder(&fault.tail.join("\n")),
+            };
+            let Some(holder) = holder else { return ran };
+            if Instant::now() + self.again >= self.until {
+                let what = format!(
+                    "the package manager is locked by {holder}, which did not end in time; wait until it ends, or end \
+                     it, and run the same command again"
+                );
+                return Err(OpError { tail: ran.map_or_else(|fault| fault.tail, |ran| ran.tail()), ..failed(what) });
+            }
+            self.host.waits(format!("the lock of the package manager, held by {holder}"));
+            tokio::time::sleep(self.again).await;
+        }
+    }
+}
+
+/// The program that has a lock of the package manager, in words, if the output says that this was the failure.
+fn lock_holder(output: &str) -> Option<String> {
+    let line = LOCKED.find(output)?.as_str();
+    let named = HOLDER.captures(line).and_then(|found| found.get(1));
+    Some(named.map_or_else(|| "another process".to_owned(), |process| format!("process {}", process.as_str())))
+}
+
+async fn attempt(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome<Ran> {
     let head: &[&str] = match manager {
         Manager::Apt => &apt_install(&["--"]),
         Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
         Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
-    run_with(&[head, missing].concat(), env, LONG).await
+    work.run(&format!("the package manager to install {}", missing.join(", ")), &[head, missing].concat()).await
 }
 
-async fn fetch(host: &Host, manager: Manager, missing: &[&str], env: &[(&str, &str)]) -> Outcome<()> {
-    let first = attempt(manager, missing, env).await?;
+async fn fetch(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome<()> {
+    let first = attempt(work, manager, missing).await?;
     if first.ok() {
         return Ok(());
     }
     // Either an installation was interrupted, or the package lists are older than the mirror.
     if matches!(manager, Manager::Apt) {
         if interrupted(&first) {
-            host.waits("dpkg to finish an interrupted installation");
-            run_with(&["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"], env, LONG).await?;
+            let finish = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"];
+            work.run("dpkg to finish an interrupted installation", &finish).await?;
         }
-        host.waits("apt-get to update its lists");
-        let ran = run_with(&["apt-get", "update", "-q", "-o", "DPkg::Lock::Timeout=300"], env, LONG).await?;
+        let ran = work.run("apt-get to update its lists", &["apt-get", "update", "-q"]).await?;
         if !ran.ok() {
             return Err(ran.fault("apt-get update"));
         }
-        reinstall(host, env).await?;
-        host.waits(format!("the package manager to install {}", missing.join(", ")));
+        reinstall(work).await?;
     }
-    let second = attempt(manager, missing, env).await?;
+    let second = attempt(work, manager, missing).await?;
     if second.ok() { Ok(()) } else { Err(second.fault(&format!("installing {}", missing.join(", ")))) }
 }
 
@@ -169,14 +230,14 @@ fn interrupted(ran: &Ran) -> bool {
 
 /// Unpacks the packages again whose unpacking was killed: until then dpkg configures neither that package nor any
 /// that depends on it, and apt does not do it automatically.
-async fn reinstall(host: &Host, env: &[(&str, &str)]) -> Outcome<()> {
+async fn reinstall(work: &Work<'_>) -> Outcome<()> {
     let listed = must(&["dpkg-query", "-W", "-f", "${db:Status-Eflag} ${binary:Package}\n"], SHORT).await?;
     let half = half_unpacked(&listed);
     if half.is_empty() {
         return Ok(());
     }
-    host.waits(format!("apt-get to reinstall {}, which is half unpacked", half.join(", ")));
-    let ran = run_with(&[apt_install(&["--reinstall", "--"]), half.clone()].concat(), env, LONG).await?;
+    let on = format!("apt-get to reinstall {}, which is half unpacked", half.join(", "));
+    let ran = work.run(&on, &[apt_install(&["--reinstall", "--"]), half.clone()].concat()).await?;
     if ran.ok() {
         Ok(())
     } else {
@@ -190,40 +251,94 @@ fn half_unpacked(listed: &str) -> Vec<&str> {
 }
 
 /// Prevents unattended upgrades from restarting the balancers.
-async fn hold(manager: Manager, packages: &[String]) -> Outcome<()> {
+async fn hold(work: &Work<'_>, manager: Manager, packages: &[String]) -> Outcome<()> {
     let names: Vec<&str> = packages.iter().map(String::as_str).filter(|name| *name != NOT_HELD).collect();
     if names.is_empty() {
         return Ok(());
     }
-    match manager {
+    let head: &[&str] = match manager {
         Manager::Apt => {
             let held = run(&["apt-mark", "showhold"], SHORT).await?.out;
             if names.iter().all(|n| held.lines().any(|l| l == *n)) {
                 return Ok(());
             }
-            must(&[&["apt-mark", "hold"], names.as_slice()].concat(), SHORT).await.map(|_| ())
+            &["apt-mark", "hold"]
         }
-        Manager::Dnf => {
-            // The plugin is not available everywhere; without it the packages are installed, but not held.
-            run(&[&["dnf", "-q", "versionlock", "add"], names.as_slice()].concat(), SHORT).await.map(|_| ())
-        }
-        Manager::Zypper => {
-            must(&[&["zypper", "--non-interactive", "--quiet", "addlock"], names.as_slice()].concat(), SHORT)
-                .await
-                .map(|_| ())
-        }
-    }
+        Manager::Dnf => &["dnf", "-q", "versionlock", "add"],
+        Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "addlock"],
+    };
+    let argv = [head, names.as_slice()].concat();
+    let ran = work.run("the package manager to hold the packages at their version", &argv).await?;
+    // dnf's plugin is not available everywhere; without it the packages are installed, but not held.
+    if ran.ok() || matches!(manager, Manager::Dnf) { Ok(()) } else { Err(ran.fault(&argv.join(" "))) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::machine::root::Root;
 
     #[test]
     fn packages_that_a_killed_installation_left_half_unpacked_are_found() {
         let listed = "ok adduser\nreinstreq libglib2.0-0:amd64\nok keepalived\nreinstreq haproxy\n";
         assert_eq!(half_unpacked(listed), ["libglib2.0-0:amd64", "haproxy"]);
         assert!(half_unpacked("ok adduser\n").is_empty());
+    }
+
+    #[test]
+    fn the_program_that_has_a_lock_is_named_and_other_failures_are_not_taken_for_locks() {
+        let apt = "E: Could not get lock /var/lib/apt/lists/lock";
+        let archives = "/var/cache/apt/archives/";
+        for (output, holder) in [
+            (format!("E: Could not get lock {archives}lock. It is held by process 83 (perl)"), "process 83 (perl)"),
+            (format!("Reading...\n{apt}. It is held by process 1 (a b)\nE: Unable to lock it"), "process 1 (a b)"),
+            (format!("{apt} - open (11: Resource temporarily unavailable)"), "another process"),
+            ("dpkg: error: dpkg frontend lock was locked by another process with pid 8168".into(), "process 8168"),
+            ("dpkg: error: dpkg status database is locked by another process\n".into(), "another process"),
+            ("Waiting for process with pid 2314 to finish.".into(), "process 2314"),
+            ("Transaction failed: Failed to obtain rpm transaction lock. Another one is".into(), "another process"),
+            ("error: can't create transaction lock on /var/lib/rpm/.rpm.lock (Resource".into(), "another process"),
+            ("System management is locked by the application with pid 5 (zypper).\nClose".into(), "process 5 (zypper)"),
+        ] {
+            assert_eq!(lock_holder(&output).as_deref(), Some(holder), "{output}");
+        }
+        for output in [
+            "E: Unable to locate package keepalived",
+            "E: Could not open lock file /x - open (30: Read-only file system)\nE: Unable to lock directory /x",
+            "E: Could not get lock /x - open (37: No locks available)",
+            "Waiting for cache lock: Could not get lock /x. It is held by process 7 (apt-get)\nE: Failed to fetch it",
+        ] {
+            assert_eq!(lock_holder(output), None, "{output}");
+        }
+    }
+
+    /// A package manager that is locked as often as its argument says; it counts in a file.
+    const LOCKED_AT_FIRST: &str = "n=$(cat \"$0\" 2>/dev/null || echo 0); echo $((n + 1)) >\"$0\"
+        [ \"$n\" -ge \"$1\" ] || { echo 'E: Could not get lock /x. It is held by process 83 (perl)' >&2; exit 100; }";
+
+    #[tokio::test]
+    async fn a_lock_is_waited_for_until_the_time_of_the_installation_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::new(Root::at(folder.path()));
+        let count = folder.path().join("count").display().to_string();
+        let again = Duration::from_millis(200);
+        let work = Work { host: &host, env: &[], until: Instant::now() + Duration::from_secs(60), again };
+        let held = async {
+            while host.waiting_on() != "the lock of the package manager, held by process 83 (perl)" {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let twice = ["sh", "-c", LOCKED_AT_FIRST, &count, "2"];
+        let held = tokio::time::timeout(Duration::from_secs(30), held);
+        let (ran, held) = tokio::join!(work.run("the package manager", &twice), held);
+        assert!(ran.unwrap().ok() && held.is_ok());
+        assert_eq!(host.waiting_on(), "the package manager", "it is no longer the lock");
+
+        let work = Work { until: Instant::now() + Duration::from_secs(20), again: Duration::from_secs(60), ..work };
+        let always = ["sh", "-c", LOCKED_AT_FIRST, &count, "1000"];
+        let fault = work.run("the package manager", &always).await.unwrap_err();
+        assert!(fault.what.contains("is locked by process 83 (perl), which did not end in time"), "{fault:?}");
+        assert_eq!(fault.tail, ["E: Could not get lock /x. It is held by process 83 (perl)"]);
     }
 
     #[test]

@@ -51,6 +51,10 @@ impl Becomes {
             Self::Snapshot => 0o600,
         }
     }
+    /// The mode of its directories: the users of units run programs.
+    pub(super) fn folder_mode(self) -> u32 {
+        if self == Self::Snapshot { 0o700 } else { 0o755 }
+    }
 }
 
 impl Item {

@@ -42,11 +42,11 @@ fn linked(paths: &Paths) -> bool {
     paths.link.as_ref().is_none_or(|(at, to)| fs::read_link(at).is_ok_and(|found| found == Path::new(to)))
 }
 
-/// Whether a part exists, intact, linked, and on the disk.
+/// Whether a part exists, intact, linked, on the disk, and where the users of units can run it.
 pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
     let item = Item::part(part)?;
     let paths = Paths::of(root, &item);
-    if !linked(&paths) {
+    if !linked(&paths) || misfits(&paths, &item).next().is_some() {
         return Ok(false);
     }
     match paths.kept(&item)? {
@@ -103,11 +103,22 @@ pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
     remove_all(&item::folder_of(root, SnapshotUse::Check))
 }
 
-/// The directory of an item, made if it does not exist.
+/// The directory of an item and the one above it, made or corrected: a run under another umask may have made them.
 fn folder(paths: &Paths, item: &Item) -> Outcome<()> {
     let at = paths.content.parent().unwrap_or(Path::new("/"));
-    let mode = if item.becomes == Becomes::Snapshot { 0o700 } else { 0o755 };
-    DirBuilder::new().recursive(true).mode(mode).create(at).explain("create", at)
+    let mode = item.becomes.folder_mode();
+    DirBuilder::new().recursive(true).mode(mode).create(at).explain("create", at)?;
+    for folder in misfits(paths, item) {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).explain("set the mode of", folder)?;
+    }
+    Ok(())
+}
+
+/// The directories of an item that do not exist, or that have another mode.
+fn misfits<'a>(paths: &'a Paths, item: &Item) -> impl Iterator<Item = &'a Path> {
+    let mode = item.becomes.folder_mode();
+    let fits = move |at: &Path| fs::metadata(at).is_ok_and(|found| found.permissions().mode() & 0o777 == mode);
+    paths.content.ancestors().skip(1).take(2).filter(move |at| !fits(at))
 }
 
 /// Installs an item; requests its content unless it is there.

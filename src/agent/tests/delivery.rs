@@ -229,6 +229,31 @@ async fn content_that_changed_on_the_disk_is_noticed_and_replaced() {
 }
 
 #[tokio::test]
+async fn directories_that_only_root_can_enter_are_opened_without_sending_their_part_again() {
+    let place = Place::new();
+    let (part, sent) = part(&content(100_000));
+    let folders = ["/var/lib/hactl/parts".to_owned(), format!("/var/lib/hactl/parts/{}", part.digest.hex())];
+    // As an earlier run under a umask of 077 left them.
+    let close = |folder: &String| {
+        std::fs::create_dir_all(place.at(folder)).unwrap();
+        std::fs::set_permissions(place.at(folder), std::fs::Permissions::from_mode(0o700)).unwrap();
+    };
+    let mode = |folder: &String| std::fs::metadata(place.at(folder)).unwrap().permissions().mode() & 0o777;
+    folders.iter().for_each(close);
+    let mut client = place.locked().await;
+    deliver(&mut client, &part, &sent).await.unwrap();
+    assert!(is_there(&mut client, &part).await);
+    assert_eq!(folders.each_ref().map(mode), [0o755; 2]);
+    for folder in &folders {
+        close(folder);
+        assert!(!is_there(&mut client, &part).await, "the user of a unit cannot run it: {folder}");
+        assert!(matches!(client.ask(Op::Deliver(part.clone())).await, Ok(Reply::Done)), "only the mode is corrected");
+        assert!(is_there(&mut client, &part).await);
+        assert_eq!(folders.each_ref().map(mode), [0o755; 2]);
+    }
+}
+
+#[tokio::test]
 async fn names_and_sizes_that_make_no_sense_are_refused() {
     let place = Place::new();
     let (good, _) = part(b"x");

@@ -196,8 +196,14 @@ fn node(desired: &Desired, host: &Host, facts: &HostFacts, survey: &Survey, list
         let what = format!("kernel {}; kube-proxy's nftables mode needs {major}.{minor}", facts.kernel);
         list.push(stops("kernel", name, what, "upgrade the kernel"));
     }
-    let loops = |server: &IpAddr| server.is_loopback();
-    if !facts.systemd_resolved && !survey.nameservers.is_empty() && survey.nameservers.iter().all(loops) {
+    if facts.systemd_resolved || desired.extra.kubelet_config.contains_key("resolvConf") {
+        return;
+    }
+    if survey.nameservers.is_empty() {
+        let what = "/etc/resolv.conf lists no name server: CoreDNS will not start, and pods resolve no names";
+        let remedy = "list one there, or set extra.kubelet.config.resolvConf to a file that lists one";
+        list.push(warns("name-servers", name, what, remedy));
+    } else if survey.nameservers.iter().all(IpAddr::is_loopback) {
         let what =
             "/etc/resolv.conf lists only loopback name servers, which pods cannot reach: CoreDNS would query itself";
         let remedy = "set extra.kubelet.config.resolvConf to a file that lists a reachable name server";

@@ -1,5 +1,6 @@
 //! What keeps pods and other hosts from what is not theirs, as files.
 
+use super::super::views::runtime::PROXY_VARIABLES;
 use super::*;
 
 /// The rules of a host's packet filter, without comments.
@@ -145,6 +146,44 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
         seen += 1;
     }
     assert_eq!(seen, 17);
+}
+
+/// Units whose programs read no proxy variables.
+const READ_NONE: [&str; 5] = [
+    "haproxy.service.d/50-hactl.conf",
+    "keepalived.service.d/50-hactl.conf",
+    "hactl-etcd-balancer.service",
+    "hactl-vrrp-filter.service",
+    // It adds one condition to a unit of hactl's.
+    "etcd.service.d/10-fence.conf",
+];
+
+#[test]
+fn every_unit_unsets_the_proxy_variables_of_systemds_manager_but_those_that_the_inventory_sets_for_containerd() {
+    let mut seen = BTreeSet::new();
+    for (shape, desired) in shapes() {
+        let proxied = !desired.proxy.http.is_empty() || !desired.proxy.https.is_empty();
+        for host in &desired.hosts {
+            for (path, file) in all(&desired, host.name.as_str()) {
+                let unit = path.strip_prefix("/etc/systemd/system/").filter(|_| file.content.contains("\n[Service]\n"));
+                let Some(unit) = unit.filter(|unit| !READ_NONE.contains(unit)) else { continue };
+                let values = |setting: &str| -> Vec<String> {
+                    let lines = file.content.lines().filter_map(|line| line.strip_prefix(setting));
+                    lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+                };
+                let (unset, set) = (values("UnsetEnvironment="), values("Environment="));
+                for name in PROXY_VARIABLES {
+                    let is_unset = unset.iter().any(|one| one == name);
+                    // systemd removes what it is to unset even if the unit sets it.
+                    let is_set = set.iter().any(|one| one.split('=').next() == Some(name));
+                    assert!(is_unset != is_set, "{shape} {}: {unit}: {name}", host.name);
+                }
+                assert!(set.is_empty() != (proxied && unit == "containerd.service"), "{shape}: {unit}");
+                seen.insert(unit.to_owned());
+            }
+        }
+    }
+    assert_eq!(seen.len(), 14, "{seen:?}");
 }
 
 #[test]

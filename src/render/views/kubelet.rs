@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{CIPHERS, flags};
 use crate::model::desired::{Desired, Host, Role};
+use crate::model::dns::OF_PODS;
 use crate::model::ports::KUBELETS_API;
 use crate::render::input::minor;
 use crate::render::{Input, RenderError};
@@ -18,6 +19,7 @@ pub(crate) struct Unit {
     program: String,
     trusts: String,
     flags: Vec<String>,
+    resolv_conf: &'static str,
 }
 
 pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
@@ -33,6 +35,7 @@ pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
         program: input.program("kubelet")?,
         trusts: input.trust.cluster(),
         flags: flags(input.desired, "kubelet", own),
+        resolv_conf: input.facts.name_servers(),
     })
 }
 
@@ -112,13 +115,12 @@ pub(crate) struct Config {
 }
 
 pub(crate) fn config(input: &Input<'_>) -> Config {
-    let resolved = "/run/systemd/resolve/resolv.conf";
     let extra = &input.desired.extra.kubelet_config;
     Config {
         address: input.host.address.to_string(),
         ciphers: CIPHERS,
         dns: input.desired.dns_address().to_string(),
-        resolv_conf: if input.facts.systemd_resolved { resolved } else { "/etc/resolv.conf" },
+        resolv_conf: OF_PODS,
         control_plane: input.host.is(Role::ControlPlane),
         // Older kubelets refuse these settings, because their feature gates are off.
         is_135: minor(&input.desired.versions.kubernetes) >= 35,

@@ -11,10 +11,24 @@ use crate::render::{Input, RenderError};
 pub(crate) struct Unit {
     program: String,
     proxy: Vec<Setting>,
+    unset: String,
 }
 
+/// The proxy variables that programs read.
+pub(crate) const PROXY_VARIABLES: [&str; 8] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"];
+
 pub(crate) fn unit(input: &Input<'_>) -> Result<Unit, RenderError> {
-    Ok(Unit { program: input.program("containerd")?, proxy: proxy(input.desired) })
+    let proxy = proxy_in_both_spellings(input.desired);
+    let is_set = |name: &str| proxy.iter().any(|setting| setting.name == name);
+    let unset: Vec<&str> = PROXY_VARIABLES.into_iter().filter(|name| !is_set(name)).collect();
+    Ok(Unit { program: input.program("containerd")?, unset: unset.join(" "), proxy })
+}
+
+/// The proxy's variables in both spellings, because programs read either; none without a proxy.
+pub(crate) fn proxy_in_both_spellings(desired: &Desired) -> Vec<Setting> {
+    let both = |s: Setting| [Setting { name: s.name.to_lowercase(), value: s.value.clone() }, s];
+    proxy(desired).into_iter().flat_map(both).collect()
 }
 
 /// The proxy's variables; none without a proxy.

@@ -38,6 +38,7 @@ fn case() -> Case {
     let survey = Survey {
         clock_synchronised: Some(true),
         page_bytes: 4096,
+        nameservers: vec!["10.88.0.1".parse().unwrap()],
         mtu: Some(1500),
         fsync_us: Some(900),
         ..Survey::default()
@@ -137,6 +138,7 @@ fn each_fault_of_a_host_is_found_under_its_name() {
         ("selinux", false, "haproxy_connect_any", |c| c.survey("cp2").selinux = Some("enforcing".to_owned())),
         ("reboot-pending", false, "reboot it now", |c| c.survey("cp2").reboot_required = true),
         ("resolver-loop", false, "query itself", |c| c.survey("cp2").nameservers = vec!["127.0.0.1".parse().unwrap()]),
+        ("name-servers", false, "lists no name server", |c| c.survey("cp2").nameservers.clear()),
         ("machine-id", true, "cp1 and cp2 have the same /etc/machine-id", |c| {
             c.fact("cp2").machine_id = "cp1".to_owned();
         }),
@@ -243,6 +245,20 @@ fn a_check_that_the_inventory_ignores_warns_and_no_longer_stops() {
     case.survey("cp2").clock_synchronised = Some(false);
     case.desired.ignored_checks.insert("time-synchronised".to_owned());
     says(&case.only(), "time-synchronised", false, "its clock is not synchronised");
+}
+
+#[test]
+fn name_servers_of_systemd_resolved_or_of_a_file_of_the_inventory_need_none_in_etc() {
+    for servers in [vec![], vec!["127.0.0.53".parse().unwrap()]] {
+        let mut case = case();
+        case.survey("cp2").nameservers = servers;
+        assert_eq!(case.judge().len(), 1);
+        case.fact("cp2").systemd_resolved = true;
+        assert_eq!(case.judge(), []);
+        case.fact("cp2").systemd_resolved = false;
+        case.desired.extra.kubelet_config.insert("resolvConf".to_owned(), "/etc/resolv.pods".into());
+        assert_eq!(case.judge(), []);
+    }
 }
 
 #[test]
