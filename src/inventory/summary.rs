@@ -110,9 +110,10 @@ fn snapshots(desired: &Desired) -> Vec<String> {
     if desired.hosts.iter().any(|host| keeps_peer_snapshots(desired, host)) {
         lines.push("each etcd host also keeps the newest of the others".to_owned());
     }
-    lines.push(match places.is_empty() {
-        true => "no copy leaves the cluster: `snapshots.to` names no place".to_owned(),
-        false => format!("copies go to {}", places.join(", ")),
+    lines.push(if places.is_empty() {
+        "no copy leaves the cluster: `snapshots.to` names no place".to_owned()
+    } else {
+        format!("copies go to {}", places.join(", "))
     });
     lines
 }

@@ -23,6 +23,17 @@ pub const UP: &str = "hactl up";
 /// The kubelet of a host finds name servers for pods.
 pub const NAME_SERVERS: &str = "name servers of pods";
 
+/// A named check.
+pub fn check(
+    name: &'static str,
+    host: Option<&HostName>,
+    outcome: Outcome,
+    detail: impl Into<String>,
+    hint: Option<&str>,
+) -> Check {
+    Check { name, host: host.cloned(), outcome, detail: detail.into(), hint: hint.map(str::to_owned) }
+}
+
 impl Check {
     /// The same check, once it is known that `up` has nothing to do. A hint must not lead in a circle; this one leads
     /// to the logs.

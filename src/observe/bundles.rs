@@ -1,9 +1,8 @@
 //! Checks that a recovery is possible: this cluster has a recent snapshot, and every host takes its own.
 
-use super::check as named;
 use super::drills::{self, Trouble};
 use crate::model::authentic::Authenticity;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check as named};
 use crate::model::desired::{Desired, Role};
 use crate::model::duration::{human_duration, seconds};
 use crate::model::facts::{ETCD_UNIT, Etcd, Facts, HostFacts};

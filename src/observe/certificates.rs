@@ -3,9 +3,8 @@
 //! `up` and the kubelets renew theirs long before this check warns. It reports those that were not, or cannot be,
 //! renewed.
 
-use super::check as named;
 use crate::model::certificate::{Term, WARN_DAYS, term};
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check as named};
 use crate::model::desired::Desired;
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::leaf::duration;

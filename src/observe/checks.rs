@@ -1,7 +1,7 @@
 //! The named checks that end every `up` and that `status` shows. Pure: facts in, a list out.
 
-use super::{HashCheck, check};
-use crate::model::check::{Check, Outcome, UP};
+use super::hash::HashCheck;
+use crate::model::check::{Check, Outcome, UP, check};
 use crate::model::control_plane::{API_MANIFEST, CONTROLLER_MANAGER, MANIFESTS, PROGRAMS, QUORUM_PODS, SCHEDULER};
 use crate::model::desired::{Cni, Desired, Host, Role};
 use crate::model::facts::{ApiFact, CORRUPT, Etcd, EtcdView, Facts, HostFacts, NOSPACE, PodFact};

@@ -4,9 +4,8 @@
 //! kube-proxy and flannel. Out: checks. A hint names the observed cause, such as pods that are not Ready or a host that
 //! drops forwarded packets. Without one, it lists possible causes.
 
-use super::check as named;
 use crate::model::action::counted;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check as named};
 use crate::model::desired::Desired;
 use crate::model::facts::{ApiFact, DROPS, DnsFact, Facts, PodFact};
 use crate::model::names::HostName;

@@ -3,8 +3,7 @@
 //! In: [`Guards`]. Out: named checks, one for each fault. `up` shows them and does not fail by them: it restarts
 //! components, and a guard may report that for some seconds afterwards.
 
-use super::check;
-use crate::model::check::{Check, Outcome, UP};
+use crate::model::check::{Check, Outcome, UP, check};
 use crate::model::duration::human_duration;
 use crate::model::fault::FaultKind;
 use crate::model::guards::{FaultView, GuardState, Guards};

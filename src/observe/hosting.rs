@@ -3,9 +3,8 @@
 //! In: the desired state and facts. Out: checks. Static pods in place of pods are a warning: everything works, without
 //! what the inventory asks for.
 
-use super::check;
 use crate::model::action::counted;
-use crate::model::check::{Check, Outcome, UP};
+use crate::model::check::{Check, Outcome, UP, check};
 use crate::model::control_plane::PROGRAMS;
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{Facts, HostFacts};

@@ -33,7 +33,6 @@ pub use queries::{CrashLoopPolicy, Queries, QueryScope};
 pub use stragglers::{Stragglers, Wait, carries, decides};
 pub use vip::may_be_failover;
 
-use crate::model::check::{Check, Outcome};
 use crate::model::desired::{Desired, Role};
 use crate::model::facts::{ClusterId, EtcdFact, Facts, HostFacts, UnitFact, Unreachable};
 use crate::model::names::HostName;
@@ -47,17 +46,6 @@ use tokio::time::Instant;
 
 /// Timeout of an observation. The worst case is hashing every component again on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A named check.
-pub(crate) fn check(
-    name: &'static str,
-    host: Option<&HostName>,
-    outcome: Outcome,
-    detail: impl Into<String>,
-    hint: Option<&str>,
-) -> Check {
-    Check { name, host: host.cloned(), outcome, detail: detail.into(), hint: hint.map(str::to_owned) }
-}
 
 /// The answers of the hosts.
 pub type Answers = BTreeMap<HostName, Result<HostFacts, Unreachable>>;

@@ -1,7 +1,6 @@
 //! The check that pods get name servers: their kubelet takes them from a file of the host, which may be gone or empty.
 
-use super::check;
-use crate::model::check::{Check, NAME_SERVERS, Outcome, UP};
+use crate::model::check::{Check, NAME_SERVERS, Outcome, UP, check};
 use crate::model::desired::{Desired, Host};
 use crate::model::dns::{RESOLV_CONF, RESOLVED};
 use crate::model::facts::{Facts, HostFacts};
@@ -40,7 +39,7 @@ mod tests {
         let mut desired = sample(1);
         let warned = |desired: &Desired, (file, exists, has_servers): (&str, bool, bool), systemd_resolved| {
             let resolv_conf = Some(ResolvConf { file: file.to_owned(), exists, has_servers });
-            let host = HostFacts { resolv_conf, systemd_resolved, ..HostFacts::default() };
+            let host = HostFacts { systemd_resolved, resolv_conf, ..HostFacts::default() };
             let facts = Facts {
                 hosts: [(desired.hosts[0].name.clone(), Ok(host))].into(),
                 etcd: Etcd::Uninitialized,

@@ -3,8 +3,7 @@
 //! In: the desired state, and what hosts report of the snapshots of others. Out: one check. A host's snapshots are dated
 //! by its own clock, and so are their copies elsewhere: the two are compared, whatever the clock says.
 
-use super::check as named;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check as named};
 use crate::model::desired::{Desired, Role};
 use crate::model::duration::human_duration;
 use crate::model::facts::{Etcd, Facts, HostFacts};

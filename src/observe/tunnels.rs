@@ -3,8 +3,7 @@
 //! In: the inventory and the Nodes. Out: a check for each wrong annotation. An admission policy prevents flannel's
 //! tokens from writing such an annotation; kubelets and people can.
 
-use super::check as named;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check as named};
 use crate::model::desired::{Cni, Desired, Host};
 use crate::model::facts::ApiFact;
 

@@ -4,8 +4,7 @@
 //! In: the addresses that hosts report. Out: a failing check, or none. Hosts are asked at slightly different times, and
 //! a failover takes some seconds: [`may_be_failover`] says that another look has to confirm the check.
 
-use super::check;
-use crate::model::check::{Check, Outcome};
+use crate::model::check::{Check, Outcome, check};
 use crate::model::desired::{Desired, EndpointKind, Role};
 use crate::model::facts::{Facts, HostFacts};
 use crate::model::fault::FaultKind;

@@ -101,13 +101,15 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     if table::flannel(desired) {
         let (cni_conf, net_conf) = (cni_conf(), net_conf(desired));
         let reads = Digest::of(format!("{cni_conf}{net_conf}").as_bytes()).short();
+        let probe = flannel_probe(desired.network.mtu);
         let view = view::Flannel {
             image: image("flannel")?,
             host: host.clone(),
             port: port.clone(),
             cni_conf,
             net_conf,
-            probe: flannel_probe(desired.network.mtu),
+            again: format!("[ -e {CNI_CONF} ] || {{ {probe}; }}"),
+            probe,
             reads,
             addresses: addresses(desired),
         };
@@ -207,6 +209,9 @@ fn net_conf(desired: &Desired) -> String {
     format!("{conf:#}\n")
 }
 
+/// The file by which containerd loads the network.
+const CNI_CONF: &str = "/etc/cni/net.d/10-flannel.conflist";
+
 /// The startup probe of flannel: it waits until flannel knows its subnet, sets the wanted MTU on existing interfaces
 /// (flannel leaves them unchanged), and makes containerd load the network.
 fn flannel_probe(mtu: Option<u16>) -> String {
@@ -214,9 +219,8 @@ fn flannel_probe(mtu: Option<u16>) -> String {
     let resize = mtu.map_or_else(String::new, |mtu| {
         format!("; for d in flannel.1 cni0; do if [ -e /host/net/$d ]; then echo {mtu} > /host/net/$d/mtu; fi; done")
     });
-    let seen = "(umask 077; cp /etc/kube-flannel/cni-conf.json /etc/cni/net.d/.10-flannel) && \
-                mv /etc/cni/net.d/.10-flannel /etc/cni/net.d/10-flannel.conflist";
-    format!("{known}{resize}; {seen}")
+    let seen = "(umask 077; cp /etc/kube-flannel/cni-conf.json /etc/cni/net.d/.10-flannel)";
+    format!("{known}{resize}; {seen} && mv /etc/cni/net.d/.10-flannel {CNI_CONF}")
 }
 
 fn kube_proxy_config(desired: &Desired) -> Result<String, RenderError> {

@@ -31,7 +31,7 @@ pub(super) async fn prove(session: &Session) -> Result<Vec<Check>, Failure> {
         client.names("/api/v1/secrets", "Secret", until),
         client.raw(Method::GET, "/openid/v1/jwks", until)
     );
-    let check = |name, outcome, detail: String, hint| crate::observe::check(name, None, outcome, detail, hint);
+    let check = |name, outcome, detail: String, hint| crate::model::check::check(name, None, outcome, detail, hint);
     let secrets = match secrets {
         Ok(all) => check(SECRETS, Outcome::Pass, format!("all {} of them", all.len()), None),
         Err(error) if error.to_string().contains(UNDECRYPTABLE) => {

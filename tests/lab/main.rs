@@ -17,6 +17,7 @@ mod support;
 
 mod acting;
 mod again;
+mod alone;
 mod authentic;
 mod bad_input;
 mod bare_hosts;
@@ -283,6 +284,7 @@ fn main() {
         (3, 0),
         &[
             recover::SCENARIOS,
+            alone::SCENARIOS,
             room::SCENARIOS,
             interrupted::SCENARIOS,
             runbook::SCENARIOS,

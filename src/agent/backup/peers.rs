@@ -44,11 +44,18 @@ pub struct PeerSnapshots {
     own: BundleFact,
 }
 
-/// A copy that is being received.
+/// A copy that is being received. Its file goes with it, unless it is kept.
 pub struct Incoming {
-    file: Gentle,
+    file: Option<Gentle>,
     at: PathBuf,
     fact: BundleFact,
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // What is left of it is removed before the next copies are made.
+        let _ = absent(fs::remove_file(&self.at));
+    }
 }
 
 impl Incoming {
@@ -65,10 +72,10 @@ impl Incoming {
 
 impl Write for Incoming {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
     }
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.file.as_mut().map_or(Ok(()), Gentle::flush)
     }
 }
 
@@ -135,7 +142,7 @@ impl PeerSnapshots {
         let fresh = self.folder.join(format!("{}{BEGUN}", fact.name));
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&fresh).explain("create", &fresh)?;
-        Ok(Some(Incoming { file: Gentle::new(file), at: fresh, fact }))
+        Ok(Some(Incoming { file: Some(Gentle::new(file)), at: fresh, fact }))
     }
 
     /// Keeps a received copy, if it is what the host described and every byte is as it was written, and removes the older
@@ -143,18 +150,18 @@ impl PeerSnapshots {
     ///
     /// # Errors
     /// It is not kept.
-    pub fn keep(&self, host: &HostName, incoming: Incoming) -> Outcome<()> {
-        let Incoming { file, at, mut fact } = incoming;
-        file.end().explain("write", &at)?;
-        let bundle = Bundle::open(&at).map_err(|error| bad(error.to_string()))?;
-        fact.authenticity = Authenticity::Unchecked;
-        if BundleFact::of(fact.name.clone(), bundle.bytes, &bundle.claimed) != fact {
+    pub fn keep(&self, host: &HostName, mut incoming: Incoming) -> Outcome<()> {
+        incoming.file.take().map_or(Ok(()), Gentle::end).explain("write", &incoming.at)?;
+        incoming.fact.authenticity = Authenticity::Unchecked;
+        let (at, fact) = (&incoming.at, &incoming.fact);
+        let bundle = Bundle::open(at).map_err(|error| bad(error.to_string()))?;
+        if BundleFact::of(fact.name.clone(), bundle.bytes, &bundle.claimed) != *fact {
             return Err(bad(format!("{host} sent another file than it described as {}", fact.name)));
         }
         bundle.check().map_err(|error| bad(error.to_string()))?;
         let place = self.folder.join(&fact.name);
         let older = self.kept(host)?;
-        fs::rename(&at, &place).explain("replace", &place)?;
+        fs::rename(at, &place).explain("replace", &place)?;
         sync_parent(&place)?;
         for name in older {
             let place = self.folder.join(name);

@@ -9,6 +9,7 @@ use super::boot::NODE_AGENT;
 use super::healing;
 use super::hosting;
 use super::names::{HostName, PeerUrl, UnitName};
+use super::recovery::Recovery;
 use super::target::FileSet;
 use super::units::{APPROVER_UNIT, POSITIONS_UNIT};
 use serde::{Deserialize, Serialize};
@@ -217,6 +218,14 @@ pub fn counted(n: usize, thing: &str) -> String {
 fn outage(unit: &UnitName) -> Disturbs {
     let apart = [healing::UNIT, hosting::UNIT, NODE_AGENT, APPROVER_UNIT, POSITIONS_UNIT].contains(&unit.as_str());
     if apart || unit.as_str().ends_with(".timer") { Disturbs::NOTHING } else { Disturbs::RESTART }
+}
+
+/// What a member is restored from.
+fn restored(recovery: &Recovery) -> String {
+    if recovery.is_local() {
+        return "it from its own data, as the first member".to_owned();
+    }
+    format!("from {}, as one of {} members", recovery.source, recovery.members.len())
 }
 
 /// The verb for a set of files: those of a role that the host lost are removed.

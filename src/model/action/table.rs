@@ -7,7 +7,8 @@
 //! line of progress) and `done` (the same once it is done).
 
 use super::{
-    Disturbs, HowToRun, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, outage, pruned, written,
+    Disturbs, HowToRun, InitialClusterState, NodeEnd, Profile, Several, Stage, counted, outage, pruned, restored,
+    written,
 };
 use crate::model::condition::Condition;
 use crate::model::names::{Digest, HostName, PeerUrl, UnitName};
@@ -311,7 +312,7 @@ actions! {
     }
     within 1800, Disturbs::data(1, "member", "the data of {} is restored, and the current data moved aside"), Etcd,
     gives Restored(host),
-    says ("restore from {}, as one of {} members", recovery.source, recovery.members.len());
+    says ("restore {}", restored(recovery));
 
     /// Waits until etcd has a quorum.
     ProveQuorum

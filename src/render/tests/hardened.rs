@@ -145,7 +145,7 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 17);
+    assert_eq!(seen, 18);
 }
 
 /// Units whose programs read no proxy variables.

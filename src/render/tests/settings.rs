@@ -197,7 +197,7 @@ fn where_hosts_have_guards_each_has_its_unit_and_the_same_policy_and_where_they_
     let (on, watch) = (repairs(Mode::On), repairs(Mode::Watch));
     let more: BTreeSet<String> = &paths(&on) - &paths(&watch);
     assert_eq!(more, watch.own.iter().cloned().collect(), "what only repairs need goes when guards only watch");
-    assert!(more.contains(healing::SPEC) && more.len() == 4, "{more:?}");
+    assert!(more.contains(healing::SPEC) && more.len() == 6, "{more:?}");
     assert!(unwanted.files.is_empty() && unwanted.unit.is_none());
     let left = [unit, healing::POLICY, healing::CA, healing::CERT, healing::KEY, "/etc/hactl/guard/guard.key.new"];
     for path in left {

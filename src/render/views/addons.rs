@@ -14,6 +14,8 @@ pub(crate) struct Flannel {
     pub cni_conf: String,
     pub net_conf: String,
     pub probe: String,
+    /// The same, unless it was done.
+    pub again: String,
     pub reads: String,
     /// Each Node's address, as a map in CEL, in the form of JSON.
     pub addresses: String,
