@@ -108,7 +108,9 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
             port: port.clone(),
             cni_conf,
             net_conf,
-            again: format!("[ -e {CNI_CONF} ] || {{ {probe}; }}"),
+            command: format!(
+                "while sleep 10; do [ -e {CNI_CONF} ] || {{ {probe}; }}; done & exec /opt/bin/flanneld \"$@\""
+            ),
             probe,
             reads,
             addresses: addresses(desired),

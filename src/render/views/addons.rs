@@ -14,8 +14,7 @@ pub(crate) struct Flannel {
     pub cni_conf: String,
     pub net_conf: String,
     pub probe: String,
-    /// The same, unless it was done.
-    pub again: String,
+    pub command: String,
     pub reads: String,
     /// Each Node's address, as a map in CEL, in the form of JSON.
     pub addresses: String,
