@@ -35,12 +35,12 @@ pub fn check(desired: &Desired, facts: &Facts) -> Option<Check> {
         }
     }
     let places: Vec<String> = desired.snapshots.to.iter().map(ToString::to_string).collect();
-    Some(if places.is_empty() {
-        let detail = format!("no copy leaves the cluster: `snapshots.to` names no place; {among}");
-        named(COPIES, None, Outcome::Skip, detail, None)
+    let away = if places.is_empty() {
+        "no copy leaves the cluster, because `snapshots.to` names no place".to_owned()
     } else {
-        named(COPIES, None, Outcome::Pass, format!("they go to {}; {among}", places.join(", ")), None)
-    })
+        format!("copies go to {}", places.join(", "))
+    };
+    Some(named(COPIES, None, Outcome::Pass, format!("{among}; {away}"), None))
 }
 
 /// Of which other host this one should have a newer copy, and why it has none.
