@@ -2,13 +2,9 @@
 
 use super::store::blob_path;
 use super::*;
-use crate::model::desired::{
-    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
-};
+use crate::model::desired::{Cni, Desired, Endpoint, EndpointKind, Host, KubeProxy, Role, SshTarget, sample};
 use crate::model::names::Digest;
 use crate::model::target::{Part, Place};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,41 +84,12 @@ fn desired(hosts: &[(&str, &[Role])]) -> Desired {
         address: "10.88.0.11".parse().unwrap(),
         ssh: SshTarget::new(*name, "root"),
         roles: roles.to_vec(),
-        zone: None,
-        labels: BTreeMap::new(),
-        taints: vec![],
-        standby: false,
-        power: None,
+        ..sample(1).hosts.remove(0)
     };
     Desired {
-        leaving: vec![],
-        cluster: "lab".parse().unwrap(),
-        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
         endpoint: Endpoint { kind: EndpointKind::External("lb".into()), port: 6443, sans: vec![] },
-        api_port: 6443,
         hosts: hosts.iter().map(host).collect(),
-        network: Network {
-            pods: Cidr { base: "10.244.0.0".parse().unwrap(), prefix: 16 },
-            services: Cidr { base: "10.96.0.0".parse().unwrap(), prefix: 12 },
-            cni: Cni::Flannel,
-            mtu: None,
-            kube_proxy: KubeProxy::Nftables,
-        },
-        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
-        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
-        snapshots: Snapshots::default(),
-        healing: crate::model::healing::Healing::default(),
-        upgrade: Upgrade::default(),
-        unattended_days: None,
-        jwt: vec![],
-        mirrors: BTreeMap::new(),
-        named: crate::model::desired::Named::default(),
-        proxy: Proxy::default(),
-        firewall: crate::model::firewall::Firewall::Report,
-        hosting: crate::model::hosting::Hosting::default(),
-        manifests: vec![],
-        extra: Extra::default(),
-        ignored_checks: std::collections::BTreeSet::default(),
+        ..sample(0)
     }
 }
 

@@ -185,10 +185,10 @@ impl Rollouts<'_> {
     }
 
     fn changed(&self, all: &mut BTreeMap<String, Rollout>, change: &Change) {
-        let (Change::Is(object) | Change::Gone(object)) = change;
+        let (object, is_gone) = change.object();
         let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) else { return };
         all.remove(uid);
-        if let Change::Is(object) = change {
+        if !is_gone {
             match Rollout::of(object) {
                 Ok(one) => drop(all.insert(uid.to_owned(), one)),
                 Err(why) => self.sink.warn(why),
@@ -218,11 +218,11 @@ impl Rollouts<'_> {
                 }
             }
             Some(OfFleet::Child(change)) => {
-                let (Change::Is(object) | Change::Gone(object)) = &change;
+                let (object, is_gone) = change.object();
                 if let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) {
                     fleet.children.remove(uid);
                 }
-                if let Change::Is(object) = &change {
+                if !is_gone {
                     fleet.children.extend(child(object));
                 }
             }

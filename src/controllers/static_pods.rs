@@ -12,7 +12,7 @@ use crate::kube::Cordoned;
 use crate::model::boot::NODE_AGENT;
 use crate::model::event::Event;
 use crate::model::maintenance::{Maintenance, State, Through};
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::model::static_pods::held;
 use crate::model::timestamp::rfc3339;
 use serde_json::json;
@@ -52,7 +52,7 @@ impl Controller<'_> {
                 self.tell(found, Occurrence::Contested).await;
             }
             let (pods, _) = self.client.pods(self.node, soon()).await?;
-            let runs: Vec<&PodFact> = pods.iter().filter(|pod| pod.mirror).collect();
+            let runs: Vec<&PodView> = pods.iter().filter(|pod| pod.mirror).collect();
             let Some(node) = self.known.recent(self.client, soon()).await? else {
                 return Err(MaintenanceError::NoNode(self.node.clone()));
             };

@@ -13,7 +13,7 @@ use crate::agent::{Root, guard_fact, power_of};
 use crate::model::desired::{Host, Role};
 use crate::model::event::{Event, Sink};
 use crate::model::facts::{CORRUPT, Etcd, HostFacts};
-use crate::model::healing::{HEALED, Mode, SPEC};
+use crate::model::healing::{HEALED, SPEC};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, InitialClusterState, Plan};
 use crate::model::recovery::Room;
@@ -23,8 +23,7 @@ use crate::plan::votes::{Acts, acts};
 use crate::plan::{Intent, NotRejoined, rejoin, remove_gone};
 use crate::protocol::{Op, Reply};
 use crate::reconcile::{Authority, Failure, Fleet, LOCK_TIMEOUT, Locked, Round, Run};
-use crate::transport::mtls::MtlsError;
-use crate::transport::{Agents, Connect, Payload, Peers};
+use crate::transport::{Agents, Connect, Payload};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -43,12 +42,6 @@ pub enum HealError {
     /// The files of the guard cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Identity(#[from] MtlsError),
-    /// The inventory does not ask for it.
-    #[error("healing is not on by the policy of this host")]
-    NotOn,
     /// The hosts, or a step.
     #[error(transparent)]
     Failure(#[from] Failure),
@@ -120,16 +113,12 @@ pub async fn heal(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), Heal
 }
 
 async fn tried(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), HealError> {
-    let (setup, identity) = setup::read(root, own, super::shared::now(Instant::now()))?;
-    if setup.policy.healing.mode != Mode::On {
-        return Err(HealError::NotOn);
-    }
+    let (setup, identity) = setup::healing(root, own)?;
     let power = power_of(root);
     let power = power.map(|power| Switching::of(root, &setup.policy, own, power, say)).transpose()?;
     let authority = Arc::new(OnHost::of(setup::spec(root)?));
     let desired = Arc::new(authority.spec().spec.desired.clone());
-    let addresses = desired.hosts.iter().map(|host| (host.name.clone(), host.address)).collect();
-    let connect: Arc<dyn Connect> = Arc::new(Peers::new(setup.own.address, &identity, addresses)?);
+    let connect: Arc<dyn Connect> = Arc::new(setup.peers(&identity)?);
     let mut fleet = Fleet::open(desired, &connect, AT_ONCE, Arc::new(Said(say)), CancellationToken::new()).await?;
     let healed = match power {
         Some(power) => power.locked(&mut fleet, &authority).await,

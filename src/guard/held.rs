@@ -5,13 +5,13 @@
 //! changes: what is held stays so, also over a reboot.
 
 use super::node_agent::{NodeAgent, TIMEOUT};
-use super::{setup, shared};
+use super::setup;
 use crate::agent::hosting::answers;
 use crate::agent::{MovesStaticPods, has_ended, held_static_pods, placed_static_pods};
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::control_plane::API_MANIFEST;
 use crate::model::desired::Role;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::model::static_pods::{asks_to_hold, held, says_held};
 use futures::future::join_all;
 use std::time::{Duration, Instant as Since};
@@ -136,8 +136,7 @@ impl NodeAgent {
 
     /// Whether an API server of another host answers this one, by the policy of the guards.
     async fn another_api_server_answers(&self) -> Result<bool, String> {
-        let at = shared::now(Instant::now().into_std());
-        let (setup, _) = setup::read(&self.root, &self.own, at).map_err(|error| error.to_string())?;
+        let (setup, _) = setup::read(&self.root, &self.own).map_err(|error| error.to_string())?;
         let policy = setup.policy;
         let others = policy.guards.iter().filter(|guard| guard.is(Role::ControlPlane) && guard.name != self.own);
         let asked = others.map(async |guard| answers(guard.address, policy.api_port, ANSWER).await);
@@ -182,7 +181,7 @@ impl NodeAgent {
     }
 
     /// The static pods of this host, as the API shows them.
-    async fn mirrors(&self, client: &Client) -> Result<Vec<PodFact>, String> {
+    async fn mirrors(&self, client: &Client) -> Result<Vec<PodView>, String> {
         let (pods, _) = client.pods(&self.own, until()).await.map_err(|error| unread(&error))?;
         Ok(pods.into_iter().filter(|pod| pod.mirror).collect())
     }

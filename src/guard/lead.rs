@@ -5,17 +5,16 @@
 //! meanwhile would be lost, and its client would wait for 7 s.
 
 use super::setup;
-use super::shared;
 use crate::agent::{Root, heir, yield_lead};
 use crate::model::desired::Role;
 use crate::model::healing::{Mode, POLICY};
 use crate::model::names::HostName;
 use crate::model::units::etcd_balancer_unit;
 use crate::protocol::{Balancing, Op, PAUSE_MS, PAUSED_WITHIN, RESUMED_WITHIN};
-use crate::transport::{Agent, Payload, Peers};
+use crate::transport::{Agent, Payload};
 use futures::future::join_all;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a host may take to be reached. Without it, a write of its API server may wait.
@@ -41,15 +40,14 @@ async fn handed_over(root: &Root, own: &HostName) -> Result<bool, String> {
     if !root.own(POLICY).exists() {
         return Ok(false);
     }
-    let (setup, identity) = setup::read(root, own, shared::now(Instant::now())).map_err(|error| error.to_string())?;
+    let (setup, identity) = setup::read(root, own).map_err(|error| error.to_string())?;
     let policy = &setup.policy;
     // Without repairs, hosts permit nothing to the guards of others.
     if policy.healing.mode != Mode::On || !setup.own.may_vote() {
         return Ok(false);
     }
     let Some(to) = heir(root, policy, &setup.own).await.map_err(|error| error.what)? else { return Ok(false) };
-    let addresses = policy.guards.iter().map(|guard| (guard.name.clone(), guard.address)).collect();
-    let peers = Peers::new(setup.own.address, &identity, addresses).map_err(|error| error.to_string())?;
+    let peers = setup.peers(&identity).map_err(|error| error.to_string())?;
     // Others permit guards nothing: a write by their API servers may wait.
     let balancers = policy.guards.iter().filter(|guard| guard.is(Role::ControlPlane) && guard.may_vote());
     let reached = balancers.map(async |guard| timeout(REACHED_WITHIN, peers.reach(&guard.name)).await.ok()?.ok());

@@ -46,7 +46,7 @@ use crate::agent::probe::{Probe, is_own};
 use crate::model::desired::Role;
 use crate::model::healing::{Metrics, Mode, REPORT};
 use crate::model::names::HostName;
-use shared::{Shared, now, replace, turns};
+use shared::{Shared, replace, turns};
 use state::State;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ const FILES_EVERY: u32 = 5;
 pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardError> {
     let begun = Instant::now();
     let version = setup::version(&root);
-    let (setup, identity) = setup::read(&root, own, now(begun))?;
+    let (setup, identity) = setup::read(&root, own)?;
     let (client, server) = (Arc::new(identity.client()?), identity.server()?);
     let policy = setup.policy.clone();
     let (events, occurrences) = channel(events::WAITING);

@@ -18,6 +18,7 @@ use crate::model::cordon::{CordonRecord, is_cordoned};
 use crate::model::hold::Hold;
 use crate::model::maintenance::Maintenance;
 use crate::model::names::HostName;
+use crate::model::target::KUBELET_CLIENT;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +26,6 @@ use tokio::time::Instant;
 
 /// The CA of the API servers on every Node.
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
-/// The certificate of the kubelet and its key, which the kubelet renews.
-const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// Between two looks: at what is not said yet, at requests that were not obeyed, and at whether a reboot is due.
 const EVERY: Duration = Duration::from_secs(3);
 /// Before a watch that ended is opened again: an API server that starts is not asked by all Nodes at once.
@@ -113,7 +112,7 @@ impl NodeAgent {
     /// A client with the certificate that the kubelet has now, and its watch, which begins with each maintenance as it is.
     async fn open(&mut self) -> Option<(Client, Changes)> {
         let opened = async {
-            let client = Client::with_files(&self.server, [CA, KUBELET, KUBELET].map(Path::new))?;
+            let client = Client::with_files(&self.server, [CA, KUBELET_CLIENT, KUBELET_CLIENT].map(Path::new))?;
             let changes = client.maintenance_changes(Some(&self.own)).await?;
             Ok::<_, KubeError>((client, changes))
         };

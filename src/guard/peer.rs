@@ -7,7 +7,7 @@ use super::setup::{self, GuardError};
 use crate::agent::{Admission, Caller, Root, ServeError, serve_as};
 use crate::execute::member_start;
 use crate::model::desired::Role;
-use crate::model::healing::{GuardedHost, Mode, Policy};
+use crate::model::healing::{GuardedHost, Policy};
 use crate::model::names::HostName;
 use crate::model::plan::InitialClusterState;
 use crate::reconcile::RepairSpec;
@@ -15,7 +15,6 @@ use crate::transport::mtls::{self, CONNECT, Identity, MtlsError};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -26,9 +25,6 @@ pub enum PeerError {
     /// The files of the guard cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The inventory does not ask for it.
-    #[error("healing is not on by the policy of this host")]
-    NotOn,
     /// It comes from elsewhere.
     #[error("{0} is no etcd host by the policy of this host")]
     Stranger(IpAddr),
@@ -53,7 +49,7 @@ pub enum PeerError {
 /// # Errors
 /// Why it is not served.
 pub async fn peer(root: &Root, own: &HostName, stream: std::net::TcpStream) -> Result<(), PeerError> {
-    let (setup, identity) = setup::read(root, own, super::shared::now(Instant::now()))?;
+    let (setup, identity) = setup::read(root, own)?;
     stream.set_nonblocking(true)?;
     served(root, (own, &setup.policy, &identity), || setup::spec(root), TcpStream::from_std(stream)?).await
 }
@@ -65,9 +61,7 @@ pub(super) async fn served(
     spec: impl FnOnce() -> Result<RepairSpec, GuardError>,
     stream: TcpStream,
 ) -> Result<(), PeerError> {
-    if policy.healing.mode != Mode::On {
-        return Err(PeerError::NotOn);
-    }
+    setup::ensure_on(policy)?;
     let from = stream.peer_addr()?.ip().to_canonical();
     let host = member_at(policy, from).ok_or(PeerError::Stranger(from))?;
     let server = identity.server().map_err(GuardError::from)?;

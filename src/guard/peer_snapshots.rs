@@ -7,14 +7,13 @@
 use super::setup::{self, GuardError};
 use crate::agent::{PeerSnapshots, Root};
 use crate::model::causes::causes;
-use crate::model::healing::{Mode, Policy};
+use crate::model::healing::Policy;
 use crate::model::names::HostName;
 use crate::protocol::{Op, OpError, OpErrorKind, Reply};
 use crate::snapshot::Trust;
-use crate::transport::mtls::MtlsError;
 use crate::transport::{Agent, HostError, Payload, Peers, PiecesError, receive};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a host may take to describe its newest snapshot.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -25,12 +24,6 @@ pub enum PeerSnapshotsError {
     /// The files of the guard cannot be used.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Identity(#[from] MtlsError),
-    /// The inventory does not ask for it.
-    #[error("healing is not on by the policy of this host")]
-    NotOn,
     /// The own directory.
     #[error("{}", .0.what)]
     Folder(OpError),
@@ -63,13 +56,9 @@ enum NotCopied {
 /// # Errors
 /// Nothing could be copied, or not from every host.
 pub async fn copy_peer_snapshots(root: &Root, own: &HostName, say: fn(&str)) -> Result<(), PeerSnapshotsError> {
-    let (setup, identity) = setup::read(root, own, super::shared::now(Instant::now()))?;
-    if setup.policy.healing.mode != Mode::On {
-        return Err(PeerSnapshotsError::NotOn);
-    }
+    let (setup, identity) = setup::healing(root, own)?;
     let trust = Trust::of(identity.authorities.iter().map(|authority| authority.to_vec()));
-    let addresses = setup.policy.guards.iter().map(|guard| (guard.name.clone(), guard.address)).collect();
-    let peers = Peers::new(setup.own.address, &identity, addresses)?;
+    let peers = setup.peers(&identity)?;
     copied(root, &setup.policy, own, (&peers, trust), say).await
 }
 

@@ -3,16 +3,18 @@
 //!
 //! In: the root of the file system, the name of the host. Out: a [`Setup`] and an [`Identity`], or why there are none.
 
-use super::ledger::Now;
+use super::shared::now;
 use super::state::Setup;
 use crate::agent::{Root, certificates, private_key};
-use crate::model::healing::{CA, CERT, KEY, POLICY, Policy, SPEC};
+use crate::model::healing::{CA, CERT, KEY, Mode, POLICY, Policy, SPEC};
 use crate::model::names::{Digest, HostName};
 use crate::reconcile::RepairSpec;
+use crate::transport::Peers;
 use crate::transport::mtls::{Identity, MtlsError};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Instant;
 
 /// Why a guard cannot work.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,9 @@ pub enum GuardError {
     /// The policy is for other hosts.
     #[error("the policy {POLICY} does not name {0}; `hactl up` writes another one")]
     NotNamed(HostName),
+    /// The inventory does not ask for repairs.
+    #[error("healing is not on by the policy of this host")]
+    NotOn,
     /// The certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] MtlsError),
@@ -43,8 +48,15 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The program that runs.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Everything that is read at the start.
-pub fn read(root: &Root, own: &HostName, started: Now) -> Result<(Setup, Identity), GuardError> {
+impl Setup {
+    /// Reaches the hosts of the policy.
+    pub fn peers(&self, identity: &Identity) -> Result<Peers, GuardError> {
+        Ok(Peers::new(self.own.address, identity, &self.policy)?)
+    }
+}
+
+/// Everything that is read at the start, which is now.
+pub fn read(root: &Root, own: &HostName) -> Result<(Setup, Identity), GuardError> {
     let text = fs::read_to_string(root.own(POLICY)).map_err(|e| file(POLICY, &e))?;
     let policy: Policy = serde_json::from_str(&text).map_err(|e| file(POLICY, &e))?;
     let host = policy.guard(own).ok_or_else(|| GuardError::NotNamed(own.clone()))?.clone();
@@ -56,7 +68,19 @@ pub fn read(root: &Root, own: &HostName, started: Now) -> Result<(Setup, Identit
         chain: certificates(root, CERT).map_err(unreadable)?,
         key: private_key(root, KEY).map_err(unreadable)?,
     };
-    Ok((Setup { own: host, policy, release, boot, started }, identity))
+    Ok((Setup { own: host, policy, release, boot, started: now(Instant::now()) }, identity))
+}
+
+/// As [`read`], if the policy asks for repairs.
+pub fn healing(root: &Root, own: &HostName) -> Result<(Setup, Identity), GuardError> {
+    let (setup, identity) = read(root, own)?;
+    ensure_on(&setup.policy)?;
+    Ok((setup, identity))
+}
+
+/// Refuses if the policy does not ask for repairs.
+pub fn ensure_on(policy: &Policy) -> Result<(), GuardError> {
+    if policy.healing.mode == Mode::On { Ok(()) } else { Err(GuardError::NotOn) }
 }
 
 /// What repairs of etcd members are planned from.

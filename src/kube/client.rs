@@ -31,6 +31,8 @@ type Discovered = BTreeMap<(String, String), (String, bool)>;
 
 /// The media type of bodies.
 const JSON: &str = "application/json";
+/// The media type of a server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 /// The media type of a merge patch (RFC 7396).
 pub(super) const MERGE: &str = "application/merge-patch+json";
 /// The media type of a patch that merges lists by their keys.
@@ -237,24 +239,13 @@ impl Client {
         if reference.api_version == "v1" && reference.kind == "Node" {
             return self.change_node(&reference, object, until).await;
         }
-        self.server_side_apply(&reference, object, "", until).await
+        self.patch(("apply", &reference), ("", "&force=true"), APPLY, object, until).await
     }
 
     /// The result of a server-side apply as a dry run, including admission. Changes nothing.
     pub async fn rehearse(&self, object: &Value, until: Instant) -> Result<Value, KubeError> {
-        self.server_side_apply(&ObjectRef::of(object)?, object, "&dryRun=All", until).await
-    }
-
-    async fn server_side_apply(
-        &self,
-        reference: &ObjectRef,
-        object: &Value,
-        more: &str,
-        until: Instant,
-    ) -> Result<Value, KubeError> {
-        let path = self.path(reference, until).await?;
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true{more}");
-        self.patch(&format!("apply {reference}"), &path, "application/apply-patch+yaml", object, until).await
+        let reference = ObjectRef::of(object)?;
+        self.patch(("apply", &reference), ("", "&force=true&dryRun=All"), APPLY, object, until).await
     }
 
     /// Merge patch: changes the given fields of an existing object and no others; `null` removes a field.
@@ -269,9 +260,7 @@ impl Client {
         change: &Value,
         until: Instant,
     ) -> Result<Value, KubeError> {
-        let path = self.path(reference, until).await?;
-        let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
-        self.patch(&format!("change {reference}"), &path, MERGE, change, until).await
+        self.patch(("change", reference), ("", "&fieldValidation=Strict"), MERGE, change, until).await
     }
 
     /// Patches an object, or a subresource of it, with a patch of this media type.
@@ -283,19 +272,20 @@ impl Client {
         change: &Value,
         until: Instant,
     ) -> Result<Value, KubeError> {
-        let path = format!("{}{part}?fieldManager={FIELD_MANAGER}", self.path(reference, until).await?);
-        self.patch(&format!("change {reference}"), &path, media, change, until).await
+        self.patch(("change", reference), (part, ""), media, change, until).await
     }
 
     async fn patch(
         &self,
-        what: &str,
-        path: &str,
+        (verb, reference): (&str, &ObjectRef),
+        (part, query): (&str, &str),
         media: &'static str,
         body: &Value,
         until: Instant,
     ) -> Result<Value, KubeError> {
-        self.call(what, until, || Request { media, ..Request::with(Method::PATCH, path, body) }).await
+        let path = format!("{}{part}?fieldManager={FIELD_MANAGER}{query}", self.path(reference, until).await?);
+        let what = format!("{verb} {reference}");
+        self.call(&what, until, || Request { media, ..Request::with(Method::PATCH, &path, body) }).await
     }
 
     /// Labels and taints: reads, changes and writes the Node; tries once more after a conflict.

@@ -10,7 +10,7 @@ use crate::model::cordon::{CordonRecord, Holder, Taint};
 use crate::model::eviction::{BudgetFact, BudgetRef};
 use crate::model::labels::QUORUM;
 use crate::model::names::HostName;
-use crate::model::pod::{NAMESPACE, PodFact};
+use crate::model::pod::{NAMESPACE, PodView};
 use futures::stream::{BoxStream, StreamExt as _};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ const PODS: &str = "/api/v1/pods";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodChange {
     /// The pod is new on the Node, or differs.
-    Is(PodFact),
+    Is(PodView),
     /// The pod with this uid does not exist any more.
     Gone(String),
 }
@@ -49,9 +49,9 @@ impl Client {
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn pods(&self, host: &HostName, until: Instant) -> Result<(Vec<PodFact>, String), KubeError> {
+    pub async fn pods(&self, host: &HostName, until: Instant) -> Result<(Vec<PodView>, String), KubeError> {
         let mut pods = Vec::new();
-        let version = self.read_list(PODS, &on(host), |pod| pods.extend(PodFact::of(&pod)), until).await?;
+        let version = self.read_list(PODS, &on(host), |pod| pods.extend(PodView::of(&pod)), until).await?;
         Ok((pods, version))
     }
 
@@ -90,7 +90,7 @@ impl Client {
     pub async fn api_server_hosts(&self, until: Instant) -> Result<Vec<String>, KubeError> {
         let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
         let found = self.list(&pods, "labelSelector=component%3Dkube-apiserver", until).await?;
-        let ready = found.iter().filter(|pod| PodFact::of(pod).is_some_and(|pod| pod.ready && !pod.terminating));
+        let ready = found.iter().filter(|pod| PodView::of(pod).is_some_and(|pod| pod.ready && !pod.terminating));
         let host = |pod: &Value| pod.pointer("/spec/nodeName").and_then(Value::as_str).map(str::to_owned);
         Ok(ready.filter_map(host).collect())
     }
@@ -131,7 +131,7 @@ impl Client {
 
 fn pod_change(change: &Change) -> Result<PodChange, KubeError> {
     let (object, is_gone) = change.object();
-    match PodFact::of(object) {
+    match PodView::of(object) {
         Some(pod) if is_gone => Ok(PodChange::Gone(pod.uid)),
         Some(pod) => Ok(PodChange::Is(pod)),
         None => Err(KubeError::Garbled { what: "watch pods".to_owned(), why: "it is not a pod".to_owned() }),

@@ -8,7 +8,7 @@ use super::client::{Answer, LONGEST_MESSAGE, Request, absent};
 use super::watch::Change;
 use super::{Client, KubeError};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use futures::stream::{BoxStream, StreamExt as _};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -23,16 +23,16 @@ pub type BudgetChanges = BoxStream<'static, Result<Option<BudgetFact>, KubeError
 
 impl Client {
     /// Asks once for the eviction of the pod with this uid.
-    pub async fn evict(&self, pod: &PodFact, until: Instant) -> Eviction {
+    pub async fn evict(&self, pod: &PodView, until: Instant) -> Eviction {
         self.ask_for_eviction(pod, &[], until).await
     }
 
     /// What the answer would be now. Changes nothing.
-    pub async fn rehearse_eviction(&self, pod: &PodFact, until: Instant) -> Eviction {
+    pub async fn rehearse_eviction(&self, pod: &PodView, until: Instant) -> Eviction {
         self.ask_for_eviction(pod, &["All"], until).await
     }
 
-    async fn ask_for_eviction(&self, pod: &PodFact, dry_run: &[&str], until: Instant) -> Eviction {
+    async fn ask_for_eviction(&self, pod: &PodView, dry_run: &[&str], until: Instant) -> Eviction {
         let query = if dry_run.is_empty() { "" } else { "?dryRun=All" };
         let path = format!("/api/v1/namespaces/{}/pods/{}/eviction{query}", pod.namespace, pod.name);
         let body = json!({

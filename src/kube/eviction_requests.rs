@@ -6,7 +6,7 @@ use super::client::MERGE;
 use super::{Changes, Client, KubeError, ObjectRef};
 use crate::model::eviction_request::{EvictionRequest, KIND, PLURAL};
 use crate::model::maintenance::API;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -23,9 +23,9 @@ impl Client {
     ///
     /// # Errors
     /// See [`KubeError`].
-    pub async fn requested_pod(&self, of: &EvictionRequest, until: Instant) -> Result<Option<PodFact>, KubeError> {
+    pub async fn requested_pod(&self, of: &EvictionRequest, until: Instant) -> Result<Option<PodView>, KubeError> {
         let pod = self.get(&ObjectRef::new("v1", "Pod", Some(&of.namespace), &of.pod), until).await?;
-        Ok(pod.as_ref().and_then(PodFact::of))
+        Ok(pod.as_ref().and_then(PodView::of))
     }
 
     /// Whether a request still asks for the same.

@@ -9,7 +9,7 @@ use crate::model::eviction::{Eviction, Refused};
 use crate::model::labels::DRAINS_NODE;
 use crate::model::maintenance::short;
 use crate::model::names::HostName;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::model::timestamp::parse_rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,7 +26,7 @@ const TAKEN_UP_WITHIN: Duration = Duration::from_secs(30);
 /// How long one look may take.
 const LOOK: Duration = Duration::from_secs(10);
 
-fn place(pod: &PodFact) -> ObjectRef {
+fn place(pod: &PodView) -> ObjectRef {
     ObjectRef::new(API, KIND, Some(&pod.namespace), &format!("hactl-{}", pod.uid))
 }
 
@@ -59,7 +59,7 @@ impl Request {
 }
 
 /// What the active responder of a pod says.
-fn says(evictions: &[Value], pod: &PodFact) -> Option<String> {
+fn says(evictions: &[Value], pod: &PodView) -> Option<String> {
     let of_pod = |one: &&Value| one.pointer("/spec/target/pod/uid").and_then(Value::as_str) == Some(&pod.uid);
     let status = &evictions.iter().find(of_pod)?["status"];
     let list = |field: &str| status[field].as_array().into_iter().flatten();
@@ -73,7 +73,7 @@ fn says(evictions: &[Value], pod: &PodFact) -> Option<String> {
 
 impl Client {
     /// Asks the responders of a pod, as part of the drain of this Node; without any that act, evicts it.
-    pub async fn evict_by_responders(&self, pod: &PodFact, node: &HostName, until: Instant) -> Eviction {
+    pub async fn evict_by_responders(&self, pod: &PodView, node: &HostName, until: Instant) -> Eviction {
         match self.ask_responders(pod, node, until.min(Instant::now() + LOOK)).await {
             Ok(Some(says)) => Eviction::Refused(Refused::Responders(says)),
             Ok(None) => self.evict(pod, until).await,
@@ -86,7 +86,7 @@ impl Client {
     /// What they say; `None`: nothing acts on requests.
     async fn ask_responders(
         &self,
-        pod: &PodFact,
+        pod: &PodView,
         node: &HostName,
         until: Instant,
     ) -> Result<Option<String>, KubeError> {
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Creates the request; false: the API server does not serve the kind.
-    async fn create_request(&self, pod: &PodFact, node: &HostName, until: Instant) -> Result<bool, KubeError> {
+    async fn create_request(&self, pod: &PodView, node: &HostName, until: Instant) -> Result<bool, KubeError> {
         let object = json!({
             "apiVersion": API,
             "kind": KIND,
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_active_responder_of_this_pod_is_heard() {
-        let pod = PodFact::of(&json!({"metadata": {"name": "db-0", "namespace": "shop", "uid": "u1"}})).unwrap();
+        let pod = PodView::of(&json!({"metadata": {"name": "db-0", "namespace": "shop", "uid": "u1"}})).unwrap();
         let eviction = |uid: &str, message: &str| {
             json!({
                 "spec": {"target": {"pod": {"name": "db-0", "uid": uid}}},

@@ -233,21 +233,18 @@ impl CordonRecord {
         Some(patch)
     }
 
-    /// The patch of this version of the Node that writes the record.
+    /// The patch that writes the record.
     fn annotated(&self, node: &Value) -> Value {
         let text = serde_json::to_string(self).unwrap_or_default();
         // Guards repair no host that a person works on.
         let names = self.maintenances().collect::<Vec<_>>().join(", ");
         let hold = if names.is_empty() { Value::Null } else { json!(format!("NodeMaintenance {names}")) };
-        let mut metadata = json!({"annotations": {RECORD: text, CORDONED: null, HOLD: hold}});
+        let mut annotations = json!({RECORD: text, CORDONED: null, HOLD: hold});
         if !self.taints.is_empty() || annotation(node, TAINTS).is_some() {
             let taints = (!self.taints.is_empty()).then(|| serde_json::to_string(&self.taints).unwrap_or_default());
-            metadata["annotations"][TAINTS] = json!(taints);
+            annotations[TAINTS] = json!(taints);
         }
-        if let Some(version) = node.pointer("/metadata/resourceVersion") {
-            metadata["resourceVersion"] = version.clone();
-        }
-        json!({"metadata": metadata})
+        json!({"metadata": {"annotations": annotations}})
     }
 }
 
@@ -259,7 +256,7 @@ mod tests {
 
     fn node(cordoned: bool) -> Value {
         let spec = if cordoned { json!({"unschedulable": true}) } else { json!({}) };
-        json!({"metadata": {"name": "w1", "resourceVersion": "7"}, "spec": spec})
+        json!({"metadata": {"name": "w1"}, "spec": spec})
     }
 
     fn holder(number: u8) -> Holder {
@@ -369,11 +366,5 @@ mod tests {
             node = merged(&node, &patch);
             assert!(CordonRecord::of(&node).is_some_and(|record| record.stays_cordoned()), "{text}");
         }
-    }
-
-    #[test]
-    fn a_patch_is_of_one_version_of_the_node() {
-        let patch = CordonRecord::begin(&node(false), &Holder::Up, &[]).expect("it is not held");
-        assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("7")));
     }
 }

@@ -5,7 +5,7 @@
 //! name; else it leaves, in the order 0.
 
 use super::labels::{CAPI_DRAIN, DRAIN};
-use super::pod::PodFact;
+use super::pod::PodView;
 use super::selector::{Labels, Selector};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ impl DrainRules {
     }
 
     /// What applies to a pod.
-    pub fn applied_to(&self, pod: &PodFact) -> Ruled<'_> {
+    pub fn applied_to(&self, pod: &PodView) -> Ruled<'_> {
         let by_label = [DRAIN, CAPI_DRAIN].into_iter().find_map(|key| match pod.labels.get(key)?.as_str() {
             "skip" => Some((Behavior::Skip, Some("its label"))),
             "wait-completed" => Some((Behavior::WaitCompleted, Some("its label"))),
@@ -142,9 +142,9 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn pod(namespace: &str, pairs: &[(&str, &str)]) -> PodFact {
+    fn pod(namespace: &str, pairs: &[(&str, &str)]) -> PodView {
         let metadata = json!({"name": "x", "uid": "u", "namespace": namespace, "labels": labels(pairs)});
-        PodFact::of(&json!({"metadata": metadata})).expect("it has a name and a uid")
+        PodView::of(&json!({"metadata": metadata})).expect("it has a name and a uid")
     }
 
     fn rule(namespace: Option<&str>, name: &str, spec: Value) -> DrainRule {
@@ -165,7 +165,7 @@ mod tests {
             ],
             &Labels::new(),
         );
-        let said = |pod: PodFact| {
+        let said = |pod: PodView| {
             let (behavior, by) = rules.applied_to(&pod);
             (behavior, by.unwrap_or("nothing").to_owned())
         };

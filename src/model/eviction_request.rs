@@ -5,7 +5,7 @@
 
 use super::eviction::{Eviction, Refused};
 use super::maintenance::short;
-use super::pod::PodFact;
+use super::pod::PodView;
 use super::timestamp::rfc3339;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl EvictionRequest {
     }
 
     /// What is known before the API is asked for an eviction, of the pod as it is; `None`: it is to be asked.
-    pub fn known(&self, pod: Option<&PodFact>) -> Option<Outcome> {
+    pub fn known(&self, pod: Option<&PodView>) -> Option<Outcome> {
         let Some(pod) = pod.filter(|pod| pod.uid == self.pod_uid) else {
             return Some(Outcome::Evicted("PodDeleted"));
         };
@@ -164,10 +164,10 @@ mod tests {
         })
     }
 
-    fn pod(change: Value) -> PodFact {
+    fn pod(change: Value) -> PodView {
         let metadata = json!({"name": "db-0", "namespace": "shop", "uid": "u1",
             "ownerReferences": [{"kind": "StatefulSet", "uid": "s", "controller": true}]});
-        PodFact::of(&merged(&json!({"metadata": metadata}), &change)).unwrap()
+        PodView::of(&merged(&json!({"metadata": metadata}), &change)).unwrap()
     }
 
     #[test]
@@ -177,12 +177,12 @@ mod tests {
         let is = pod(json!({}));
         assert_eq!(wanted.known(Some(&is)), None);
         assert!(matches!(withdrawn.known(Some(&is)), Some(Outcome::Failed("CanceledDueToNoRequesters", _))));
-        for gone in [None, Some(PodFact { uid: "u2".to_owned(), ..is.clone() })] {
+        for gone in [None, Some(PodView { uid: "u2".to_owned(), ..is.clone() })] {
             assert_eq!(wanted.known(gone.as_ref()), Some(Outcome::Evicted("PodDeleted")));
         }
-        let ended = PodFact { ended: true, ..is.clone() };
+        let ended = PodView { ended: true, ..is.clone() };
         assert_eq!(wanted.known(Some(&ended)), Some(Outcome::Evicted("PodTerminal")));
-        let leaves = PodFact { terminating: true, ..is.clone() };
+        let leaves = PodView { terminating: true, ..is.clone() };
         assert_eq!(wanted.known(Some(&leaves)), Some(Outcome::Awaited(String::new())));
         for of_node in [
             json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "uid": "d", "controller": true}]}}),

@@ -57,6 +57,13 @@ pub struct Stale {
 }
 
 impl Facts {
+    /// For tests: hosts, and nothing else.
+    #[cfg(test)]
+    pub fn of(hosts: BTreeMap<HostName, Result<HostFacts, Unreachable>>) -> Self {
+        let (leaving, drift, stale) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { hosts, leaving, etcd: Etcd::Uninitialized, drift, stale, noted: Vec::new() }
+    }
+
     /// Whether an object can exist now: the Node of an unreachable host is created later, by its kubelet.
     pub fn can_exist(object: &serde_json::Value, hosts: &BTreeMap<HostName, Result<HostFacts, Unreachable>>) -> bool {
         let name = object.pointer("/metadata/name").and_then(serde_json::Value::as_str);

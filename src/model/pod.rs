@@ -1,6 +1,6 @@
 //! A pod as a drain sees it: the few fields that decide whether it leaves its Node, and when.
 //!
-//! In: a pod of the API. Out: a [`PodFact`], and whether the pod tolerates the taint of a cordoned Node.
+//! In: a pod of the API. Out: a [`PodView`], and whether the pod tolerates the taint of a cordoned Node.
 
 use super::hold::Hold;
 use super::labels::{DRAINED, QUORUM};
@@ -23,10 +23,10 @@ pub struct Controller {
     pub uid: String,
 }
 
-/// A pod.
+/// A pod, as far as a drain looks at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of one another, as the API shows them")]
-pub struct PodFact {
+pub struct PodView {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -61,7 +61,7 @@ pub struct PodFact {
     pub hold: Option<String>,
 }
 
-impl PodFact {
+impl PodView {
     /// Parses a pod of the API; `None` for an object without a name or a uid.
     pub fn of(pod: &Value) -> Option<Self> {
         let text = |at: &str| pod.pointer(at).and_then(Value::as_str).map(str::to_owned);
@@ -130,11 +130,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn fact(mut pod: Value) -> PodFact {
+    fn fact(mut pod: Value) -> PodView {
         pod["metadata"]["name"] = json!("web-0");
         pod["metadata"]["namespace"] = json!("shop");
         pod["metadata"]["uid"] = json!("u1");
-        PodFact::of(&pod).expect("it has a name and a uid")
+        PodView::of(&pod).expect("it has a name and a uid")
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             fact(json!({"status": {"phase": "Failed"}, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
         assert!(ended.ended && ended.terminating && !ended.ready && ended.controller.is_none());
         assert!(fact(json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})).mirror);
-        assert_eq!(PodFact::of(&json!({"metadata": {"name": "x"}})), None);
+        assert_eq!(PodView::of(&json!({"metadata": {"name": "x"}})), None);
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
         let pod = |namespace: &str, label: &str| {
             let labels = json!({label: "control-plane-quorum"});
             let metadata = json!({"name": "x", "uid": "u", "namespace": namespace, "labels": labels});
-            PodFact::of(&json!({"metadata": metadata})).expect("it has a name and a uid").quorum
+            PodView::of(&json!({"metadata": metadata})).expect("it has a name and a uid").quorum
         };
         assert!(pod("kube-system", QUORUM));
         assert!(!pod("shop", QUORUM) && !pod("kube-system", "app"));

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Where a kubelet keeps its certificate as a client of the API, and the key: its own link to the newest.
+pub const KUBELET_CLIENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// Where a kubelet keeps its serving certificate: its own link to the newest.
 pub const KUBELET_SERVES_WITH: &str = "/var/lib/kubelet/pki/kubelet-server-current.pem";
 

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use crate::model::certificate::CertFact;
     use crate::model::desired::{Role, sample};
-    use crate::model::facts::{Etcd, LeafFact, Unreachable};
+    use crate::model::facts::{LeafFact, Unreachable};
     use crate::model::names::Digest;
     use crate::model::target::CertId;
 
@@ -238,15 +238,7 @@ mod tests {
             .collect();
         change(&mut all);
         let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip(all.into_iter().map(Ok)).collect();
-        let facts = Facts {
-            hosts,
-            etcd: Etcd::Uninitialized,
-            drift: BTreeMap::new(),
-            stale: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            noted: Vec::new(),
-        };
-        check(&desired, &facts).map(|c| (c.outcome, c.detail, c.hint.unwrap_or_default()))
+        check(&desired, &Facts::of(hosts)).map(|c| (c.outcome, c.detail, c.hint.unwrap_or_default()))
     }
 
     #[test]
@@ -324,14 +316,6 @@ mod tests {
         desired.hosts[0].roles = vec![Role::Spare];
         let unreachable = Unreachable { why: String::new(), hint: None };
         let hosts = [(desired.hosts[0].name.clone(), Err(unreachable))].into();
-        let facts = Facts {
-            hosts,
-            etcd: Etcd::Uninitialized,
-            drift: BTreeMap::new(),
-            stale: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            noted: Vec::new(),
-        };
-        assert_eq!(check(&desired, &facts), None);
+        assert_eq!(check(&desired, &Facts::of(hosts)), None);
     }
 }

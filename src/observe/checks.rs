@@ -423,14 +423,7 @@ mod tests {
         let api = ApiFact { objects: BTreeMap::from([("one".to_owned(), object)]), ..ApiFact::default() };
         let host = HostFacts { api: Some(api), ..HostFacts::default() };
         let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
-        rolling(&Facts {
-            hosts,
-            etcd: Etcd::Uninitialized,
-            drift: BTreeMap::new(),
-            stale: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            noted: Vec::new(),
-        })
+        rolling(&Facts::of(hosts))
     }
 
     #[test]
@@ -450,14 +443,7 @@ mod tests {
             let two = HostFacts { etcd: Some(etcd), ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
             let etcd = Etcd::HasQuorum(crate::model::facts::Members::default());
-            Facts {
-                hosts,
-                etcd,
-                drift: BTreeMap::new(),
-                stale: BTreeMap::new(),
-                leaving: BTreeMap::new(),
-                noted: Vec::new(),
-            }
+            Facts { etcd, ..Facts::of(hosts) }
         };
         let stated = |facts: &Facts| {
             let all = checks(&desired, facts, &HashCheck::Unknown(String::new()));
@@ -486,14 +472,7 @@ mod tests {
                 ..HostFacts::default()
             };
             change(&mut found);
-            let facts = Facts {
-                hosts: [(host.clone(), Ok(found))].into(),
-                etcd: Etcd::Uninitialized,
-                drift: BTreeMap::new(),
-                stale: BTreeMap::new(),
-                leaving: BTreeMap::new(),
-                noted: Vec::new(),
-            };
+            let facts = Facts::of([(host.clone(), Ok(found))].into());
             let all = checks(&desired, &facts, &HashCheck::Unknown(String::new()));
             let of = |name: &str| {
                 let of = |c: &&Check| c.name == name && c.host.as_ref() == Some(host);

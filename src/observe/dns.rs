@@ -78,8 +78,7 @@ fn hint(desired: &Desired, api: &ApiFact, host: &HostName, why: &str, elsewhere:
 mod tests {
     use super::*;
     use crate::model::desired::Role;
-    use crate::model::facts::{Etcd, HostFacts};
-    use std::collections::BTreeMap;
+    use crate::model::facts::HostFacts;
 
     #[test]
     fn dns_is_asked_on_workers_too_for_all_pods_may_be_there() {
@@ -89,15 +88,7 @@ mod tests {
             let one = HostFacts { api: Some(ApiFact::default()), ..HostFacts::default() };
             let two = HostFacts { dns: worker, ..HostFacts::default() };
             let hosts = desired.hosts.iter().map(|h| h.name.clone()).zip([Ok(one), Ok(two)]).collect();
-            let facts = Facts {
-                hosts,
-                etcd: Etcd::Uninitialized,
-                drift: BTreeMap::new(),
-                stale: BTreeMap::new(),
-                leaving: BTreeMap::new(),
-                noted: Vec::new(),
-            };
-            let list = check(&desired, &facts, &ApiFact::default(), false);
+            let list = check(&desired, &Facts::of(hosts), &ApiFact::default(), false);
             list.into_iter().map(|c| (c.host.is_some(), c.outcome, c.detail)).collect::<Vec<_>>()
         };
         let on = |hosts: &str| format!("queried from pods on {hosts}");

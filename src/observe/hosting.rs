@@ -76,7 +76,7 @@ fn trouble(facts: &HostFacts) -> Result<&str, String> {
 mod tests {
     use super::*;
     use crate::model::desired::sample;
-    use crate::model::facts::{Etcd, UnitFact};
+    use crate::model::facts::UnitFact;
     use crate::model::hosting::{ComponentFact, HostingFact, Mode, Server, Workload};
 
     fn hosted(revision: &str) -> HostFacts {
@@ -97,14 +97,7 @@ mod tests {
     fn found(hosting: Hosting, hosts: [HostFacts; 2]) -> Vec<(Outcome, String)> {
         let desired = Desired { hosting, ..sample(2) };
         let names = desired.hosts.iter().map(|host| host.name.clone());
-        let facts = Facts {
-            hosts: names.zip(hosts.map(Ok)).collect(),
-            leaving: [].into(),
-            etcd: Etcd::Uninitialized,
-            drift: [].into(),
-            stale: [].into(),
-            noted: vec![],
-        };
+        let facts = Facts::of(names.zip(hosts.map(Ok)).collect());
         checks(&desired, &facts).into_iter().map(|check| (check.outcome, check.detail)).collect()
     }
 

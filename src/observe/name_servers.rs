@@ -31,8 +31,7 @@ fn one(desired: &Desired, host: &Host, facts: &HostFacts) -> Option<Check> {
 mod tests {
     use super::*;
     use crate::model::desired::sample;
-    use crate::model::facts::{Etcd, ResolvConf};
-    use std::collections::BTreeMap;
+    use crate::model::facts::ResolvConf;
 
     #[test]
     fn a_kubelet_whose_file_is_gone_or_names_no_server_or_is_not_the_hosts_is_a_warning() {
@@ -40,14 +39,7 @@ mod tests {
         let warned = |desired: &Desired, (file, exists, has_servers): (&str, bool, bool), systemd_resolved| {
             let resolv_conf = Some(ResolvConf { file: file.to_owned(), exists, has_servers });
             let host = HostFacts { systemd_resolved, resolv_conf, ..HostFacts::default() };
-            let facts = Facts {
-                hosts: [(desired.hosts[0].name.clone(), Ok(host))].into(),
-                etcd: Etcd::Uninitialized,
-                drift: BTreeMap::new(),
-                stale: BTreeMap::new(),
-                leaving: BTreeMap::new(),
-                noted: Vec::new(),
-            };
+            let facts = Facts::of([(desired.hosts[0].name.clone(), Ok(host))].into());
             checks(desired, &facts).into_iter().map(|check| (check.outcome, check.detail)).collect::<Vec<_>>()
         };
         for (found, systemd_resolved, says) in [

@@ -54,8 +54,7 @@ pub(super) fn check_vip(desired: &Desired, facts: &Facts, serves: bool) -> Optio
 mod tests {
     use super::*;
     use crate::model::desired::sample;
-    use crate::model::facts::{Etcd, InterfaceAddress, Unreachable};
-    use std::collections::BTreeMap;
+    use crate::model::facts::{InterfaceAddress, Unreachable};
 
     const VIP: [u8; 4] = [10, 88, 0, 100];
 
@@ -75,14 +74,7 @@ mod tests {
             };
             (name, Ok(HostFacts { addresses, ..HostFacts::default() }))
         };
-        let facts = Facts {
-            hosts: have.iter().enumerate().map(found).collect(),
-            etcd: Etcd::Uninitialized,
-            drift: BTreeMap::new(),
-            stale: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            noted: Vec::new(),
-        };
+        let facts = Facts::of(have.iter().enumerate().map(found).collect());
         let check = check_vip(desired, &facts, serves)?;
         assert!(check.outcome == Outcome::Fail && check.hint.is_some());
         assert!(may_be_failover(std::slice::from_ref(&check)));

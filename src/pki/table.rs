@@ -6,7 +6,7 @@ use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::HostFacts;
 use crate::model::healing::{self, Mode};
-use crate::model::target::{CaId, CertId, CertSpec};
+use crate::model::target::{CaId, CertId, CertSpec, KUBELET_CLIENT};
 use crate::statedir::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -210,8 +210,8 @@ const TABLE: [Row; 17] = [
         organization: Some("system:nodes"),
         names: Names::None,
         usage: Usage::Client,
-        cert: "/var/lib/kubelet/pki/kubelet-client-current.pem",
-        key: "/var/lib/kubelet/pki/kubelet-client-current.pem",
+        cert: KUBELET_CLIENT,
+        key: KUBELET_CLIENT,
         owner: "root",
         self_renewing: true,
     },

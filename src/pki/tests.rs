@@ -2,10 +2,7 @@
 
 use super::*;
 use crate::issue::IssueError;
-use crate::model::desired::{
-    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
-};
+use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget, sample};
 use crate::model::facts::{HostFacts, InterfaceAddress, LeafFact};
 use crate::model::healing::{self, Mode};
 use crate::model::rotation::Rotatable;
@@ -13,7 +10,6 @@ use crate::model::secret::Secret;
 use crate::model::target::{CaId, CertId, CertSpec};
 use base64::Engine as _;
 use rcgen::{CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use time::{Duration, OffsetDateTime};
@@ -27,55 +23,21 @@ fn host(name: &str, address: &str, roles: &[Role]) -> Host {
         address: address.parse().unwrap(),
         ssh: SshTarget::new(address, "root"),
         roles: roles.to_vec(),
-        zone: None,
-        labels: BTreeMap::new(),
-        taints: vec![],
-        standby: false,
-        power: None,
+        ..sample(1).hosts.remove(0)
     }
 }
 
 fn desired() -> Desired {
-    Desired {
-        cluster: "lab".parse().unwrap(),
-        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
-        endpoint: Endpoint {
-            kind: EndpointKind::Vip { address: "10.88.0.100".parse().unwrap(), interface: None, vrid: 51 },
-            port: 6443,
-            sans: vec!["api.example.org".into(), "203.0.113.7".into()],
-        },
-        api_port: 6443,
-        leaving: vec![],
-        hosts: vec![
-            host("cp1", "10.88.0.11", &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]),
-            host("e1", "10.88.0.12", &[Role::Etcd]),
-            host("w1", "10.88.0.13", &[Role::Worker]),
-            host("lb1", "10.88.0.14", &[Role::LoadBalancer]),
-            host("s1", "10.88.0.15", &[Role::Spare]),
-        ],
-        network: Network {
-            pods: Cidr { base: "10.244.0.0".parse().unwrap(), prefix: 16 },
-            services: Cidr { base: "10.96.0.0".parse().unwrap(), prefix: 12 },
-            cni: Cni::Flannel,
-            mtu: None,
-            kube_proxy: KubeProxy::Nftables,
-        },
-        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
-        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
-        snapshots: Snapshots::default(),
-        healing: crate::model::healing::Healing::default(),
-        upgrade: Upgrade::default(),
-        unattended_days: None,
-        jwt: vec![],
-        mirrors: BTreeMap::new(),
-        named: crate::model::desired::Named::default(),
-        proxy: Proxy::default(),
-        firewall: crate::model::firewall::Firewall::Report,
-        hosting: crate::model::hosting::Hosting::default(),
-        manifests: vec![],
-        extra: Extra::default(),
-        ignored_checks: std::collections::BTreeSet::default(),
-    }
+    let hosts = vec![
+        host("cp1", "10.88.0.11", &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]),
+        host("e1", "10.88.0.12", &[Role::Etcd]),
+        host("w1", "10.88.0.13", &[Role::Worker]),
+        host("lb1", "10.88.0.14", &[Role::LoadBalancer]),
+        host("s1", "10.88.0.15", &[Role::Spare]),
+    ];
+    let mut desired = Desired { hosts, ..sample(0) };
+    desired.endpoint.sans = vec!["api.example.org".into(), "203.0.113.7".into()];
+    desired
 }
 
 fn now() -> OffsetDateTime {

@@ -13,10 +13,7 @@ use std::path::Path;
 use super::*;
 use crate::model::attached::Attached;
 use crate::model::bucket::SCHEME;
-use crate::model::desired::{
-    Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
-    Role, Security, Snapshots, SshTarget, Upgrade, Versions,
-};
+use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, Security, SshTarget, sample};
 use crate::model::facts::{HostFacts, InterfaceAddress};
 use crate::model::healing::Mode;
 use crate::model::names::{Digest, UnitName};
@@ -30,55 +27,15 @@ pub(super) fn host(name: &str, last: u8, roles: &[Role]) -> Host {
         address: [10, 88, 0, last].into(),
         ssh: SshTarget::new(name.to_owned(), "ops"),
         roles: roles.to_vec(),
-        zone: None,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        standby: false,
-        power: None,
+        ..sample(1).hosts.remove(0)
     }
 }
 
 pub(super) fn desired() -> Desired {
     let all = [Role::ControlPlane, Role::Etcd, Role::LoadBalancer];
-    Desired {
-        cluster: "lab".parse().unwrap(),
-        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
-        endpoint: Endpoint {
-            kind: EndpointKind::Vip { address: [10, 88, 0, 100].into(), interface: None, vrid: 51 },
-            port: 6443,
-            sans: Vec::new(),
-        },
-        api_port: 6443,
-        leaving: vec![],
-        hosts: vec![
-            host("cp1", 11, &all),
-            host("cp2", 12, &all),
-            host("cp3", 13, &all),
-            host("w1", 21, &[Role::Worker]),
-        ],
-        network: Network {
-            pods: Cidr { base: [10, 244, 0, 0].into(), prefix: 16 },
-            services: Cidr { base: [10, 96, 0, 0].into(), prefix: 12 },
-            cni: Cni::Flannel,
-            mtu: None,
-            kube_proxy: KubeProxy::Nftables,
-        },
-        control_plane: ControlPlane { schedulable: false, security: Security::Baseline },
-        etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
-        snapshots: Snapshots::default(),
-        healing: crate::model::healing::Healing::default(),
-        upgrade: Upgrade::default(),
-        unattended_days: None,
-        jwt: Vec::new(),
-        mirrors: BTreeMap::new(),
-        named: crate::model::desired::Named::default(),
-        proxy: Proxy::default(),
-        firewall: crate::model::firewall::Firewall::Report,
-        hosting: crate::model::hosting::Hosting::default(),
-        manifests: Vec::new(),
-        extra: Extra::default(),
-        ignored_checks: std::collections::BTreeSet::default(),
-    }
+    let hosts =
+        vec![host("cp1", 11, &all), host("cp2", 12, &all), host("cp3", 13, &all), host("w1", 21, &[Role::Worker])];
+    Desired { hosts, ..sample(0) }
 }
 
 /// Inventories that differ in everything a template branches on.

@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::mtls::{self, Identity, MtlsError};
 use super::wire::{ExitReport, Wire};
 use crate::model::desired::SshTarget;
-use crate::model::healing::PEER_PORT;
+use crate::model::healing::{PEER_PORT, Policy};
 use crate::model::names::HostName;
 use futures::future::BoxFuture;
 use rustls::ClientConfig;
@@ -29,11 +29,12 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Of a guard at this address.
+    /// The hosts of a policy, from a guard at this address.
     ///
     /// # Errors
     /// The identity cannot be used.
-    pub fn new(own: IpAddr, identity: &Identity, addresses: BTreeMap<HostName, IpAddr>) -> Result<Self, MtlsError> {
+    pub fn new(own: IpAddr, identity: &Identity, policy: &Policy) -> Result<Self, MtlsError> {
+        let addresses = policy.guards.iter().map(|guard| (guard.name.clone(), guard.address)).collect();
         let client = Arc::new(identity.client()?);
         Ok(Self { own, addresses, client, authorities: identity.authorities.clone().into() })
     }

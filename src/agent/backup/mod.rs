@@ -5,6 +5,7 @@
 pub(crate) mod bundles;
 pub(crate) mod copies;
 pub(crate) mod peers;
+mod unfinished;
 
 pub use copies::copies_beside;
 pub use peers::{Incoming, PeerSnapshots};

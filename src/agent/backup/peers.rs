@@ -6,7 +6,8 @@
 //! snapshot that it has signed, and cannot take the space that this host needs for its own snapshots.
 
 use super::bundles::{self, RESERVE, TIMES, names, settings};
-use crate::agent::machine::files::{absent, optional, private_folder, sync_parent, write_one};
+use super::unfinished::{self, Unfinished};
+use crate::agent::machine::files::{absent, optional, private_folder, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::agent::op_error::{Explain as _, Outcome, bad, ensure_space, failed};
@@ -15,15 +16,12 @@ use crate::model::names::HostName;
 use crate::model::snapshot::{BundleFact, FOLDER, PEERS, PeerCopy, Settings, by_name, is_name};
 use crate::snapshot::{Bundle, Gentle, Trust};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Since when, and why, copies fail: host to milliseconds since 1970 and words, as JSON.
 const TROUBLES: &str = "troubles.json";
-/// The suffix of the name of an incomplete copy.
-const BEGUN: &str = ".new";
 /// Snapshots of one cluster have similar sizes: a copy is at most so many times as large as the own newest one, and so
 /// many bytes more.
 const TIMES_OWN: u64 = 4;
@@ -36,26 +34,18 @@ const LONGEST: usize = 500;
 /// The copies of this host.
 #[derive(Debug)]
 pub struct PeerSnapshots {
-    root: Root,
     folder: PathBuf,
     settings: Settings,
     trust: Trust,
     /// The newest snapshot that this host took.
-    own: BundleFact,
+    own: Bundle,
 }
 
 /// A copy that is being received. Its file goes with it, unless it is kept.
 pub struct Incoming {
-    file: Option<Gentle>,
-    at: PathBuf,
+    file: Gentle,
+    unfinished: Unfinished,
     fact: BundleFact,
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        // What is left of it is removed before the next copies are made.
-        let _ = absent(fs::remove_file(&self.at));
-    }
 }
 
 impl Incoming {
@@ -72,10 +62,10 @@ impl Incoming {
 
 impl Write for Incoming {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
+        self.file.write(bytes)
     }
     fn flush(&mut self) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), Gentle::flush)
+        self.file.flush()
     }
 }
 
@@ -87,17 +77,12 @@ impl PeerSnapshots {
     /// The settings or the directory cannot be used.
     pub fn open(root: &Root, trust: Trust) -> Outcome<Option<Self>> {
         let settings = settings(root)?;
-        let Some(own) = bundles::newest_fact(root)? else { return Ok(None) };
+        let Some((_, own)) = bundles::newest_bundle(root)? else { return Ok(None) };
         private_folder(&root.own(FOLDER))?;
         let folder = root.own(PEERS);
         private_folder(&folder)?;
-        for entry in fs::read_dir(&folder).explain("list", &folder)? {
-            let at = entry.explain("list", &folder)?.path();
-            if at.to_str().is_some_and(|at| at.ends_with(BEGUN)) {
-                absent(fs::remove_file(&at)).explain("remove", &at)?;
-            }
-        }
-        Ok(Some(Self { root: root.clone(), folder, settings, trust, own }))
+        unfinished::remove(&folder, |_, _| true)?;
+        Ok(Some(Self { folder, settings, trust, own }))
     }
 
     /// Begins a copy of the newest snapshot of another host, as that host describes it. `None`: this host has it, or a
@@ -136,13 +121,10 @@ impl PeerSnapshots {
             let own = self.own.bytes;
             return Err(bad(format!("{host} offers {} bytes, but the own newest has {own}", fact.bytes)));
         }
-        let next = Bundle::open(&self.root.own(FOLDER).join(&self.own.name));
-        let next = next.map_err(|error| failed(error.to_string()))?.claimed.manifest.snapshot.size;
+        let next = self.own.claimed.manifest.snapshot.size;
         ensure_space(&self.folder, fact.bytes.saturating_add(next.saturating_mul(TIMES)).saturating_add(RESERVE))?;
-        let fresh = self.folder.join(format!("{}{BEGUN}", fact.name));
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&fresh).explain("create", &fresh)?;
-        Ok(Some(Incoming { file: Some(Gentle::new(file)), at: fresh, fact }))
+        let (unfinished, file) = Unfinished::create(&self.folder, &fact.name)?;
+        Ok(Some(Incoming { file: Gentle::new(file), unfinished, fact }))
     }
 
     /// Keeps a received copy, if it is what the host described and every byte is as it was written, and removes the older
@@ -150,19 +132,17 @@ impl PeerSnapshots {
     ///
     /// # Errors
     /// It is not kept.
-    pub fn keep(&self, host: &HostName, mut incoming: Incoming) -> Outcome<()> {
-        incoming.file.take().map_or(Ok(()), Gentle::end).explain("write", &incoming.at)?;
-        incoming.fact.authenticity = Authenticity::Unchecked;
-        let (at, fact) = (&incoming.at, &incoming.fact);
-        let bundle = Bundle::open(at).map_err(|error| bad(error.to_string()))?;
-        if BundleFact::of(fact.name.clone(), bundle.bytes, &bundle.claimed) != *fact {
+    pub fn keep(&self, host: &HostName, incoming: Incoming) -> Outcome<()> {
+        let Incoming { file, unfinished, mut fact } = incoming;
+        file.end().explain("write", unfinished.path())?;
+        fact.authenticity = Authenticity::Unchecked;
+        let bundle = Bundle::open(unfinished.path()).map_err(|error| bad(error.to_string()))?;
+        if BundleFact::of(fact.name.clone(), bundle.bytes, &bundle.claimed) != fact {
             return Err(bad(format!("{host} sent another file than it described as {}", fact.name)));
         }
         bundle.check().map_err(|error| bad(error.to_string()))?;
-        let place = self.folder.join(&fact.name);
         let older = self.kept(host)?;
-        fs::rename(at, &place).explain("replace", &place)?;
-        sync_parent(&place)?;
+        unfinished.put()?;
         for name in older {
             let place = self.folder.join(name);
             absent(fs::remove_file(&place)).explain("remove", &place)?;

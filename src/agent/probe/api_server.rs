@@ -11,6 +11,7 @@ use crate::model::control_plane::API_SERVER;
 use crate::model::fault::FaultKind;
 use crate::model::healing::{GuardedHost, Policy};
 use crate::model::ports::KUBELETS_API;
+use crate::model::target::KUBELET_CLIENT;
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
@@ -23,8 +24,6 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 const CA: &str = "/etc/kubernetes/pki/ca.crt";
 const CERT: &str = "/etc/kubernetes/pki/observer.crt";
 const KEY: &str = "/etc/kubernetes/pki/observer.key";
-/// The kubelet's certificate and key, with which it may read its own Node.
-const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 
 /// The processes of this host's API server, by its address and port, the oldest first: a pod of a user may run another one.
 pub fn api_server_processes(own: &GuardedHost, port: u16) -> Vec<u32> {
@@ -68,7 +67,7 @@ async fn suspended(root: &Root, policy: &Policy, host: &GuardedHost) -> Option<u
 
 /// Whether the Node of this host exists, by an API server that the kubelet of this host uses.
 pub(super) async fn node(root: &Root, host: &GuardedHost) -> Seen {
-    let tls = tls::client(root, CA, Some((KUBELET, KUBELET))).ok()?;
+    let tls = tls::client(root, CA, Some((KUBELET_CLIENT, KUBELET_CLIENT))).ok()?;
     let web = Web::new(tls, "127.0.0.1", KUBELETS_API, WITHIN).ok()?;
     let (status, body) = web.get(&format!("/api/v1/nodes/{}", host.name), WITHIN).await.ok()?;
     judged(status, &body)

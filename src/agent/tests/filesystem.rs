@@ -14,6 +14,11 @@ fn write(files: Vec<FilePut>) -> Op {
     Op::WriteFiles { files, remove: vec![], keep: None }
 }
 
+/// Wipes nothing.
+fn nothing() -> WipeAsk {
+    WipeAsk { units: vec![], remove: vec![], data: vec![], delete: false, vip: None, hand_over: false, stays: false }
+}
+
 fn changed(place: &Place, path: &str) -> (i64, i64, u64) {
     let meta = std::fs::metadata(place.at(path)).unwrap();
     (meta.ctime(), meta.ctime_nsec(), meta.ino())
@@ -196,15 +201,7 @@ async fn a_wipe_moves_data_aside_and_spares_the_lock_and_can_be_repeated() {
     let mut client = place.locked().await;
     let op = |delete| {
         let remove = vec!["/etc/kubernetes".to_owned(), "/var/lib/hactl".to_owned()];
-        Op::Wipe(WipeAsk {
-            units: vec![],
-            remove,
-            data: vec!["/var/lib/etcd".to_owned()],
-            delete,
-            vip: None,
-            hand_over: false,
-            stays: false,
-        })
+        Op::Wipe(WipeAsk { remove, data: vec!["/var/lib/etcd".to_owned()], delete, ..nothing() })
     };
     client.ask(op(false)).await.unwrap();
     let aside = place.list("/var/lib");
@@ -231,16 +228,7 @@ async fn the_folder_of_a_units_changes_goes_with_the_last_of_them() {
         } else {
             std::fs::remove_file(place.at(other)).unwrap();
         }
-        let ask = WipeAsk {
-            units: vec![],
-            remove: vec![ours.to_owned()],
-            data: vec![],
-            delete: false,
-            vip: None,
-            hand_over: false,
-            stays: false,
-        };
-        client.ask(Op::Wipe(ask)).await.unwrap();
+        client.ask(Op::Wipe(WipeAsk { remove: vec![ours.to_owned()], ..nothing() })).await.unwrap();
         let left = place.list("/etc/systemd/system");
         assert_eq!(left, if theirs { vec!["etcd.service.d/limits.conf"] } else { vec![] });
         assert_eq!(place.at("/etc/systemd/system/etcd.service.d").exists(), theirs);
@@ -263,16 +251,7 @@ async fn a_wiped_host_belongs_to_no_cluster_any_more_and_may_be_of_another_one()
         })
     };
     client.ask(cluster_id("lab")).await.unwrap();
-    let ask = WipeAsk {
-        units: vec![],
-        remove: vec![],
-        data: vec![],
-        delete: false,
-        vip: None,
-        hand_over: false,
-        stays: false,
-    };
-    client.ask(Op::Wipe(ask)).await.unwrap();
+    client.ask(Op::Wipe(nothing())).await.unwrap();
     assert_eq!(place.list("/var/lib/hactl"), ["busy", "lock", "parts/x/y"]);
     client.ask(cluster_id("other")).await.unwrap();
 }
@@ -288,15 +267,8 @@ async fn a_host_that_is_no_longer_a_node_stays_in_its_cluster_and_its_archived_f
         crate::model::facts::ClusterId { cluster: "lab".parse().unwrap(), ca, stages: 0, host: None, machine: None };
     client.ask(Op::WriteClusterId(cluster_id.clone())).await.unwrap();
     for _ in 0..2 {
-        let ask = WipeAsk {
-            units: vec![],
-            remove: vec!["/var/lib/kubelet/pki".to_owned()],
-            data: vec!["/var/lib/kubelet".to_owned()],
-            delete: false,
-            vip: None,
-            hand_over: false,
-            stays: true,
-        };
+        let (remove, data) = (vec!["/var/lib/kubelet/pki".to_owned()], vec!["/var/lib/kubelet".to_owned()]);
+        let ask = WipeAsk { remove, data, stays: true, ..nothing() };
         client.ask(Op::Wipe(ask)).await.unwrap();
     }
     let left: Vec<String> = place.list("/var/lib").into_iter().filter(|path| path.starts_with("kubelet")).collect();
@@ -332,15 +304,7 @@ async fn a_wipe_refuses_system_directories() {
     place.write("/etc/passwd", "");
     let mut client = place.locked().await;
     for path in ["/etc", "/usr", "/var", "/var/lib", "/etc/../usr"] {
-        let ask = WipeAsk {
-            units: vec![],
-            remove: vec![path.to_owned()],
-            data: vec![],
-            delete: true,
-            vip: None,
-            hand_over: false,
-            stays: false,
-        };
+        let ask = WipeAsk { remove: vec![path.to_owned()], delete: true, ..nothing() };
         assert_eq!(client.ask(Op::Wipe(ask)).await.unwrap_err().kind, OpErrorKind::BadRequest, "{path}");
     }
     assert!(place.at("/etc/passwd").exists());

@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::OpErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -12,6 +12,15 @@ async fn listening() -> (TcpListener, u16) {
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
+}
+
+/// A session whose stream is a connection, and the other end of the connection.
+async fn relayed(place: &Place) -> (Client, u64, TcpStream) {
+    let (listener, port) = listening().await;
+    let mut client = place.client();
+    let id = client.send(Op::Relay { to: HERE, port }).await;
+    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
+    (client, id, listener.accept().await.unwrap().0)
 }
 
 /// The next frame that is not a message.
@@ -30,11 +39,7 @@ async fn brought(client: &mut Client) -> Frame {
 #[tokio::test]
 async fn a_relay_carries_both_directions_until_both_ends_are_done() {
     let place = Place::new();
-    let (listener, port) = listening().await;
-    let mut client = place.client();
-    let id = client.send(Op::Relay { to: HERE, port }).await;
-    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
-    let (mut far, _) = listener.accept().await.unwrap();
+    let (mut client, id, mut far) = relayed(&place).await;
     client.piece(b"question").await;
     client.end().await;
     let mut received = String::new();
@@ -73,11 +78,7 @@ async fn nothing_but_this_host_is_ever_dialled() {
 #[tokio::test]
 async fn a_relay_reports_a_closed_port_and_data_still_in_transit_does_no_harm() {
     let place = Place::new();
-    let (listener, port) = listening().await;
-    let mut client = place.client();
-    let id = client.send(Op::Relay { to: HERE, port }).await;
-    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
-    let (far, _) = listener.accept().await.unwrap();
+    let (mut client, _, far) = relayed(&place).await;
     // Unread data makes the kernel reset the connection.
     client.piece(&[7; 1000]).await;
     far.readable().await.unwrap();
@@ -102,11 +103,7 @@ async fn a_relay_reports_a_closed_port_and_data_still_in_transit_does_no_harm() 
 #[tokio::test]
 async fn a_relay_ends_with_its_stream() {
     let place = Place::new();
-    let (listener, port) = listening().await;
-    let mut client = place.client();
-    let id = client.send(Op::Relay { to: HERE, port }).await;
-    assert!(matches!(client.answer(id).await, Ok(Reply::Connected)));
-    let (mut far, _) = listener.accept().await.unwrap();
+    let (client, _, mut far) = relayed(&place).await;
     client.close().await.unwrap();
     let mut rest = Vec::new();
     timeout(Duration::from_secs(5), far.read_to_end(&mut rest)).await.expect("the connection outlived it").ok();

@@ -4,6 +4,7 @@
 use crate::kube::{Answer, Chunks, Client, Http, Request};
 use crate::model::event::{Event, Sink};
 use crate::model::gate::Gate;
+use crate::model::labels::COMPLETION;
 use crate::model::maintenance::{DrainRequest, RebootRequest, Stage, Wanted, Work};
 use crate::model::merge_patch::merged;
 use futures::future::BoxFuture;
@@ -106,6 +107,11 @@ impl Api {
 
     pub fn object(&self, path: &str) -> Value {
         self.state().objects.get(path).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Whether the maintenance keeps its object from being deleted.
+    pub fn is_held(&self) -> bool {
+        self.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION)
     }
 
     pub fn change(&self, path: &str, patch: &Value) {

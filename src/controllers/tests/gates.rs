@@ -33,8 +33,7 @@ fn why(api: &Api, path: &str) -> String {
 
 fn is_as_before(api: &Api) -> bool {
     let node = api.object(NODE);
-    let held = api.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION);
-    !is_cordoned(&node) && CordonRecord::of(&node).is_none() && !held
+    !is_cordoned(&node) && CordonRecord::of(&node).is_none() && !api.is_held()
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,6 +51,12 @@ pub async fn reaches(api: &Api, path: &str, wanted: &str) {
     assert!(seen.await.is_ok(), "{path} is not {wanted}: {}", api.object(path));
 }
 
+/// Returns once the maintenance is completed, and its object may be deleted.
+pub async fn ends(api: &Api) {
+    reaches(api, MAINTENANCE, "Completed").await;
+    until("the object is let go", || !api.is_held()).await;
+}
+
 /// Runs `work` beside one guard.
 pub async fn beside_a_guard(api: &Api, work: impl Future<Output = ()>) {
     beside(api, &worker, work).await;
@@ -80,9 +86,7 @@ async fn a_guard_that_is_killed_after_any_of_its_writes_is_replaced_and_the_node
                 reaches(&api, MAINTENANCE, "Drained").await;
                 assert!(is_cordoned(&api.object(NODE)), "after {writes} writes");
                 api.change(MAINTENANCE, &json!({"spec": {"stage": "Complete"}}));
-                reaches(&api, MAINTENANCE, "Completed").await;
-                let held = || api.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION);
-                until("the object is let go", || !held()).await;
+                ends(&api).await;
             };
             tokio::select! {
                 () = a => unreachable!(),

@@ -1,7 +1,7 @@
 //! Reboots of a host: by its node agent or by a command, asked for once whatever happens, and beside other maintenances.
 
 use super::api::{Api, MAINTENANCE, NODE, Quiet};
-use super::guards::{beside_a_guard, guard, knowing, reaches, state, until, worker};
+use super::guards::{beside_a_guard, ends, guard, knowing, reaches, state, until, worker};
 use super::*;
 use crate::kube::KnownNode;
 use crate::model::boot::{Boot, BootId, announcement, asks};
@@ -112,7 +112,7 @@ fn uncordoned(api: &Api) {
     let node = api.object(NODE);
     assert!(!is_cordoned(&node));
     assert_eq!(CordonRecord::of(&node), None);
-    assert!(!api.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION));
+    assert!(!api.is_held());
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,11 +126,7 @@ async fn a_guard_that_is_killed_after_any_of_its_writes_is_replaced_and_the_host
             guard(api.client(), "b").await;
         };
         let author = async {
-            reaches(&api, MAINTENANCE, "Completed").await;
-            until("it is let go", || {
-                !api.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION)
-            })
-            .await;
+            ends(&api).await;
         };
         tokio::select! {
             () = guard(api.killed_after(writes), "a") => unreachable!(),

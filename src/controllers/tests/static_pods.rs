@@ -1,6 +1,6 @@
 //! Static pods that a maintenance holds: the node agent of the host is played by the test.
 
-use super::guards::{beside, guard, reaches, state, until};
+use super::guards::{beside, ends, guard, reaches, state, until};
 use super::*;
 use crate::model::labels::HELD;
 use crate::model::maintenance::{Maintenance, Through};
@@ -106,9 +106,7 @@ async fn a_guard_that_is_killed_after_any_of_its_writes_is_replaced_and_static_p
             reaches(&api, MAINTENANCE, "Drained").await;
             assert_eq!(api.state().pods.len(), 0, "after {writes} writes");
             api.change(MAINTENANCE, &json!({"spec": {"stage": "Complete"}}));
-            reaches(&api, MAINTENANCE, "Completed").await;
-            let held = || api.object(MAINTENANCE)["metadata"]["finalizers"].to_string().contains(COMPLETION);
-            until("the object is let go", || !held()).await;
+            ends(&api).await;
         };
         tokio::select! {
             () = a => unreachable!(),

@@ -14,7 +14,7 @@ use crate::model::labels::QUORUM;
 use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::plan::NodeEnd;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::model::target::FileSet;
 use crate::protocol::Op;
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ impl Doing<'_> {
             let text = |at: &str| pod.pointer(at).and_then(Value::as_str);
             let (Some(namespace), Some(of)) = (text("/metadata/namespace"), text("/metadata/name")) else { continue };
             let reference = ObjectRef::new("v1", "Pod", Some(namespace), of);
-            if PodFact::of(&pod).is_some_and(|pod| pod.quorum) {
+            if PodView::of(&pod).is_some_and(|pod| pod.quorum) {
                 stands_no_more(client, &reference, until).await?;
             }
             client.delete_if(&reference, text("/metadata/uid"), Some(0), until).await?;

@@ -22,7 +22,7 @@ use crate::model::drain_rule::DrainRules;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction};
 use crate::model::maintenance::{DrainPreview, DrainProgress, DrainRequest};
 use crate::model::names::HostName;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::plan::drain::{Drain, Left, Next, spare};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -97,7 +97,7 @@ pub struct Found {
     rules: DrainRules,
     /// Rules that cannot be read.
     notes: Vec<String>,
-    pods: Vec<PodFact>,
+    pods: Vec<PodView>,
     at: Instant,
 }
 
@@ -217,7 +217,7 @@ fn no_names(host: &HostName, lost: Vec<String>) -> Result<(), DrainError> {
 
 /// The pods of the Node, by uid.
 struct View {
-    pods: BTreeMap<String, PodFact>,
+    pods: BTreeMap<String, PodView>,
     changes: Option<PodChanges>,
     /// Whether this is a list, without changes since.
     listed: bool,
@@ -241,8 +241,8 @@ impl View {
 /// A request that ended.
 enum Done {
     Listed(Result<View, KubeError>),
-    Evicted(PodFact, Eviction),
-    Deleted(PodFact, Eviction),
+    Evicted(PodView, Eviction),
+    Deleted(PodView, Eviction),
     Read(BudgetRef, Result<Option<BudgetFact>, KubeError>),
     Watched(BudgetRef, Result<BudgetChanges, KubeError>),
 }
@@ -268,7 +268,7 @@ impl<'a> Engine<'a> {
         Ok(View { pods, changes, listed: true })
     }
 
-    fn evict(self, pod: PodFact) -> BoxFuture<'a, Done> {
+    fn evict(self, pod: PodView) -> BoxFuture<'a, Done> {
         async move {
             let _turn = Pace::turn(self.pace).await;
             let answer = if pod.has_responders {
@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Deletes a pod that cannot be evicted. Its own grace period applies.
-    fn delete(self, pod: PodFact) -> BoxFuture<'a, Done> {
+    fn delete(self, pod: PodView) -> BoxFuture<'a, Done> {
         async move {
             let _turn = Pace::turn(self.pace).await;
             let place = ObjectRef::new("v1", "Pod", Some(&pod.namespace), &pod.name);
@@ -365,8 +365,8 @@ impl<'a> Engine<'a> {
 
             let room = AT_ONCE.saturating_sub(work.len());
             let read: Vec<BudgetRef> = next.read.into_iter().take(room).collect();
-            let force: Vec<PodFact> = next.force.into_iter().take(room - read.len()).cloned().collect();
-            let ask: Vec<PodFact> = next.ask.into_iter().take(room - read.len() - force.len()).cloned().collect();
+            let force: Vec<PodView> = next.force.into_iter().take(room - read.len()).cloned().collect();
+            let ask: Vec<PodView> = next.ask.into_iter().take(room - read.len() - force.len()).cloned().collect();
             for budget in read {
                 drain.reading(&budget);
                 work.push(if budgets.may_watch(&budget) { self.watch(budget) } else { self.read(budget) });

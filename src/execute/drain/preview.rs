@@ -6,7 +6,7 @@ use super::{AT_ONCE, CHECK_WITHIN, DrainError, Draining, words};
 use crate::kube::Client;
 use crate::model::action::counted;
 use crate::model::maintenance::{DrainPreview, Through};
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::plan::drain::{Drain, Left, PodKind, State};
 use futures::stream::{self, StreamExt as _};
 use std::time::Duration;
@@ -24,13 +24,13 @@ impl Draining<'_> {
         let takes_host = self.spare(client, until).await?;
         let drain = Drain::by(rules, self.request.clone()).taking_host(takes_host);
         let next = drain.next(&pods, Duration::ZERO);
-        let own = |pod: &&PodFact| match PodKind::of(pod) {
+        let own = |pod: &&PodView| match PodKind::of(pod) {
             PodKind::Static => self.request.through < Through::Static,
             PodKind::DaemonSet => self.request.through < Through::DaemonSet,
             PodKind::Quorum => !takes_host,
             PodKind::Ended | PodKind::Bare | PodKind::Controlled => false,
         };
-        let evicted: Vec<&PodFact> = next.left.iter().filter(|left| is_evicted(left)).map(|left| left.pod).collect();
+        let evicted: Vec<&PodView> = next.left.iter().filter(|left| is_evicted(left)).map(|left| left.pod).collect();
         let held = pods.iter().filter(|pod| PodKind::of(pod) == PodKind::Static).count();
         if self.request.through == Through::Static {
             notes.push(format!("{} are held when the others have left", counted(held, "static pod")));

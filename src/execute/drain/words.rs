@@ -7,7 +7,7 @@ use crate::model::action::counted;
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
 use crate::model::maintenance::{BlockedPod, DrainProgress, MOST_NAMED as MOST_OF_STATUS};
 use crate::model::names::HostName;
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use crate::plan::drain::{Keep, Kept, Left, Next, State};
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ pub(super) fn reasons(kept: &[Kept<'_>]) -> impl Iterator<Item = (String, String
 }
 
 /// A pod whose eviction would be refused by this answer to a dry run.
-pub(super) fn would_refuse(pod: &PodFact, answer: &Eviction) -> Option<BlockedPod> {
+pub(super) fn would_refuse(pod: &PodView, answer: &Eviction) -> Option<BlockedPod> {
     let message = match answer {
         Eviction::Accepted | Eviction::Gone => return None,
         Eviction::Refused(by) => refused_by(pod, by, None),
@@ -150,7 +150,7 @@ fn named(Left { pod, state }: &Left<'_>) -> String {
     }
 }
 
-fn refused_by(pod: &PodFact, by: &Refused, fact: Option<&BudgetFact>) -> String {
+fn refused_by(pod: &PodView, by: &Refused, fact: Option<&BudgetFact>) -> String {
     let (name, says) = match by {
         Refused::Responders(says) => return says.clone(),
         Refused::NamespaceEnds => return "its namespace is being deleted".to_owned(),
@@ -181,9 +181,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(name: &str, ready: bool) -> PodFact {
-        let pod = PodFact::of(&json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}));
-        PodFact { ready, ..pod.expect("it has a name") }
+    fn pod(name: &str, ready: bool) -> PodView {
+        let pod = PodView::of(&json!({"metadata": {"name": name, "namespace": "shop", "uid": name}}));
+        PodView { ready, ..pod.expect("it has a name") }
     }
 
     fn fact(healthy: u32, desired: u32, expected: u32) -> BudgetFact {

@@ -84,8 +84,7 @@ impl Place {
 
     /// A connection from an address with an identity.
     async fn enter(&self, from: IpAddr, identity: &Identity) -> Result<Arc<dyn Agent>, String> {
-        let addresses = self.policy.guards.iter().map(|guard| (guard.name.clone(), guard.address)).collect();
-        let peers = Peers::new(from, identity, addresses).unwrap();
+        let peers = Peers::new(from, identity, &self.policy).unwrap();
         let ssh = sample(3).hosts[0].ssh.clone();
         peers.connect(&name("cp1"), &ssh).await.map_err(|error| error.to_string())
     }

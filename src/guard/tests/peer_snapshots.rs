@@ -116,8 +116,7 @@ impl Pair {
     async fn copy(&self) -> Option<String> {
         let root = Root::at(self.cp2.path());
         let identity = self.place.identity("cp2", "cp2", self.ca());
-        let addresses = self.place.policy.guards.iter().map(|guard| (guard.name.clone(), guard.address)).collect();
-        let peers = Peers::new(self.place.address("cp2"), &identity, addresses).unwrap();
+        let peers = Peers::new(self.place.address("cp2"), &identity, &self.place.policy).unwrap();
         let trust = Trust::of([self.ca().der().to_vec()]);
         let outcome = copied(&root, &self.place.policy, &name("cp2"), (&peers, trust), |_| {}).await;
         let why = outcome.expect_err("cp3 does not answer").to_string();

@@ -2,7 +2,7 @@
 //!
 //! In: a pod, and the order of its rule. Out: its [`PodKind`] and its [`Level`].
 
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 
 /// What decides whether a drain evicts a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum PodKind {
 
 impl PodKind {
     /// Classifies a pod.
-    pub fn of(pod: &PodFact) -> Self {
+    pub fn of(pod: &PodView) -> Self {
         match &pod.controller {
             _ if pod.mirror => Self::Static,
             _ if pod.ended || pod.is_probe() => Self::Ended,
@@ -63,7 +63,7 @@ impl Level {
     pub const FIRST: Self = Self { kind: Turn::First, order: i32::MIN, priority: 0 };
 
     /// The level of a pod with an order.
-    pub fn of(pod: &PodFact, order: i32) -> Self {
+    pub fn of(pod: &PodView, order: i32) -> Self {
         let kind = if PodKind::of(pod) == PodKind::DaemonSet { Turn::DaemonSet } else { Turn::Default };
         Self { kind, order, priority: HIGHEST.partition_point(|highest| *highest < pod.priority) }
     }

@@ -19,7 +19,7 @@ pub use spare::spare;
 use crate::model::drain_rule::{Behavior, DrainRules};
 use crate::model::eviction::{BudgetFact, BudgetRef, Eviction, Refused};
 use crate::model::maintenance::{DrainRequest, Through};
-use crate::model::pod::PodFact;
+use crate::model::pod::PodView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ struct Budget {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Next<'a> {
     /// Pods to evict.
-    pub ask: Vec<&'a PodFact>,
+    pub ask: Vec<&'a PodView>,
     /// Pods to delete, because their eviction was refused for too long.
-    pub force: Vec<&'a PodFact>,
+    pub force: Vec<&'a PodView>,
     /// Budgets to read.
     pub read: Vec<BudgetRef>,
     /// Pods that have to leave and have not; the Node is drained when there are none, and none that would be lost.
@@ -112,7 +112,7 @@ pub struct Next<'a> {
     /// Pods that stay, and that the drain does not wait for.
     pub kept: Vec<Kept<'a>>,
     /// Pods that no controller creates elsewhere.
-    pub lost: Vec<&'a PodFact>,
+    pub lost: Vec<&'a PodView>,
     /// When there may be something to do, if nothing changes until then.
     pub again: Option<Duration>,
 }
@@ -121,7 +121,7 @@ pub struct Next<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kept<'a> {
     /// The pod.
-    pub pod: &'a PodFact,
+    pub pod: &'a PodView,
     /// Why.
     pub why: Keep<'a>,
 }
@@ -141,7 +141,7 @@ pub enum Keep<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left<'a> {
     /// The pod.
-    pub pod: &'a PodFact,
+    pub pod: &'a PodView,
     /// What it waits for.
     pub state: State<'a>,
 }
@@ -203,7 +203,7 @@ impl Drain {
     }
 
     /// Notes which pods are on the Node. When one has left, its budget may allow another eviction.
-    pub fn seen<'a>(&mut self, pods: impl IntoIterator<Item = &'a PodFact>) {
+    pub fn seen<'a>(&mut self, pods: impl IntoIterator<Item = &'a PodView>) {
         let present: BTreeSet<String> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
         let before = self.attempts.len();
         self.attempts.retain(|uid, _| present.contains(uid));
@@ -215,7 +215,7 @@ impl Drain {
     }
 
     /// What to do now, with these pods on the Node.
-    pub fn next<'a>(&'a self, pods: impl IntoIterator<Item = &'a PodFact>, now: Duration) -> Next<'a> {
+    pub fn next<'a>(&'a self, pods: impl IntoIterator<Item = &'a PodView>, now: Duration) -> Next<'a> {
         let mut next = Next::default();
         let mut leaving = Vec::new();
         for pod in pods {
@@ -285,7 +285,7 @@ impl Drain {
         next
     }
 
-    fn decide(&self, pod: &PodFact, now: Duration) -> Decision<'_> {
+    fn decide(&self, pod: &PodView, now: Duration) -> Decision<'_> {
         let kind = PodKind::of(pod);
         if kind == PodKind::Quorum && self.takes_host {
             return Decision::Leaves(Level::FIRST);
@@ -337,7 +337,7 @@ impl Drain {
     /// Whether a pod is asked again now. Takes one eviction of its budget if that is the cause.
     fn may_ask_again<'a>(
         &'a self,
-        pod: &PodFact,
+        pod: &PodView,
         attempt: &'a Attempt,
         free: &mut BTreeMap<&'a BudgetRef, u32>,
         now: Duration,
@@ -353,7 +353,7 @@ impl Drain {
     }
 
     /// Whether a budget allows the eviction of a pod now; takes it.
-    fn is_allowed<'a>(&'a self, pod: &PodFact, budget: &'a BudgetRef, free: &mut BTreeMap<&'a BudgetRef, u32>) -> bool {
+    fn is_allowed<'a>(&'a self, pod: &PodView, budget: &'a BudgetRef, free: &mut BTreeMap<&'a BudgetRef, u32>) -> bool {
         let fact = self.budgets.get(budget).and_then(|known| known.fact.as_ref());
         if !pod.ready && fact.is_some_and(BudgetFact::allows_unready) {
             return true;
@@ -363,13 +363,13 @@ impl Drain {
     }
 
     /// The refusal that a pod has to expect, by that of another one of its controller.
-    fn sibling(&self, pod: &PodFact) -> Option<&Sibling> {
+    fn sibling(&self, pod: &PodView) -> Option<&Sibling> {
         let sibling = self.siblings.get(&pod.controller.as_ref()?.uid)?;
         (sibling.budget.namespace == pod.namespace).then_some(sibling)
     }
 
     /// Notes that the eviction of a pod is under way.
-    pub fn asked(&mut self, pod: &PodFact) {
+    pub fn asked(&mut self, pod: &PodView) {
         let expected = self.sibling(pod).map(|sibling| sibling.budget.clone());
         let attempt =
             self.attempts.entry(pod.uid.clone()).or_insert_with(|| Attempt { budget: expected, ..Attempt::default() });
@@ -380,7 +380,7 @@ impl Drain {
     }
 
     /// Notes the answer to an eviction.
-    pub fn answered(&mut self, pod: &PodFact, answer: Eviction, now: Duration) {
+    pub fn answered(&mut self, pod: &PodView, answer: Eviction, now: Duration) {
         let attempt = self.attempts.entry(pod.uid.clone()).or_default();
         if let Eviction::Throttled(pause) = answer {
             (attempt.under_way, attempt.again) = (false, now);

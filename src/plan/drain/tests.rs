@@ -14,8 +14,8 @@ const LAST_TICK: u32 = 3600;
 /// The priorities of users, of the cluster's own pods, and beyond.
 const PRIORITIES: [i32; 6] = [-7, 0, 1_000_000_000, 2_000_000_000, 2_000_001_000, i32::MAX];
 
-fn pod(uid: &str) -> PodFact {
-    PodFact {
+fn pod(uid: &str) -> PodView {
+    PodView {
         namespace: "shop".to_owned(),
         name: uid.to_owned(),
         uid: uid.to_owned(),
@@ -35,7 +35,7 @@ fn pod(uid: &str) -> PodFact {
     }
 }
 
-fn uids(pods: &[&PodFact]) -> Vec<String> {
+fn uids(pods: &[&PodView]) -> Vec<String> {
     pods.iter().map(|pod| pod.uid.clone()).collect()
 }
 
@@ -64,13 +64,13 @@ fn s(seconds: u64) -> Duration {
 fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
     let daemon = Controller { kind: "DaemonSet".to_owned(), uid: "agent".to_owned() };
     let pods = [
-        PodFact { mirror: true, controller: None, ..pod("static") },
-        PodFact { quorum: true, ..pod("stands") },
-        PodFact { controller: Some(daemon), terminating: true, ..pod("daemon") },
-        PodFact { ended: true, ..pod("ended") },
-        PodFact { ended: true, controller: None, ..pod("ended-bare") },
-        PodFact { controller: None, ..pod("bare") },
-        PodFact { controller: None, terminating: true, ..pod("bare-terminating") },
+        PodView { mirror: true, controller: None, ..pod("static") },
+        PodView { quorum: true, ..pod("stands") },
+        PodView { controller: Some(daemon), terminating: true, ..pod("daemon") },
+        PodView { ended: true, ..pod("ended") },
+        PodView { ended: true, controller: None, ..pod("ended-bare") },
+        PodView { controller: None, ..pod("bare") },
+        PodView { controller: None, terminating: true, ..pod("bare-terminating") },
         pod("web"),
     ];
     let drain = Drain::default();
@@ -83,7 +83,7 @@ fn pods_of_the_node_stay_and_bare_pods_would_be_lost() {
 
 #[test]
 fn where_the_host_is_to_go_the_pod_that_stands_for_its_control_plane_leaves_first_and_never_by_force() {
-    let pods = [PodFact { quorum: true, ..pod("stands") }, PodFact { priority: -7, ..pod("web") }];
+    let pods = [PodView { quorum: true, ..pod("stands") }, PodView { priority: -7, ..pod("web") }];
     let request = DrainRequest { force_after: Some(s(60)), ..DrainRequest::default() };
     let mut drain = Drain::by(DrainRules::default(), request).taking_host(true);
     drain.seen(&pods);
@@ -100,7 +100,7 @@ fn where_the_host_is_to_go_the_pod_that_stands_for_its_control_plane_leaves_firs
 
 #[test]
 fn bare_pods_leave_if_that_is_asked_for() {
-    let pods = [PodFact { controller: None, ..pod("bare") }];
+    let pods = [PodView { controller: None, ..pod("bare") }];
     let request = DrainRequest { evict_unmanaged: true, ..DrainRequest::default() };
     let drain = Drain::by(DrainRules::default(), request);
     let next = drain.next(&pods, s(0));
@@ -118,7 +118,7 @@ fn a_pod_is_deleted_only_after_its_eviction_was_refused_for_as_long_as_was_asked
     drain.answered(&pods[0], by_budget("db"), s(10));
     drain.answered(&pods[1], Eviction::Accepted, s(10));
     drain.answered(&pods[2], by_budget("db"), s(10));
-    let pods = [pods[0].clone(), pods[1].clone(), PodFact { terminating: true, ..pods[2].clone() }];
+    let pods = [pods[0].clone(), pods[1].clone(), PodView { terminating: true, ..pods[2].clone() }];
     drain.read(&shop("db"), Some(budget(0, 2, 2)), s(69));
     // The time counts from the first refusal.
     drain.asked(&pods[0]);
@@ -152,7 +152,7 @@ fn a_pod_is_deleted_only_after_its_eviction_was_refused_for_as_long_as_was_asked
 
 #[test]
 fn a_pod_that_has_to_complete_is_evicted_after_the_time_that_was_given_to_it() {
-    let pods = [PodFact { labels: BTreeMap::from([(DRAIN.to_owned(), "wait-completed".to_owned())]), ..pod("job") }];
+    let pods = [PodView { labels: BTreeMap::from([(DRAIN.to_owned(), "wait-completed".to_owned())]), ..pod("job") }];
     let request = DrainRequest { wait_completed_for: Some(s(60)), ..DrainRequest::default() };
     let drain = Drain::by(DrainRules::default(), request);
     let next = drain.next(&pods, s(59));
@@ -162,7 +162,7 @@ fn a_pod_that_has_to_complete_is_evicted_after_the_time_that_was_given_to_it() {
 
 #[test]
 fn what_the_cluster_needs_leaves_last() {
-    let of = |uid: &str, priority| PodFact { priority, ..pod(uid) };
+    let of = |uid: &str, priority| PodView { priority, ..pod(uid) };
     let mut pods = vec![of("dns", 2_000_000_000), of("web", 0), of("own", 1_000_000_000), of("cni", 2_000_001_000)];
     let drain = Drain::default();
     let mut order = Vec::new();
@@ -178,7 +178,7 @@ fn what_the_cluster_needs_leaves_last() {
 fn pods_of_daemon_sets_leave_last_and_only_if_that_is_asked_for() {
     let daemon = |uid: &str, tolerates_drain: bool| {
         let controller = Some(Controller { kind: "DaemonSet".to_owned(), uid: "agent".to_owned() });
-        PodFact { controller, tolerates_drain, tolerates_cordon: true, ..pod(uid) }
+        PodView { controller, tolerates_drain, tolerates_cordon: true, ..pod(uid) }
     };
     let pods = [daemon("agent", false), daemon("cni", true), pod("web")];
     assert_eq!(Drain::default().next(&pods, s(0)).left.len(), 1);
@@ -195,7 +195,7 @@ fn pods_of_daemon_sets_leave_last_and_only_if_that_is_asked_for() {
 #[test]
 fn a_pod_that_a_person_holds_is_neither_evicted_nor_deleted_and_the_drain_waits_for_it() {
     let pods =
-        [PodFact { hold: Some("the annotation hold.hactl.dev/x of the pod".to_owned()), ..pod("db") }, pod("web")];
+        [PodView { hold: Some("the annotation hold.hactl.dev/x of the pod".to_owned()), ..pod("db") }, pod("web")];
     let mut drain = Drain::by(DrainRules::default(), DrainRequest { force_after: Some(s(60)), ..Default::default() });
     drain.seen(&pods);
     let next = drain.next(&pods, s(600));
@@ -225,11 +225,11 @@ fn flow_control_pauses_everything_and_an_error_only_its_pod() {
 
 #[test]
 fn a_pod_that_tolerates_the_cordon_is_evicted_once_and_stays_when_it_is_back() {
-    let first = [PodFact { tolerates_cordon: true, ..pod("a") }];
+    let first = [PodView { tolerates_cordon: true, ..pod("a") }];
     let mut drain = Drain::default();
     drain.seen(&first);
     assert_eq!(drain.next(&first, s(0)).ask.len(), 1);
-    let back = [PodFact { terminating: true, ..first[0].clone() }, PodFact { uid: "b".to_owned(), ..first[0].clone() }];
+    let back = [PodView { terminating: true, ..first[0].clone() }, PodView { uid: "b".to_owned(), ..first[0].clone() }];
     drain.seen(&back);
     let next = drain.next(&back, s(1));
     assert_eq!((came_back(&next), next.left.len()), (vec!["b".to_owned()], 1));
@@ -266,14 +266,14 @@ fn rules() -> DrainRules {
     DrainRules::of(ORDER.1.iter().map(rule), &BTreeMap::new())
 }
 
-fn level(pod: &PodFact) -> Level {
+fn level(pod: &PodView) -> Level {
     Level::of(pod, pod.labels.get(ORDER.0).and_then(|order| order.parse().ok()).unwrap_or(0))
 }
 
 /// A pod of the simulated Node.
 #[derive(Debug, Clone)]
 struct Sim {
-    fact: PodFact,
+    fact: PodView,
     budget: Option<usize>,
     /// Its controller binds it to the Node without the scheduler.
     bound: bool,
@@ -385,7 +385,7 @@ fn sim_pod() -> impl Strategy<Value = Sim> {
             let completes = label.as_ref().is_some_and(|(_, value)| value == "wait-completed").then_some(grace * 10);
             let labels = label.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
             let controller = Controller { kind: kind.to_owned(), uid: controller.to_string() };
-            let fact = PodFact {
+            let fact = PodView {
                 priority,
                 labels,
                 controller: Some(controller),
@@ -415,7 +415,7 @@ fn node() -> impl Strategy<Value = Node> {
 }
 
 /// The laws of one answer of the planner.
-fn judge(next: &Next<'_>, drain: &Drain, pods: &[PodFact], now: Duration) -> Result<(), TestCaseError> {
+fn judge(next: &Next<'_>, drain: &Drain, pods: &[PodView], now: Duration) -> Result<(), TestCaseError> {
     prop_assert_eq!(next, &drain.next(pods, now), "the same view gives the same answer");
     let least = next.left.iter().map(|left| level(left.pod)).min();
     let asked: BTreeSet<&str> = next.ask.iter().map(|pod| pod.uid.as_str()).collect();
@@ -456,7 +456,7 @@ proptest! {
                 continue;
             }
             for turn in 0.. {
-                let pods: Vec<PodFact> = node.pods.iter().map(|pod| pod.fact.clone()).collect();
+                let pods: Vec<PodView> = node.pods.iter().map(|pod| pod.fact.clone()).collect();
                 drain.seen(&pods);
                 let next = drain.next(&pods, now);
                 judge(&next, &drain, &pods, now)?;

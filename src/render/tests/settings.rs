@@ -3,6 +3,7 @@
 use super::*;
 use crate::inventory::owned::{Owner, fields, flags};
 use crate::model::bucket::{Storage, StorageSettings};
+use crate::model::desired::Extra;
 use crate::model::drill::{IDENTITY, Period, RECORD};
 use crate::model::healing::{self, Healing, Mode, Policy};
 use crate::model::renewal::SETTINGS;

@@ -5,8 +5,9 @@
 
 use super::own;
 use crate::agent::backup::peers;
+use crate::agent::backup::unfinished::{self, Unfinished};
 use crate::agent::host::Host;
-use crate::agent::machine::files::{self, absent, optional, private_folder, sync_parent, write_one};
+use crate::agent::machine::files::{self, absent, optional, private_folder, write_one};
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
@@ -19,8 +20,7 @@ use crate::model::timestamp::is_ahead;
 use crate::snapshot::Bundle;
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -36,8 +36,6 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const TROUBLE: &str = "trouble";
 /// The last [`Drill`], as JSON.
 const DRILL: &str = "drill.json";
-/// The suffix of the name of an incomplete copy.
-const BEGUN: &str = ".new";
 /// An incomplete copy without writes for so long was interrupted.
 const CUT_OFF_AFTER: Duration = Duration::from_secs(1800);
 
@@ -152,12 +150,17 @@ pub(crate) fn newest_here(root: &Root) -> Outcome<Option<(u64, Option<i64>)>> {
     Ok(Some((settings.every_s, newest.map(|(taken_ms, _)| taken_ms))))
 }
 
-/// The newest snapshot that this host took of this cluster.
-pub(crate) fn newest_fact(root: &Root) -> Outcome<Option<BundleFact>> {
+/// The newest snapshot that this host took of this cluster, by its name.
+pub(crate) fn newest_bundle(root: &Root) -> Outcome<Option<(String, Bundle)>> {
     let (settings, folder) = (settings(root)?, root.own(FOLDER));
     let Some((_, name)) = newest(&folder, &settings)? else { return Ok(None) };
     let bundle = Bundle::open(&folder.join(&name)).map_err(|error| failed(error.to_string()))?;
-    Ok(Some(BundleFact::of(name, bundle.bytes, &bundle.claimed)))
+    Ok(Some((name, bundle)))
+}
+
+/// The same, as other hosts see it.
+pub(crate) fn newest_fact(root: &Root) -> Outcome<Option<BundleFact>> {
+    Ok(newest_bundle(root)?.map(|(name, bundle)| BundleFact::of(name, bundle.bytes, &bundle.claimed)))
 }
 
 /// Records the outcome.
@@ -291,32 +294,15 @@ pub(crate) fn tended(root: &Root, directory: &Path, fresh: Option<&str>) -> Outc
 
 /// Deletes copies of this host that were interrupted long ago.
 fn half_copies(directory: &Path, settings: &Settings) -> Outcome<()> {
-    let mine = |name: &str| settings.own(name.strip_suffix(BEGUN)?).map(drop);
-    for entry in fs::read_dir(directory).explain("list", directory)? {
-        let entry = entry.explain("list", directory)?;
-        let old = |of: fs::Metadata| of.is_file().then_some(of.modified().ok()?.elapsed().ok()? > CUT_OFF_AFTER);
-        let name = entry.file_name();
-        if name.to_str().and_then(mine).is_some() && entry.metadata().ok().and_then(old) == Some(true) {
-            absent(fs::remove_file(entry.path())).explain("remove", &entry.path())?;
-        }
-    }
-    Ok(())
+    let is_old = |of: fs::Metadata| {
+        of.is_file() && of.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > CUT_OFF_AFTER))
+    };
+    unfinished::remove(directory, |name, entry| settings.own(name).is_some() && entry.metadata().is_ok_and(is_old))
 }
 
 fn copy(from: &Path, to: &Path, name: &str) -> Outcome<()> {
-    let (fresh, place) = (to.join(format!("{name}{BEGUN}")), to.join(name));
-    let mut options = OpenOptions::new();
-    // Other clients may write there: an existing link of that name is not followed.
-    let copied = options.write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut copy| {
-        std::io::copy(&mut File::open(from)?, &mut copy)?;
-        copy.sync_all()
-    });
-    let copied = copied.explain("write", &fresh);
-    if copied.is_err() {
-        // An incomplete copy is useless, and may have filled the disk.
-        let _ = fs::remove_file(&fresh);
-        return copied;
-    }
-    fs::rename(&fresh, &place).explain("replace", &place)?;
-    sync_parent(&place)
+    let (unfinished, mut copy) = Unfinished::create(to, name)?;
+    let copied = File::open(from).and_then(|mut from| std::io::copy(&mut from, &mut copy));
+    copied.and_then(|_| copy.sync_all()).explain("write", unfinished.path())?;
+    unfinished.put()
 }

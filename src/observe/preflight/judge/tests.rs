@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::desired::sample;
-use crate::model::facts::{ClusterId, Etcd, InterfaceAddress, PortFact};
+use crate::model::facts::{ClusterId, InterfaceAddress, PortFact};
 use crate::model::firewall::Firewall;
 use crate::model::names::Digest;
 use crate::model::survey::CHECKS;
@@ -44,14 +44,7 @@ fn case() -> Case {
         ..Survey::default()
     };
     Case {
-        facts: Facts {
-            hosts: desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect(),
-            etcd: Etcd::Uninitialized,
-            drift: BTreeMap::new(),
-            stale: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            noted: Vec::new(),
-        },
+        facts: Facts::of(desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect()),
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,
         tried: vec![],

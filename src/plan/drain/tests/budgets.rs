@@ -39,7 +39,7 @@ fn a_budget_that_lets_one_go_at_a_time_is_asked_again_when_a_pod_has_left() {
 
 #[test]
 fn a_budget_that_needs_all_its_pods_never_lets_one_go_and_hides_no_other_pod() {
-    let pods = [pod("a"), pod("b"), PodFact { priority: 2_000_000_000, ..pod("dns") }];
+    let pods = [pod("a"), pod("b"), PodView { priority: 2_000_000_000, ..pod("dns") }];
     let mut drain = Drain::default();
     drain.seen(&pods);
     drain.asked(&pods[0]);
@@ -50,7 +50,7 @@ fn a_budget_that_needs_all_its_pods_never_lets_one_go_and_hides_no_other_pod() {
     assert!(next.ask.is_empty() && next.left[1].state.never(), "a pod of the same controller expects the same");
     assert_eq!(next.left[2].state, State::Later);
     let other =
-        PodFact { controller: Some(Controller { kind: "ReplicaSet".to_owned(), uid: "x".to_owned() }), ..pod("c") };
+        PodView { controller: Some(Controller { kind: "ReplicaSet".to_owned(), uid: "x".to_owned() }), ..pod("c") };
     assert_eq!(uids(&drain.next([&pods[0], &pods[1], &other], s(0)).ask), ["c"]);
     assert!(uids(&drain.next(&pods, s(60)).ask).contains(&"b".to_owned()), "the budget may select only some of them");
 }
@@ -71,7 +71,7 @@ fn pods_of_one_controller_wait_together_for_the_budget_that_refused_one_and_each
     drain.answered(&pods[1], Eviction::Accepted, s(2));
     drain.read(&shop("db"), Some(budget(0, 2, 3)), s(2));
     assert!(drain.next(&pods, s(2)).ask.is_empty());
-    let pods = [pods[0].clone(), PodFact { terminating: true, ..pods[1].clone() }, pods[2].clone()];
+    let pods = [pods[0].clone(), PodView { terminating: true, ..pods[1].clone() }, pods[2].clone()];
     // Only a pod that was refused for so long is deleted; the others are asked when nothing has moved for a minute.
     assert_eq!(
         (uids(&drain.next(&pods, s(61)).force), uids(&drain.next(&pods, s(61)).ask)),
@@ -105,7 +105,7 @@ fn a_budget_that_is_watched_is_seldom_read_and_soon_after_a_refusal() {
 
 #[test]
 fn a_pod_that_is_not_ready_leaves_when_enough_others_are_healthy() {
-    let pods = [PodFact { ready: false, ..pod("a") }, pod("b")];
+    let pods = [PodView { ready: false, ..pod("a") }, pod("b")];
     let mut drain = Drain::default();
     for pod in &pods {
         drain.asked(pod);
@@ -122,7 +122,7 @@ fn a_pod_that_is_not_ready_leaves_when_enough_others_are_healthy() {
 
 #[test]
 fn a_pod_that_is_refused_again_and_again_keeps_others_of_its_controller_waiting_for_a_minute_at_most() {
-    let pods = [PodFact { ready: false, ..pod("refused") }, pod("web")];
+    let pods = [PodView { ready: false, ..pod("refused") }, pod("web")];
     let mut drain = Drain::default();
     drain.seen(&pods);
     drain.asked(&pods[0]);
