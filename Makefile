@@ -24,7 +24,7 @@ STORAGE := $(CACHE)/tools/versitygw-$(STORAGE_VERSION)/versitygw
 PROMTOOL_VERSION := 0.316.0
 PROMTOOL := $(CACHE)/tools/promtool-$(PROMTOOL_VERSION)/promtool
 # The same version of Prometheus scrapes guards in the lab; built once, without service discovery.
-PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)/prometheus
+PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)-kubernetes/prometheus
 # The packages for hactl's own build and the lab; those for the components are in components/packages.
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
@@ -84,7 +84,7 @@ $(PROMTOOL):
 $(PROMETHEUS):
 	@echo "building prometheus $(PROMTOOL_VERSION), for tests (once, some minutes)"
 	@GOBIN="$(dir $(PROMETHEUS))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
-	  go install -tags remove_all_sd github.com/prometheus/prometheus/cmd/prometheus@v$(PROMTOOL_VERSION)
+	  go install -tags remove_all_sd,enable_kubernetes_sd github.com/prometheus/prometheus/cmd/prometheus@v$(PROMTOOL_VERSION)
 
 prometheus: $(PROMETHEUS) ## build Prometheus for the test that scrapes guards
 

@@ -40,15 +40,16 @@ Requires neither quorum nor the API, and works with expired certificates.")]
         #[arg(value_name = "HOST")]
         hosts: Vec<HostName>,
     },
-    /// Issue a certificate to a program that reads the metrics of the guards, such as Prometheus
+    /// Issue a certificate to a program that reads metrics of the cluster, such as Prometheus
     #[command(after_help = "\
 Examples:
   hactl certs client --out /etc/prometheus/hactl
   hactl certs client --name mimir --out ./mimir
 
-Writes client.crt, client.key (readable by its owner only) and ca.crt, and replaces no file. The certificate is valid
-for a year; hactl does not renew it. It reads metrics on port 10272 of the hosts if the inventory says
-`healing: {mode: on, metrics: host}`, and has no rights in the Kubernetes API beyond those of every authenticated user.
+Writes client.crt, client.key (readable by its owner only), ca.crt, and kubelet-ca.crt for kubelets, and replaces no
+file. The certificate is valid for a year; hactl does not renew it. It reads metrics of all components if the inventory
+says `metrics: on`, and those of guards on port 10272 if it says `healing: {mode: on, metrics: host}`. Otherwise it has no
+rights in the Kubernetes API beyond those of every authenticated user.
 Nothing revokes it: only `hactl certs rotate cluster-ca --finish` ends it early.")]
     Client {
         /// The group of the certificate
@@ -115,7 +116,8 @@ service-account key stays trusted until --finish. Earlier snapshots remain usabl
 }
 
 /// The files of [`Verb::Client`], with their modes.
-const CLIENT_FILES: [(&str, u32); 3] = [("client.crt", 0o644), ("client.key", 0o600), ("ca.crt", 0o644)];
+const CLIENT_FILES: [(&str, u32); 4] =
+    [("client.crt", 0o644), ("client.key", 0o600), ("ca.crt", 0o644), ("kubelet-ca.crt", 0o644)];
 
 /// Parses a name that fits into a common name.
 fn client_name(text: &str) -> Result<String, String> {
@@ -162,14 +164,14 @@ fn client(common: &Common, (group, name): (&str, &str), out: &Path, reader: &Arc
         let mut ends_ms = 0;
         new_file::write_all(out, CLIENT_FILES, || {
             let issued = workflow::reader(&loaded.desired, &common.places(&loaded), name);
-            let (credential, ca) = issued.map_err(|failure| failure_verdict(&failure))?;
+            let (credential, [ca, kubelet_ca]) = issued.map_err(|failure| failure_verdict(&failure))?;
             ends_ms = credential.not_after.unix_timestamp().saturating_mul(1000);
-            Ok::<_, Verdict>([credential.cert_pem, credential.key_pem.reveal().clone(), ca])
+            Ok::<_, Verdict>([credential.cert_pem, credential.key_pem.reveal().clone(), ca, kubelet_ca])
         })?;
         let paths = CLIENT_FILES.map(|(file, _)| out.join(file));
         let object = json!({
             "name": name, "group": group, "ends": rfc3339(ends_ms),
-            "certificate": paths[0], "key": paths[1], "ca": paths[2],
+            "certificate": paths[0], "key": paths[1], "ca": paths[2], "kubeletCa": paths[3],
         });
         let last = Verdict::ok(words::client(out, name, ends_ms));
         Ok(Said { object, text: String::new(), last: Some(last) })

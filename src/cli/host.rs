@@ -219,43 +219,40 @@ pub fn positions(args: &PositionsArgs) -> Exit {
 
 /// Watches until one of its files changes or it is stopped.
 pub fn guard(args: &GuardArgs) -> Exit {
-    // One thread is enough for a few messages a second, and needs the least memory.
-    let watched = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
-        let watched = runtime.block_on(crate::guard::run(Root::host(), &args.host, journal));
-        runtime.shutdown_background();
-        watched
-    });
-    match watched {
-        Ok(watched) => ended("host-guard", watched),
-        Err(error) => ended("host-guard", Err(error)),
+    resident("host-guard", crate::guard::run(Root::host(), &args.host, journal))
+}
+
+/// Runs a resident program. One thread is enough for a few messages a second, and needs the least memory.
+fn resident<E: Display>(verb: &str, work: impl Future<Output = Result<(), E>>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let done = runtime.block_on(work);
+            runtime.shutdown_background();
+            ended(verb, done)
+        }
+        Err(error) => ended(verb, Err(error)),
     }
 }
 
 /// Keeps a control plane on this host where its pods do not, until it is stopped.
 pub fn hosting(args: &HostingArgs) -> Exit {
     let place = crate::guard::Place { own: args.address, port: args.port, all: args.servers.clone() };
-    // One thread, as for a guard.
-    let kept = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
-        runtime.block_on(crate::guard::keep_hosting(Root::host(), place, journal));
-    });
-    ended("host-hosting", kept)
+    let kept = async {
+        crate::guard::keep_hosting(Root::host(), place, journal).await;
+        Ok::<_, std::convert::Infallible>(())
+    };
+    resident("host-hosting", kept)
 }
 
 /// Serves the Node of this host until it is stopped.
 pub fn node_agent(args: &NodeAgentArgs) -> Exit {
-    // One thread, as for a guard.
-    let served = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
-        runtime.block_on(crate::guard::serve_node(
-            Root::host(),
-            args.node.clone(),
-            (args.server.clone(), &args.boot),
-            journal,
-        ))
-    });
-    match served {
-        Ok(served) => ended("host-node-agent", served),
-        Err(error) => ended("host-node-agent", Err(error)),
-    }
+    let place = (args.server.clone(), args.boot.as_str());
+    resident("host-node-agent", crate::guard::serve_node(Root::host(), args.node.clone(), place, journal))
+}
+
+/// Serves the metrics of this host's components until it is stopped.
+pub fn metrics() -> Exit {
+    resident("host-metrics", crate::guard::serve_metrics(Root::host(), journal))
 }
 
 /// Once nobody listens there, becomes the command, if there is one; otherwise returns.

@@ -244,6 +244,9 @@ Examples:
     /// Reboot this host when a maintenance of its Node asks for it; run as a unit on the Nodes of clusters with guards
     #[command(hide = true)]
     HostNodeAgent(host::NodeAgentArgs),
+    /// Serve the metrics of this host's components to readers; run as a unit where the inventory has `metrics: on`
+    #[command(hide = true)]
+    HostMetrics,
     /// Wait until nobody listens at a port of the host; run in pods of the control plane
     #[command(hide = true)]
     HostAwaitTurn(host::TurnArgs),
@@ -307,6 +310,7 @@ fn run(cli: Cli) -> Exit {
         Verb::HostGuard(args) => host::guard(&args),
         Verb::HostHosting(args) => host::hosting(&args),
         Verb::HostNodeAgent(args) => host::node_agent(&args),
+        Verb::HostMetrics => host::metrics(),
         Verb::HostAwaitTurn(args) => host::await_turn(&args),
         Verb::HostPeer(args) => host::peer(&args),
         Verb::HostHeal(args) => host::heal(&args),

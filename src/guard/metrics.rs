@@ -2,10 +2,10 @@
 //! it, over TLS on the address of the host, to clients with a certificate for it.
 //!
 //! In: the report and the figures. Out: text. Names of hosts and kinds are plain, so that no label needs an escape.
-//! Clients are bounded in number, time and size, before and after their certificate is known.
 
 use super::figures::{Effect, Figures, Snapshots};
-use super::shared::Shared;
+use super::readers::{self, Answers, Body, PAUSE, Readers};
+use super::shared::{Shared, refusal};
 use super::state::EtcdSeen;
 use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::GuardReport;
@@ -14,108 +14,37 @@ use crate::model::heartbeat::Sight;
 use crate::model::maintained::Maintained;
 use crate::model::names::HostName;
 use crate::model::repair::{Decision, LocalStep};
-use crate::transport::mtls::{self, CONNECT};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
+use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ServerConfig;
-use rustls::pki_types::CertificateDer;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-
-/// Connections at the same time; more wait.
-const AT_ONCE: usize = 8;
-/// How long a client may take to send its request, and any client may take in all.
-const REQUEST: Duration = Duration::from_secs(5);
-/// The largest request, bytes: the least that hyper reads at once.
-const LARGEST: usize = 8 << 10;
-const PAUSE: Duration = Duration::from_secs(10);
-
-/// The clients on the address of the host.
-#[derive(Clone)]
-pub(super) struct Readers {
-    acceptor: TlsAcceptor,
-    authorities: Arc<[CertificateDer<'static>]>,
-}
-
-impl Readers {
-    /// Those with a certificate of these CAs.
-    pub fn of(server: ServerConfig, authorities: Vec<CertificateDer<'static>>) -> Self {
-        Self { acceptor: TlsAcceptor::from(Arc::new(server)), authorities: authorities.into() }
-    }
-
-    /// The connection of one of them, or why it is none.
-    async fn admit(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
-        let stream = match timeout(CONNECT, self.acceptor.accept(stream)).await {
-            Ok(accepted) => accepted.map_err(|error| error.to_string())?,
-            Err(_) => return Err("the TLS handshake took too long".to_owned()),
-        };
-        let reader = mtls::is_reader(stream.get_ref().1.peer_certificates(), &self.authorities);
-        reader.map_err(|why| why.to_string())?;
-        Ok(stream)
-    }
-}
 
 /// Serves the metrics until the guard ends: on loopback to everybody, or on the address of the host to these readers.
 pub(super) async fn serve(shared: Arc<Shared>, readers: Option<Readers>) {
     let address = readers.as_ref().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |_| shared.own.address);
-    let free = Arc::new(Semaphore::new(AT_ONCE));
     let listener = shared.listen(SocketAddr::new(address, METRICS_PORT), "serve metrics", PAUSE).await;
-    loop {
-        let Ok(turn) = Arc::clone(&free).acquire_owned().await else { return };
-        let Ok((stream, from)) = listener.accept().await else {
-            sleep(PAUSE).await;
-            continue;
-        };
-        let (shared, readers) = (Arc::clone(&shared), readers.clone());
-        tokio::spawn(async move {
-            match readers {
-                None => respond(&shared, stream).await,
-                Some(readers) => match readers.admit(stream).await {
-                    Ok(stream) => respond(&shared, stream).await,
-                    Err(why) => shared.refused(from.ip(), &why),
-                },
-            }
-            drop(turn);
-        });
-    }
+    readers::serve(listener, readers, shared).await;
 }
 
-/// Answers the request of one connection.
-async fn respond(shared: &Shared, stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(shared, &request))));
-    let mut http = hyper::server::conn::http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_buf_size(LARGEST).keep_alive(false);
-    // A client that breaks off needs no answer.
-    let _ = timeout(REQUEST, http.serve_connection(TokioIo::new(stream), answer)).await;
-}
+impl Answers for Shared {
+    const WITHIN: Duration = Duration::from_secs(5);
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let found = request.method() == Method::GET && request.uri().path() == "/metrics";
-    let look = || {
-        let now = shared.now();
-        shared.with(|state| text(&state.report(now), state.etcd(now), &state.figures))
-    };
-    let text = found.then(look).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    if !found {
-        *response.status_mut() = StatusCode::NOT_FOUND;
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if request.method() != Method::GET || request.uri().path() != "/metrics" {
+            return readers::text(StatusCode::NOT_FOUND, String::new());
+        }
+        let now = self.now();
+        let text = self.with(|state| text(&state.report(now), state.etcd(now), &state.figures));
+        readers::text(StatusCode::OK, text)
     }
-    let plain = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4");
-    response.headers_mut().insert(CONTENT_TYPE, plain);
-    response
+
+    fn refused(&self, from: IpAddr, why: &str) {
+        if let Some(line) = refusal(&self.refused, from, why) {
+            self.say(&line);
+        }
+    }
 }
 
 /// The metrics of a report, of etcd as this guard sees it, and of what it counts and measures.

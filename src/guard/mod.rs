@@ -20,6 +20,7 @@ mod ledger;
 mod maintain;
 mod members;
 mod metrics;
+mod metrics_relay;
 mod node_agent;
 mod notify;
 mod on_host;
@@ -27,6 +28,7 @@ mod peer;
 mod peer_snapshots;
 mod peers;
 mod power;
+mod readers;
 mod repair;
 mod setup;
 mod shared;
@@ -36,6 +38,7 @@ mod tests;
 
 pub use heal::{HealError, heal};
 pub use hosting::{Place, run as keep_hosting};
+pub use metrics_relay::run as serve_metrics;
 pub use node_agent::run as serve_node;
 pub use peer::{PeerError, peer};
 pub use peer_snapshots::{PeerSnapshotsError, copy_peer_snapshots};
@@ -83,7 +86,7 @@ pub async fn run(root: Root, own: &HostName, say: fn(&str)) -> Result<(), GuardE
     let mut tasks = JoinSet::new();
     tasks.spawn(metrics::serve(Arc::clone(&shared), None));
     if policy.healing.metrics == Metrics::Host {
-        let readers = metrics::Readers::of(server.clone(), identity.authorities.clone());
+        let readers = readers::Readers::of(server.clone(), identity.authorities.clone());
         tasks.spawn(metrics::serve(Arc::clone(&shared), Some(readers)));
     }
     tasks.spawn(figures::measure(Arc::clone(&shared), root.clone()));

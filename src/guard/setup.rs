@@ -11,6 +11,7 @@ use crate::model::names::{Digest, HostName};
 use crate::reconcile::RepairSpec;
 use crate::transport::Peers;
 use crate::transport::mtls::{Identity, MtlsError};
+use serde::de::DeserializeOwned;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -57,18 +58,33 @@ impl Setup {
 
 /// Everything that is read at the start, which is now.
 pub fn read(root: &Root, own: &HostName) -> Result<(Setup, Identity), GuardError> {
-    let text = fs::read_to_string(root.own(POLICY)).map_err(|e| file(POLICY, &e))?;
-    let policy: Policy = serde_json::from_str(&text).map_err(|e| file(POLICY, &e))?;
+    let policy: Policy = settings(root, POLICY)?;
     let host = policy.guard(own).ok_or_else(|| GuardError::NotNamed(own.clone()))?.clone();
     let boot = fs::read_to_string(BOOT).map_err(|e| file(BOOT, &e))?.trim().to_owned();
     let release = release().map_err(|e| file(PROGRAM, &e))?;
+    Ok((Setup { own: host, policy, release, boot, started: now(Instant::now()) }, identity(root, [CA, CERT, KEY])?))
+}
+
+/// The certificates and the key in these files.
+///
+/// # Errors
+/// One is missing or unreadable.
+pub fn identity(root: &Root, [ca, cert, key]: [&str; 3]) -> Result<Identity, GuardError> {
     let unreadable = |error: crate::protocol::OpError| GuardError::Files(error.what);
-    let identity = Identity {
-        authorities: certificates(root, CA).map_err(unreadable)?,
-        chain: certificates(root, CERT).map_err(unreadable)?,
-        key: private_key(root, KEY).map_err(unreadable)?,
-    };
-    Ok((Setup { own: host, policy, release, boot, started: now(Instant::now()) }, identity))
+    Ok(Identity {
+        authorities: certificates(root, ca).map_err(unreadable)?,
+        chain: certificates(root, cert).map_err(unreadable)?,
+        key: private_key(root, key).map_err(unreadable)?,
+    })
+}
+
+/// What a file of `hactl up` says.
+///
+/// # Errors
+/// The file is missing or unreadable.
+pub fn settings<T: DeserializeOwned>(root: &Root, path: &'static str) -> Result<T, GuardError> {
+    let text = fs::read_to_string(root.own(path)).map_err(|e| file(path, &e))?;
+    serde_json::from_str(&text).map_err(|e| file(path, &e))
 }
 
 /// As [`read`], if the policy asks for repairs.
@@ -88,8 +104,7 @@ pub fn ensure_on(policy: &Policy) -> Result<(), GuardError> {
 /// # Errors
 /// The file is missing or unreadable.
 pub fn spec(root: &Root) -> Result<RepairSpec, GuardError> {
-    let text = fs::read_to_string(root.own(SPEC)).map_err(|e| file(SPEC, &e))?;
-    serde_json::from_str(&text).map_err(|e| file(SPEC, &e))
+    settings(root, SPEC)
 }
 
 fn file(path: &'static str, error: &dyn std::error::Error) -> GuardError {

@@ -65,15 +65,6 @@ impl Shared {
         }
     }
 
-    pub(super) fn refused(&self, from: IpAddr, why: &str) {
-        // What follows are the seconds of now: another sentence each time.
-        let why = why.split_once(": verification time").map_or(why, |(why, _)| why);
-        let line = format!("a connection from {from} was refused: {why}");
-        if is_new(&self.refused, &line) {
-            self.say(&line);
-        }
-    }
-
     /// Listens at an address; tries again until it can: at boot the host's own address may come later than the guard.
     pub(super) async fn listen(&self, address: SocketAddr, to: &str, pause: Duration) -> TcpListener {
         loop {
@@ -134,6 +125,14 @@ impl Shared {
             }
         }
     }
+}
+
+/// The sentence about a refused connection, if it was not said yet.
+pub(super) fn refusal(said: &Mutex<BTreeSet<String>>, from: IpAddr, why: &str) -> Option<String> {
+    // What follows are the seconds of now: another sentence each time.
+    let why = why.split_once(": verification time").map_or(why, |(why, _)| why);
+    let line = format!("a connection from {from} was refused: {why}");
+    is_new(said, &line).then_some(line)
 }
 
 /// Whether a sentence was not said yet, and there is room to remember it.

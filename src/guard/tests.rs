@@ -2,6 +2,7 @@
 
 mod compared;
 mod metrics;
+mod metrics_relay;
 mod peer;
 mod peer_snapshots;
 mod powering;

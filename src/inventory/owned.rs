@@ -182,6 +182,7 @@ const KUBE_PROXY_FIELDS: Table = &[
 const CONTAINERD_FIELDS: Table = &[
     (Hactl, "version root state imports grpc/address plugins/io.containerd.cri.v1.images/pinned_images/sandbox"),
     (Key("registries"), "plugins/io.containerd.cri.v1.images/registry"),
+    (Key("metrics"), "metrics/address"),
     (Hactl, "plugins/io.containerd.cri.v1.runtime/enable_selinux"),
     (Key("extra.containerd.restrictOomScoreAdj"), "plugins/io.containerd.cri.v1.runtime/restrict_oom_score_adj"),
     (Hactl, "plugins/io.containerd.cri.v1.runtime/cni/bin_dirs plugins/io.containerd.cri.v1.runtime/cni/conf_dir"),

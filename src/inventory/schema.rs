@@ -76,6 +76,10 @@ pub struct Inventory {
     /// Guards on the hosts of the control plane; a word alone is the mode.
     #[schemars(extend("default" = "off"))]
     pub healing: Key<Healing>,
+    /// on: each host serves the metrics of its components on port 10273, over TLS, to clients with a certificate of the
+    /// group hactl:metrics (`hactl certs client`), which may also read those of API servers, kubelets and CoreDNS.
+    #[schemars(with = "ComponentMetricsName", extend("default" = "off"))]
+    pub metrics: Key<String>,
     /// Upgrades of Kubernetes.
     pub upgrade: Key<Upgrade>,
     /// Unattended renewal of certificates by the hosts.
@@ -534,6 +538,7 @@ words! {
     RebootName: "never", "systemd", "power";
     ForeignName: "refuse", "ignore";
     MetricsName: "loopback", "host";
+    ComponentMetricsName: "off", "on";
 }
 
 /// `auto` or a number.

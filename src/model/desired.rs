@@ -45,6 +45,9 @@ pub struct Desired {
     pub hosting: Hosting,
     /// The guards.
     pub healing: Healing,
+    /// Whether each host serves the metrics of its components to readers.
+    #[serde(default)]
+    pub metrics: bool,
     /// How workers are upgraded.
     pub upgrade: Upgrade,
     /// For so many days after a run, hosts renew their own certificates; `None`: never.
@@ -511,6 +514,7 @@ pub fn sample(n: u8) -> Desired {
         snapshots: Snapshots::default(),
         hosting: Hosting::default(),
         healing: Healing::default(),
+        metrics: false,
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

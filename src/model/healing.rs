@@ -38,7 +38,7 @@ pub const POWER: &str = "/run/hactl/guard/power.json";
 pub const POWER_PLUGINS: &str = "/etc/hactl/power.d";
 /// The group of guards in their certificates.
 pub const GUARDS: &str = "hactl:guards";
-/// The group of clients that may read the metrics of guards. It has no rights in the API.
+/// The group of clients that may read metrics.
 pub const METRICS_READERS: &str = "hactl:metrics";
 /// The port on the address of a host where its guard receives the heartbeats of the others.
 pub const HEARTBEAT_PORT: u16 = 10270;

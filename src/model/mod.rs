@@ -51,6 +51,7 @@ pub mod maintenance;
 pub mod may_deny;
 #[cfg(test)]
 pub(crate) mod merge_patch;
+pub mod metrics;
 pub mod names;
 pub mod node;
 pub mod plan;

@@ -6,6 +6,7 @@
 use super::desired::{Cni, Desired, EndpointKind, Host, Role};
 use super::firewall::Opening;
 use super::healing::{HEARTBEAT_PORT, METRICS_PORT, Metrics, PEER_PORT, heals, is_guarded};
+use super::metrics;
 use super::names::HostName;
 use super::survey::Way;
 use std::collections::BTreeSet;
@@ -123,6 +124,9 @@ pub fn openings(desired: &Desired, host: &Host) -> BTreeSet<Opening> {
         // Monitoring is somewhere; a client needs a certificate for it.
         open.insert(Opening::from_anywhere(Way::Tcp(METRICS_PORT)));
     }
+    if metrics::serves(desired, host) {
+        open.insert(Opening::from_anywhere(Way::Tcp(metrics::PORT)));
+    }
     match &desired.endpoint.kind {
         EndpointKind::Vip { .. } if host.is(Role::LoadBalancer) => {
             open.insert(Opening::from_anywhere(Way::Tcp(desired.endpoint.port)));
@@ -222,6 +226,14 @@ mod tests {
         desired.healing.metrics = Metrics::Host;
         assert_eq!(metrics(&desired, 0), ["10272/tcp from anywhere"]);
         assert_eq!(metrics(&desired, 2), [""; 0], "a worker has no guard");
+        desired.metrics = true;
+        for host in &desired.hosts {
+            assert!(
+                openings(&desired, host).iter().any(|o| o.to_string() == "10273/tcp from anywhere"),
+                "{}",
+                host.name
+            );
+        }
         desired.healing.mode = super::super::healing::Mode::Off;
         assert_eq!(heartbeats(&desired), [""; 0]);
         assert_eq!(metrics(&desired, 0), [""; 0]);

@@ -146,6 +146,8 @@ pub enum FileSet {
     Hosting,
     /// The node agent, if the inventory asks for guards.
     NodeAgent,
+    /// What serves the metrics of the host's components, if the inventory asks for them.
+    Metrics,
     /// Files of a former load balancer.
     FormerBalancer,
     /// Files of a former control plane, in particular its keys.
@@ -177,6 +179,7 @@ impl FileSet {
             Self::Guard,
             Self::Hosting,
             Self::NodeAgent,
+            Self::Metrics,
         ];
         !self.is_former() && !apart.contains(&self)
     }
@@ -206,6 +209,7 @@ impl fmt::Display for FileSet {
             Self::Guard => "guard",
             Self::Hosting => "self-hosting",
             Self::NodeAgent => "node agent",
+            Self::Metrics => "metrics",
             Self::FormerBalancer => "the former load balancer",
             Self::FormerControlPlane => "the former control plane",
             Self::FormerEtcd => "the former etcd member",
@@ -286,6 +290,8 @@ pub enum CertId {
     SnapshotSigner,
     /// By which the guard of the host authenticates to the others, as a client and as a server.
     Guard,
+    /// By which the host serves the metrics of its components, and reads those of the scheduler.
+    Metrics,
     /// The issuing CA of the host below the cluster CA.
     ClusterIssuer,
     /// The issuing CA of the host below the etcd CA.
@@ -296,7 +302,7 @@ pub enum CertId {
 
 impl CertId {
     /// All of them, in the order of the certificate table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdObserver,
@@ -311,6 +317,7 @@ impl CertId {
         Self::Approver,
         Self::SnapshotSigner,
         Self::Guard,
+        Self::Metrics,
         Self::ClusterIssuer,
         Self::EtcdIssuer,
         Self::FrontProxyIssuer,

@@ -74,8 +74,8 @@ pub fn break_glass_credential(ca: &Authority, now: OffsetDateTime) -> Result<Cre
     client_credential(ca, "break-glass", &["system:masters".to_owned()], Duration::hours(8), now)
 }
 
-/// The credential of a program that reads the metrics of guards: 365 days, without rights in the API. Its name is no
-/// user's that a binding may name.
+/// The credential of a program that reads metrics: 365 days. In the API its group may read metrics if the inventory asks
+/// for that, and nothing else; its name is no user's that a binding may name.
 pub fn reader_credential(ca: &Authority, name: &str, now: OffsetDateTime) -> Result<Credential, PkiError> {
     let common_name = format!("{METRICS_READERS}:{name}");
     client_credential(ca, &common_name, &[METRICS_READERS.to_owned()], Duration::days(365), now)

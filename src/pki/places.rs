@@ -6,6 +6,7 @@
 use crate::model::certificate::{CertificatesAsk, Presenting};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::healing;
+use crate::model::metrics;
 use crate::model::ports::{ETCD_CLIENTS, ETCD_PEERS, KUBELET};
 use crate::model::target::{CertId, CertSpec, KUBELET_SERVES_WITH};
 use crate::statedir::{PublicAuthority, Publics};
@@ -70,6 +71,7 @@ impl Kind {
                 ("/etc/kubernetes/pki/ca.crt", node || host.is(Role::LoadBalancer)),
                 ("/etc/kubernetes/pki/client-ca.crt", node),
                 (healing::CA, healing::is_guarded(desired, host)),
+                (metrics::CA, metrics::serves(desired, host)),
             ],
             Self::Etcd => &[("/etc/etcd/pki/ca.crt", etcd), ("/etc/kubernetes/pki/etcd-ca.crt", control_plane)],
             Self::FrontProxy => &[("/etc/kubernetes/pki/front-proxy-ca.crt", control_plane)],

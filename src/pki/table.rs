@@ -6,6 +6,7 @@ use crate::model::authentic::{SIGNER_CERT, SIGNER_KEY};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::HostFacts;
 use crate::model::healing::{self, Mode};
+use crate::model::metrics;
 use crate::model::target::{CaId, CertId, CertSpec, KUBELET_CLIENT};
 use crate::statedir::{PublicAuthority, Publics};
 use std::collections::BTreeSet;
@@ -33,6 +34,8 @@ enum On {
     EtcdOrControlPlane,
     /// Every host that has a guard, if the inventory asks for guards.
     Guarded,
+    /// Every host with components.
+    All,
 }
 
 /// The subject alternative names of a certificate.
@@ -83,7 +86,7 @@ struct Row {
     self_renewing: bool,
 }
 
-const TABLE: [Row; 17] = [
+const TABLE: [Row; 18] = [
     Row {
         id: CertId::EtcdServer,
         on: On::Etcd,
@@ -268,6 +271,19 @@ const TABLE: [Row; 17] = [
         self_renewing: false,
     },
     Row {
+        id: CertId::Metrics,
+        on: On::All,
+        by: By::Cluster,
+        common_name: "hactl:metrics-relay:{host}",
+        organization: Some(metrics::RELAYS),
+        names: Names::Host,
+        usage: Usage::Both,
+        cert: metrics::CERT,
+        key: metrics::KEY,
+        owner: "root",
+        self_renewing: false,
+    },
+    Row {
         id: CertId::ClusterIssuer,
         on: On::ControlPlane,
         by: By::Cluster,
@@ -341,10 +357,10 @@ pub fn leaf_ids(desired: &Desired, host: &Host) -> impl Iterator<Item = (CertId,
     rows(desired, host).map(|row| (row.id, row.self_renewing))
 }
 
-/// Whether a host that renews its own certificates has an issuing CA for this one. The guard's is signed by the cluster
-/// CA, whose issuing CA only control-plane hosts have; `up` renews it on other hosts.
+/// Whether a host that renews its own certificates has an issuing CA for this one. The guard's and that for metrics are
+/// signed by the cluster CA, whose issuing CA only control-plane hosts have; `up` renews them on other hosts.
 pub fn has_issuer(id: CertId, host: &Host) -> bool {
-    id != CertId::Guard || host.is(Role::ControlPlane)
+    !matches!(id, CertId::Guard | CertId::Metrics) || host.is(Role::ControlPlane)
 }
 
 /// The files of certificates that a host's roles no longer require, each with its row: certificates, keys, and keys
@@ -359,7 +375,11 @@ pub fn former_files(host: &Host) -> Vec<(CertId, String)> {
 
 fn rows(desired: &Desired, host: &Host) -> impl Iterator<Item = &'static Row> {
     let (unattended, guards) = (desired.unattended_days.is_some(), desired.healing.mode != Mode::Off);
-    let wanted = move |id: CertId| if id == CertId::Guard { guards } else { unattended || !id.issues() };
+    let wanted = move |id: CertId| match id {
+        CertId::Guard => guards,
+        CertId::Metrics => desired.metrics,
+        id => unattended || !id.issues(),
+    };
     TABLE.iter().filter(move |row| row.on.includes(host) && wanted(row.id))
 }
 
@@ -387,6 +407,7 @@ impl On {
             Self::Nodes => host.is_node(),
             Self::EtcdOrControlPlane => host.may_vote() || host.is(Role::ControlPlane),
             Self::Guarded => healing::may_be_guarded(host),
+            Self::All => host.standby || !host.roles.iter().all(|role| *role == Role::Spare),
         }
     }
 }

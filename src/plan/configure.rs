@@ -11,6 +11,7 @@ use crate::model::desired::{Host, Role};
 use crate::model::drill;
 use crate::model::facts::HostFacts;
 use crate::model::healing;
+use crate::model::metrics;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::renewal;
@@ -497,6 +498,12 @@ pub(super) fn node_agent(d: &Draft, host: &Host) -> Steps {
     let runs = Condition::Running(host.name.clone(), kubelet_unit());
     let runs = if d.plans(&runs) { vec![runs] } else { vec![] };
     on_demand(d, &host.name, FileSet::NodeAgent, NODE_AGENT, (vec![], runs))
+}
+
+/// What serves the metrics of the host's components, or its removal.
+pub(super) fn metrics(d: &Draft, host: &Host) -> Steps {
+    let certified = Condition::Certified(host.name.clone());
+    on_demand(d, &host.name, FileSet::Metrics, metrics::UNIT, (vec![], vec![certified]))
 }
 
 /// A unit and its files if the inventory asks for them; otherwise they are removed, the unit first. The files and the

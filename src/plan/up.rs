@@ -2,8 +2,8 @@
 
 use super::conditions::Observed;
 use super::configure::{
-    accept, api_server, balancer_after, balancers, control_plane, drills, guard, kubelet, kubelet_after, node_agent,
-    positions, renewal, runtime, snapshots, trust,
+    accept, api_server, balancer_after, balancers, control_plane, drills, guard, kubelet, kubelet_after, metrics,
+    node_agent, positions, renewal, runtime, snapshots, trust,
 };
 use super::draft::{Draft, maintained, quorate};
 use super::intent::Intent;
@@ -62,7 +62,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     plan.join(cluster::endpoint(&plan));
     plan.join_each(
         &hosts,
-        &[deliver_rest, renewal, positions, snapshots, drills, hosted::keeper, guard, node_agent, accept],
+        &[deliver_rest, renewal, positions, snapshots, drills, hosted::keeper, guard, node_agent, metrics, accept],
     );
     for subject in [cluster::objects, cluster::prune, cluster::unknown_nodes, cluster::nodes, upgrade::open] {
         plan.join(subject(&plan));

@@ -38,6 +38,7 @@ macro_rules! manifest {
 
 static RBAC: Manifest = manifest!("manifests/rbac.yaml");
 static CANARY: Manifest = manifest!("manifests/canary.yaml");
+static METRICS: Manifest = manifest!("manifests/metrics.yaml");
 static NODE: Manifest = manifest!("manifests/node.yaml");
 static FLANNEL: Manifest = manifest!("manifests/flannel.yaml");
 static KUBE_PROXY: Manifest = manifest!("manifests/kube-proxy.yaml");
@@ -58,6 +59,7 @@ static COREFILE: Manifest = manifest!("templates/addons/Corefile");
 pub(super) static MANIFESTS: &[&Manifest] = &[
     &RBAC,
     &CANARY,
+    &METRICS,
     &NODE,
     &FLANNEL,
     &KUBE_PROXY,
@@ -98,6 +100,9 @@ pub fn addons(desired: &Desired, parts: &[Part]) -> Result<Vec<Addon>, RenderErr
     };
     let (host, port) = (desired.endpoint.host(), desired.endpoint.port.to_string());
     let mut addons = vec![RBAC.addon("rbac", false, &Nothing {})?, CANARY.addon("canary", false, &Nothing {})?];
+    if desired.metrics {
+        addons.push(METRICS.addon("metrics", false, &Nothing {})?);
+    }
     if table::flannel(desired) {
         let (cni_conf, net_conf) = (cni_conf(), net_conf(desired));
         let reads = Digest::of(format!("{cni_conf}{net_conf}").as_bytes()).short();

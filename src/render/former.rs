@@ -5,7 +5,7 @@
 //! paths that only hactl writes; those are removed last, so that an interrupted removal is detected.
 
 use super::table::{FILES, Row, any, guarded, keeps_state, unit, units};
-use super::views::{drills, guard, hosting, node_agent, os, registries, renewal, snapshots};
+use super::views::{drills, guard, hosting, metrics, node_agent, os, registries, renewal, snapshots};
 use crate::model::desired::{Desired, EndpointKind, Host, Role};
 use crate::model::drill;
 use crate::model::names::UnitName;
@@ -53,6 +53,7 @@ fn of_row(desired: &Desired, row: &Row) -> &'static [FileSet] {
         (FileSet::LoadBalancer | FileSet::VrrpFilter | FileSet::Keepalived, _) => &[FormerBalancer],
         (FileSet::State | FileSet::Renewal, _) => &[FormerControlPlane, FormerEtcd],
         (FileSet::Guard, _) => &OF_GUARDS,
+        (FileSet::Metrics, _) => &FileSet::FORMER,
         (FormerBalancer | FormerControlPlane | FormerEtcd | FormerNode, _) => &[],
     }
 }
@@ -64,6 +65,7 @@ fn of_leaf(id: CertId) -> &'static [FileSet] {
         CertId::EtcdIssuer => &[FileSet::FormerControlPlane, FileSet::FormerEtcd],
         CertId::Kubelet => &[FileSet::FormerNode],
         CertId::Guard => &OF_GUARDS,
+        CertId::Metrics => &FileSet::FORMER,
         CertId::ApiserverEtcdClient
         | CertId::Apiserver
         | CertId::ApiserverKubeletClient
@@ -83,7 +85,9 @@ fn tells(of: FileSet, set: FileSet, path: &str) -> bool {
         FileSet::FormerBalancer => {
             set == FileSet::VrrpFilter || (set == FileSet::Keepalived && !path.starts_with("/etc/keepalived/"))
         }
-        FileSet::FormerControlPlane => !matches!(set, FileSet::Os | FileSet::State | FileSet::Renewal | FileSet::Guard),
+        FileSet::FormerControlPlane => {
+            !matches!(set, FileSet::Os | FileSet::State | FileSet::Renewal | FileSet::Guard | FileSet::Metrics)
+        }
         FileSet::FormerEtcd => matches!(set, FileSet::Fence | FileSet::Snapshots),
         _ => path == NODES,
     }
@@ -114,6 +118,9 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     let mut files = Vec::new();
     if any(desired, host) {
         files.extend(os::own());
+        if !desired.metrics {
+            files.extend(metrics::own());
+        }
     }
     if keeps_state(desired, host) && desired.unattended_days.is_none() {
         files.extend(renewal::own());
@@ -162,7 +169,7 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     for (id, path) in crate::pki::former_files(host) {
         for of in of_leaf(id) {
             let tells = match of {
-                FileSet::FormerControlPlane => !matches!(id, CertId::EtcdIssuer | CertId::Guard),
+                FileSet::FormerControlPlane => !matches!(id, CertId::EtcdIssuer | CertId::Guard | CertId::Metrics),
                 _ => id == CertId::EtcdObserver,
             };
             add(*of, path.clone(), tells);
@@ -179,8 +186,8 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
         }
     }
     if !any(desired, host) {
-        for (of, path) in FileSet::FORMER.into_iter().flat_map(|of| os::own().into_iter().map(move |path| (of, path))) {
-            add(of, path, false);
+        for path in os::own().into_iter().chain(metrics::own()) {
+            FileSet::FORMER.into_iter().for_each(|of| add(of, path.clone(), false));
         }
     }
     if !guarded(desired, host) {

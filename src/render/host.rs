@@ -16,6 +16,7 @@ use crate::model::drill;
 use crate::model::firewall::Firewall;
 use crate::model::healing::{self, keeps_peer_snapshots};
 use crate::model::hosting::Hosting;
+use crate::model::metrics;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
 use crate::model::target::{Addon, object_key};
@@ -34,6 +35,9 @@ pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
     }
     if healing::is_guarded(desired, host) {
         directories.push(root(healing::FOLDER, 0o700));
+    }
+    if metrics::serves(desired, host) {
+        directories.push(root(metrics::FOLDER, 0o700));
     }
     let mut users = Vec::new();
     let mut modules = Vec::new();
@@ -117,6 +121,11 @@ pub fn ports(desired: &Desired, host: &Host) -> Vec<u16> {
     }
     if healing::heals(desired, host) {
         ports.push(healing::PEER_PORT);
+    }
+    if metrics::serves(desired, host) {
+        ports.push(metrics::PORT);
+        ports.extend(host.is_node().then_some(metrics::CONTAINERD));
+        ports.extend(host.is(Role::ControlPlane).then_some(metrics::ETCD_BALANCER));
     }
     ports.sort_unstable();
     ports.dedup();

@@ -70,6 +70,7 @@ impl RenderedSet {
                 FileSet::Guard => views::guard::own_of_repairs(),
                 FileSet::Hosting if self.files.is_empty() => views::hosting::own(),
                 FileSet::NodeAgent if self.files.is_empty() => views::node_agent::own(),
+                FileSet::Metrics if self.files.is_empty() => views::metrics::own(),
                 _ => vec![],
             },
             told_by: vec![],
@@ -120,6 +121,7 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
         (FileSet::Guard, table::guarded(input.desired, input.host)),
         (FileSet::Hosting, input.host.is(Role::ControlPlane)),
         (FileSet::NodeAgent, input.host.is_node()),
+        (FileSet::Metrics, table::any(input.desired, input.host)),
     ];
     for (set, _) in keeps.into_iter().filter(|(_, has)| *has) {
         if !sets.iter().any(|s| s.set == set) {

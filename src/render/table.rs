@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 use super::views::{
-    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, node_agent, os, program, registries,
-    renewal, runtime, snapshots,
+    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, metrics as metrics_view, node_agent, os,
+    program, registries, renewal, runtime, snapshots,
 };
 use super::{Input, RenderError, text, yaml};
 use crate::model::boot::NODE_AGENT;
@@ -15,6 +15,7 @@ use crate::model::desired::{Cni, Desired, EndpointKind, Host, KubeProxy, Role, S
 use crate::model::drill;
 use crate::model::healing::{self, Policy};
 use crate::model::hosting as model_hosting;
+use crate::model::metrics;
 use crate::model::names::UnitName;
 use crate::model::renewal::{Reader, SETTINGS, TIMER};
 use crate::model::target::{CertId, FileSet};
@@ -91,6 +92,7 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
         FileSet::Guard => (healing::UNIT, false),
         FileSet::Hosting => (model_hosting::UNIT, false),
         FileSet::NodeAgent => (NODE_AGENT, false),
+        FileSet::Metrics => (metrics::UNIT, false),
         FileSet::Os
         | FileSet::Trust
         | FileSet::Registries
@@ -115,6 +117,7 @@ pub(super) fn reads(set: FileSet) -> Vec<CertId> {
         // systemd passes it to the unit at the start.
         FileSet::Approver => vec![CertId::Approver],
         FileSet::Guard => vec![CertId::Guard],
+        FileSet::Metrics => vec![CertId::Metrics],
         _ => vec![],
     }
 }
@@ -291,6 +294,10 @@ pub(super) static FILES: &[Row] = &[
     row!(Hosting, control_plane_host, 0o644, "/etc/systemd/system/hactl-hosting.service", "templates/hosting/hactl-hosting.service", What::Each(hosting::wanted, |i, r, _| r.fill(&hosting::unit(i)))),
 
     row!(NodeAgent, node, 0o644, "/etc/systemd/system/hactl-node-agent.service", "templates/node-agent/hactl-node-agent.service", What::Each(node_agent::wanted, |i, r, _| r.fill(&node_agent::unit(i)))),
+
+    Row { template: "", text: "", path: metrics::SETTINGS, mode: 0o644, set: FileSet::Metrics, on: any, what: What::Each(metrics_view::wanted, |i, _, _| Ok(metrics::Settings::of(i.desired, i.host).to_text())), check: &[] },
+    Row { template: "", text: "", path: metrics::CA, mode: 0o644, set: FileSet::Metrics, on: any, what: What::Each(metrics_view::wanted, |i, _, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
+    row!(Metrics, any, 0o644, "/etc/systemd/system/hactl-metrics.service", "templates/metrics/hactl-metrics.service", What::Each(metrics_view::wanted, |i, r, _| r.fill(&program(i)))),
 
     // It is made from the files of all hosts, so its content comes last.
     Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok("{}\n".to_owned())), check: &[] },

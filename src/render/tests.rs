@@ -64,6 +64,7 @@ fn shapes() -> Vec<(String, Desired)> {
     full.unattended_days = Some(1095);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
     full.healing.mode = Mode::On;
+    full.metrics = true;
     full.hosting = crate::model::hosting::Hosting::SelfHosted;
     full.network.mtu = Some(1400);
     full.hosts[0].zone = Some("rack-a".to_owned());

@@ -36,11 +36,11 @@ pub fn kubeconfig(desired: &Desired, places: &Places, kind: Kind) -> Result<Secr
     }
 }
 
-/// A certificate that reads the metrics of guards, and those of the CAs to verify the guards by.
+/// A certificate that reads metrics, and those of the CAs to verify hosts, and kubelets, by.
 ///
 /// # Errors
 /// State that is lost or unusable.
-pub fn reader(desired: &Desired, places: &Places, name: &str) -> Result<(Credential, String), Failure> {
+pub fn reader(desired: &Desired, places: &Places, name: &str) -> Result<(Credential, [String; 2]), Failure> {
     existing(desired, places)?.reader(name)
 }
 

@@ -369,11 +369,12 @@ impl State {
         self.write_down(url, &credential)
     }
 
-    /// A credential that reads the metrics of guards, and the certificates of the CAs that guards have theirs from.
-    pub fn reader(&self, name: &str) -> Result<(Credential, String), Failure> {
+    /// A credential that reads metrics, and the certificates of the CAs that hosts, and kubelets, have theirs from.
+    pub fn reader(&self, name: &str) -> Result<(Credential, [String; 2]), Failure> {
         let credential = pki::reader_credential(&self.contents().cluster, name, OffsetDateTime::now_utc())?;
         self.issued(&credential)?;
-        Ok((credential, self.publics().trusted.cluster))
+        let trusted = self.publics().trusted;
+        Ok((credential, [trusted.cluster, trusted.kubelet_serving]))
     }
 
     /// Records a credential in the journal.

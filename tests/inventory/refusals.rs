@@ -206,6 +206,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ("healing-too-early-and-too-late", with("healing: {mode: watch, after: {hostUnreachable: 5s, frozen: 1d}}")),
         ("healing-after-without-mode", with("healing: {after: {frozen: 30s}}")),
         ("healing-metrics", with("healing: {mode: watch, metrics: hosts}")),
+        ("metrics-word", with("metrics: host")),
         ("healing-metrics-without-mode", with("healing: {metrics: host}")),
         ("snapshots-without-a-key", with("snapshots: {to: [\"s3://backup/lab\"]}")),
         ("snapshots-to-no-bucket", with("snapshots: {to: [\"s3://backup/../lab\"], s3: {credentials: ./login}}")),

@@ -68,6 +68,8 @@ fn healing_is_off_by_default_and_a_word_is_its_mode() {
     let served = |metrics| Healing { metrics, ..watch(Delays::default()) };
     assert_eq!(healing("healing: {mode: watch, metrics: loopback}"), served(Metrics::Loopback));
     assert_eq!(healing("healing: {mode: watch, metrics: host}"), served(Metrics::Host));
+    let read = |line: &str| parse(&with(line)).unwrap().desired.metrics;
+    assert!(read("metrics: on") && !read("metrics: off") && !parse(BASE).unwrap().desired.metrics);
     let early = refused(&with("healing: {mode: on, after: {hostDead: 2m}}"));
     assert!(early[0].contains("hostDead is shorter than healing.after.hostUnreachable"), "{early:?}");
 }

@@ -46,6 +46,7 @@ mod kubelets;
 mod leaving;
 mod lies;
 mod maintain;
+mod metrics;
 mod moved;
 mod older;
 mod outside;
@@ -333,6 +334,7 @@ fn main() {
             reboot::SCENARIOS,
             judged::SCENARIOS,
             prometheus::SCENARIOS,
+            metrics::SCENARIOS,
             guard::SCENARIOS,
             acting::REPLACED,
             beside::AMONG_OTHERS,

@@ -25,7 +25,7 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 const CONTROL: [&str; 3] = ["cp1", "cp2", "cp3"];
 
 /// Prometheus on loopback, ended when its value is dropped.
-struct Prometheus {
+pub struct Prometheus {
     child: Child,
     at: SocketAddr,
     log: PathBuf,
@@ -39,19 +39,14 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// With the files of the documentation, for these hosts and the certificate in `folder/client`.
-    fn start(folder: &Path, targets: &[String]) -> Self {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        fs::copy(docs.join("alerts.yaml"), folder.join("alerts.yaml")).expect("writable");
-        let mut config = fs::read_to_string(docs.join("prometheus.yaml")).expect("readable");
+    /// With a configuration of the documentation, its rules, and the certificate in `folder/client`.
+    pub fn start(folder: &Path, config: &str) -> Self {
+        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/alerts.yaml");
+        fs::copy(rules, folder.join("alerts.yaml")).expect("writable");
         let own = folder.join("client").display().to_string();
-        let targets = json!(targets).to_string();
-        for (example, here) in [
-            ("/etc/prometheus/hactl", own.as_str()),
-            ("['10.0.0.11:10272', '10.0.0.12:10272', '10.0.0.13:10272']", &targets),
-            ("_interval: 15s", "_interval: 2s"),
-        ] {
-            assert!(config.contains(example), "docs/prometheus.yaml has {example}");
+        let mut config = config.to_owned();
+        for (example, here) in [("/etc/prometheus/hactl", own.as_str()), ("_interval: 15s", "_interval: 2s")] {
+            assert!(config.contains(example), "the configuration has {example}");
             config = config.replace(example, here);
         }
         fs::write(folder.join("prometheus.yaml"), config).expect("writable");
@@ -95,7 +90,7 @@ impl Prometheus {
     }
 
     /// The samples that a query finds, each with its instance.
-    fn query(&self, query: &str) -> Vec<(String, f64)> {
+    pub fn query(&self, query: &str) -> Vec<(String, f64)> {
         let data = self.data("query", query);
         let samples = data["result"].as_array().expect("a vector").iter();
         let one = |sample: &Value| {
@@ -123,7 +118,11 @@ fn scraped(w: &World) {
 
     let addresses = CONTROL.map(|host| w.lab.address(host).expect("an address").to_string());
     let targets = addresses.each_ref().map(|address| format!("{address}:10272"));
-    let prometheus = Prometheus::start(&folder, &targets);
+    let config = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/prometheus.yaml"));
+    let config = config.expect("the documentation");
+    let example = "['10.0.0.11:10272', '10.0.0.12:10272', '10.0.0.13:10272']";
+    assert!(config.contains(example), "docs/prometheus.yaml has {example}");
+    let prometheus = Prometheus::start(&folder, &config.replace(example, &json!(targets).to_string()));
     let each = |value: f64| targets.iter().map(|target| (target.clone(), value)).collect::<Vec<_>>();
     wait_for("Prometheus scrapes every guard", HEARD, || prometheus.query("up{job=\"hactl\"}") == each(1.0));
     assert_eq!(prometheus.query("hactl_guard_up"), each(1.0));

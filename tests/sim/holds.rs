@@ -139,6 +139,7 @@ impl World {
             | FileSet::Guard
             | FileSet::Hosting
             | FileSet::NodeAgent
+            | FileSet::Metrics
             | FileSet::FormerBalancer
             | FileSet::FormerControlPlane
             | FileSet::FormerEtcd

@@ -3,7 +3,8 @@
 use super::*;
 use crate::guard::book::Book;
 use crate::guard::figures::{Effect, Figures, Snapshots};
-use crate::guard::metrics::{Readers, serve, text};
+use crate::guard::metrics::{serve, text};
+use crate::guard::readers::Readers;
 use crate::guard::repair::{LocalHost, Repairs};
 use crate::model::healing::{METRICS_PORT, METRICS_READERS};
 use crate::model::hold::Hold;

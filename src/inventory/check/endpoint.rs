@@ -8,6 +8,7 @@ use crate::inventory::problem::shorten;
 use crate::inventory::schema::{self, Inventory};
 use crate::model::desired::{Endpoint, EndpointKind, Host, Role};
 use crate::model::healing::{HEARTBEAT_PORT, METRICS_PORT, PEER_PORT};
+use crate::model::metrics;
 use crate::model::names::ClusterName;
 use crate::model::ports::KUBELETS_API;
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,6 +35,9 @@ const TAKEN: [(u16, &str); 17] = [
     (HEARTBEAT_PORT, "the heartbeats of guards"),
     (PEER_PORT, "the requests of guards"),
     (METRICS_PORT, "the guard's metrics"),
+    (metrics::PORT, "the metrics of components"),
+    (metrics::CONTAINERD, "containerd's metrics"),
+    (metrics::ETCD_BALANCER, "the metrics of the balancer in front of etcd"),
 ];
 
 /// Validates the endpoint. Without a usable one, returns an external placeholder.

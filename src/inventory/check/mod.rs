@@ -59,6 +59,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
         etcd,
         snapshots: snapshots::snapshots(judge, raw.snapshots.as_ref(), raw.vault.as_ref()),
         healing,
+        metrics: settings::metrics(judge, raw.metrics.as_ref()),
         upgrade: settings::upgrade(judge, raw.upgrade.as_ref()),
         unattended_days: settings::unattended(judge, raw.certificates.as_ref()),
         jwt: jwt::authenticators(judge, raw.authentication.as_ref()),

@@ -164,6 +164,11 @@ pub fn hosting(judge: &mut Validator<'_>, raw: &schema::Inventory) -> Hosting {
     text.and_then(|text| choice(judge, "hosting", text, &known)).unwrap_or_default()
 }
 
+/// Whether the metrics of components are served to readers.
+pub fn metrics(judge: &mut Validator<'_>, raw: Option<&schema::Text>) -> bool {
+    raw.and_then(|text| choice(judge, "metrics", text, &[("off", false), ("on", true)])).unwrap_or_default()
+}
+
 /// Preflight checks that only warn, by their names.
 pub fn ignored_checks(judge: &mut Validator<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
     let given = raw.and_then(|p| p.value.ignore.as_ref()).into_iter().flat_map(|list| &list.value);

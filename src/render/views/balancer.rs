@@ -20,6 +20,7 @@ pub(crate) struct LoadBalancer {
     serves: &'static str,
     usable_port: u16,
     trusts: String,
+    metrics: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,7 +41,7 @@ pub(crate) fn load_balancer(input: &Input<'_>) -> LoadBalancer {
         .map(|host| Server { name: host.name.to_string(), address: in_url(host.address), port: desired.api_port })
         .collect();
     let (bind, port, trusts) = (in_url(bind), desired.endpoint.port, input.trust.servers());
-    LoadBalancer { vip, bind, port, servers, serves: SERVES, usable_port: USABLE, trusts }
+    LoadBalancer { vip, bind, port, servers, serves: SERVES, usable_port: USABLE, trusts, metrics: desired.metrics }
 }
 
 /// For `keepalived/keepalived.conf`.

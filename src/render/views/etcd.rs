@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{CIPHERS, Setting, in_url};
 use crate::model::desired::{Desired, Host, Role, SERVES};
+use crate::model::metrics::ETCD_BALANCER;
 use crate::model::ports::KUBELETS_API;
 use crate::model::recovery::STAYS_DOWN;
 use crate::model::version::KUBELET_MAY_LAG;
@@ -95,6 +96,8 @@ pub(crate) struct Balancer {
     kubelets_api: u16,
     serves: &'static str,
     minors: String,
+    /// The port of its metrics, if they are served.
+    metrics: Option<u16>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,6 +123,7 @@ pub(crate) fn balancer(input: &Input<'_>) -> Balancer {
         kubelets_api: KUBELETS_API,
         serves: SERVES,
         minors: minors.join("|"),
+        metrics: input.desired.metrics.then_some(ETCD_BALANCER),
     }
 }
 

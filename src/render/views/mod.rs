@@ -10,6 +10,7 @@ pub(super) mod guard;
 pub(super) mod hosting;
 pub(super) mod kubelet;
 pub(super) mod maintenance;
+pub(super) mod metrics;
 pub(super) mod node_agent;
 pub(super) mod os;
 pub(super) mod quorum;

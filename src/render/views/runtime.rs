@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Setting;
 use crate::model::desired::Desired;
+use crate::model::metrics::CONTAINERD;
 use crate::render::{Input, RenderError};
 
 /// For `runtime/containerd.service`.
@@ -65,6 +66,8 @@ pub(crate) struct Config {
     shim: String,
     runc: String,
     systemd_cgroup: bool,
+    /// The port of its metrics on loopback, if they are served.
+    metrics: Option<u16>,
 }
 
 pub(crate) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
@@ -79,5 +82,6 @@ pub(crate) fn config(input: &Input<'_>) -> Result<Config, RenderError> {
         shim: input.program("containerd-shim-runc-v2")?,
         runc: input.program("runc")?,
         systemd_cgroup: driver == "systemd",
+        metrics: input.desired.metrics.then_some(CONTAINERD),
     })
 }
