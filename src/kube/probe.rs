@@ -28,6 +28,8 @@ pub struct Ask {
     pub name: String,
 }
 
+/// A pod gets answers from the cluster's DNS.
+const IN_A_POD: &str = "DNS answers inside a pod";
 /// How long the cluster's DNS may take to answer: it may still be starting.
 const TIMEOUT_S: u32 = 60;
 /// Long enough to kill a container, short enough to notice when that fails.
@@ -41,7 +43,9 @@ pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Che
     if client.delete(&reference, Some(0), until).await? {
         client.wait(&reference, "deletion of the previous probe's pod", until, gone).await?;
     }
-    client.create(&pod, until).await?;
+    if let Err(error) = client.create(&pod, until).await {
+        return if is_denied(&error) { Ok(vec![denied(ask, &error)]) } else { Err(error) };
+    }
     let ran = client.wait(&reference, "start of the probe's pod", until, settled).await;
     let dns = verdict(ask, &ran);
     // Only a running pod proves that running containers can be killed.
@@ -51,6 +55,23 @@ pub async fn probe(client: &Client, ask: &Ask, until: Instant) -> Result<Vec<Che
         return Err(error);
     }
     Ok(vec![dns, deletion(ask, running, &removed)])
+}
+
+/// Whether the API server refused the pod for good, as for a quota, Pod Security or a webhook.
+fn is_denied(error: &KubeError) -> bool {
+    matches!(error, KubeError::Refused { .. }) && !error.is_transient() && !error.is_conflict()
+}
+
+/// The check whose pod was not even created.
+fn denied(ask: &Ask, error: &KubeError) -> Check {
+    let detail = format!(
+        "all steps are done, and the cluster has what the inventory asks for; only the pod of this check was refused, \
+         so DNS was not tested from inside a pod ({error})"
+    );
+    let hint = "other new pods in kube-system may be refused as well: change what the message names (a quota, a limit, \
+                Pod Security, a webhook); `hactl status` tests DNS without such a pod";
+    let (host, hint) = (Some(ask.node.clone()), Some(hint.to_owned()));
+    Check { name: IN_A_POD, host, outcome: Outcome::Fail, detail, hint }
 }
 
 /// The deletion has a time limit of its own: after a failed wait the deadline has passed.
@@ -101,7 +122,7 @@ fn verdict(ask: &Ask, ran: &Result<Option<Value>, KubeError>) -> Check {
         Err(error) => (Outcome::Fail, error.to_string()),
     };
     let hint = (outcome == Outcome::Fail).then(|| hint(ran, &detail).to_owned());
-    Check { name: "DNS answers inside a pod", host: Some(ask.node.clone()), outcome, detail, hint }
+    Check { name: IN_A_POD, host: Some(ask.node.clone()), outcome, detail, hint }
 }
 
 /// The next place to check. A pod that never ran proves nothing about DNS.
@@ -229,6 +250,24 @@ mod tests {
         assert!(image.contains("registry") && !image.contains("ethtool"), "{image}");
         let quota = waits("it does not exist");
         assert!(quota.contains("events") && !quota.contains("ethtool"), "{quota}");
+    }
+
+    #[test]
+    fn a_refused_pod_is_no_fault_of_the_run_and_a_busy_api_server_refuses_none() {
+        let error = |status: u16, message: &str| KubeError::Refused {
+            what: "create Pod kube-system/hactl-probe-cp2".to_owned(),
+            status,
+            reason: String::new(),
+            message: message.to_owned(),
+        };
+        let quota = error(403, "pods \"hactl-probe-cp2\" is forbidden: failed quota: q");
+        let check = denied(&ask(), &quota);
+        assert_eq!(check.outcome, Outcome::Fail);
+        assert!(check.detail.starts_with("all steps are done, and the cluster has"), "{}", check.detail);
+        assert!(check.detail.contains("failed quota: q"), "{}", check.detail);
+        let webhook = error(500, "Internal error occurred: failed calling webhook");
+        assert!(is_denied(&quota) && is_denied(&webhook));
+        assert!(![error(503, ""), error(429, ""), error(409, "")].iter().any(is_denied));
     }
 
     #[test]

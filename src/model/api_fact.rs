@@ -27,6 +27,9 @@ pub struct ApiFact {
     pub objects: BTreeMap<String, serde_json::Value>,
     /// What may deny pods of the control plane, if that was asked for.
     pub may_deny: Vec<MayDeny>,
+    /// Why pods are not created, by the key of the object that was asked for and that they belong to.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub uncreated: BTreeMap<String, String>,
 }
 
 /// A leader election lease.

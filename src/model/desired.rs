@@ -463,6 +463,10 @@ impl Desired {
         let first = self.with(Role::ControlPlane).next().map(|h| h.address.to_string());
         url(&name.clone().or(first).unwrap_or_else(|| self.endpoint.host()), self.api_port)
     }
+    /// The URL of the API server of a control-plane host.
+    pub fn url_of(&self, host: &Host) -> String {
+        url(&host.address.to_string(), self.api_port)
+    }
     /// Whether haproxy for the endpoint runs on a host: on load balancers, or with a local endpoint on every node.
     pub fn balances(&self, host: &Host) -> bool {
         match self.endpoint.kind {

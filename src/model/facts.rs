@@ -195,6 +195,9 @@ pub struct HostFacts {
     pub cgroup_v2: bool,
     /// Whether swap is in use.
     pub swap: bool,
+    /// The version of its systemd, if that is too old for hactl: its units are not known then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_systemd: Option<u32>,
     /// The host's clock, milliseconds since 1970.
     #[serde(deserialize_with = "super::timestamp::bounded")]
     pub now_ms: i64,

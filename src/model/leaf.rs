@@ -35,8 +35,9 @@ impl Renewal {
 /// Why a certificate has to be issued, or `None` if it is good.
 ///
 /// A certificate is renewed when less than a third of its lifetime is left. If its component renews it
-/// ([`CertSpec::self_renewing`]), only its existence, its validity and its CA are checked: the signer of the renewal
-/// checks its subject, and its age may differ at any time.
+/// ([`CertSpec::self_renewing`]), only its existence, its validity, its CA and its common name are checked: a renewal
+/// keeps the name, which is another one after its host got the role of another host, and its age may differ at any
+/// time.
 pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> Option<String> {
     let Some(fact) = fact else { return Some("it does not exist".to_owned()) };
     let now_s = now_ms.div_euclid(1000);
@@ -46,12 +47,14 @@ pub fn needs_renewal(leaf: &CertSpec, fact: Option<&LeafFact>, now_ms: i64) -> O
     if !is_of(fact, leaf) {
         return Some("another CA issued it".to_owned());
     }
-    let ended = expired(fact, now_s);
-    if ended.is_some() || leaf.self_renewing {
-        return ended;
+    if let Some(why) = expired(fact, now_s) {
+        return Some(why);
     }
     if fact.common_name != leaf.common_name {
         return Some(format!("it names {:?}, not {:?}", fact.common_name, leaf.common_name));
+    }
+    if leaf.self_renewing {
+        return None;
     }
     if fact.organizations != leaf.organizations {
         return Some(format!("it names the groups {:?}, not {:?}", fact.organizations, leaf.organizations));
@@ -248,9 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_renewed_by_its_component_is_replaced_only_if_missing_expired_or_of_another_ca() {
+    fn a_certificate_renewed_by_its_component_is_replaced_only_if_missing_expired_or_of_another_ca_or_name() {
         let kubelet = CertSpec { self_renewing: true, ..leaf() };
-        assert_eq!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 299), "");
+        assert_eq!(why(&kubelet, &LeafFact { organizations: vec![], sans: vec![], ..fact() }, 299), "");
+        assert!(why(&kubelet, &LeafFact { common_name: "x".into(), ..fact() }, 1).contains("\"x\""));
         assert!(why(&kubelet, &fact(), 300).contains("expired"));
         assert!(why(&kubelet, &LeafFact { authority: "bb".into(), ..fact() }, 1).contains("another CA"));
         assert!(needs_renewal(&kubelet, None, 0).is_some());

@@ -78,6 +78,7 @@ pub mod support;
 pub mod survey;
 pub mod target;
 pub mod timestamp;
+pub mod uncreated;
 pub mod units;
 pub mod version;
 pub mod window;

@@ -62,6 +62,8 @@ pub struct NodeFact {
     pub unreachable: bool,
     /// Whether it was in an inventory of hactl: it has the annotation [`OWNS`].
     pub ours: bool,
+    /// The address that its kubelet reports.
+    pub address: Option<IpAddr>,
     /// Its Pod CIDR, once it has one.
     pub pods: Option<Cidr>,
     /// The address and the MAC address to which other hosts send traffic for its pods, from flannel's annotations;
@@ -82,6 +84,8 @@ impl NodeFact {
         let record = CordonRecord::of(object);
         let maintenances = record.iter().flat_map(CordonRecord::maintenances);
         let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+        let addresses = object.pointer("/status/addresses").and_then(Value::as_array);
+        let address = addresses.and_then(|all| all.iter().find(|a| a["type"] == "InternalIP"));
         Some(Self {
             name: object.pointer("/metadata/name")?.as_str()?.to_owned(),
             ready: ready.is_some_and(|c| c["status"] == "True"),
@@ -95,6 +99,7 @@ impl NodeFact {
             holds_static_pods: annotation(object, HELD).is_some(),
             unreachable: ready.is_none_or(|c| c["status"] == "Unknown"),
             ours: annotation(object, OWNS).is_some(),
+            address: address.and_then(|a| a["address"].as_str()?.parse().ok()),
             pods: object
                 .pointer("/spec/podCIDR")
                 .and_then(Value::as_str)

@@ -75,6 +75,22 @@ pub enum Refusal {
         /// Each.
         hosts: Vec<Misnamed>,
     },
+    /// A host would get another name, and the Node of its old name would stay.
+    #[error("{host} is the host {was} under another name, and the Node {was} is still in the cluster")]
+    Renamed {
+        /// Its name in the inventory.
+        host: HostName,
+        /// Its name in the cluster.
+        was: HostName,
+    },
+    /// Another machine is the Node with the name of this host.
+    #[error("the name {host} is in use: a kubelet at {at} reports for the Node {host}")]
+    NameInUse {
+        /// Which host.
+        host: HostName,
+        /// The address of the other machine.
+        at: IpAddr,
+    },
     /// The host has newer CAs or keys than the state directory.
     #[error("{host} has newer CAs or keys of this cluster than this state directory")]
     StateBehind {

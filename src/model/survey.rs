@@ -94,8 +94,9 @@ impl fmt::Display for Finding {
 }
 
 /// All preflight checks.
-pub const CHECKS: [&str; 25] = [
+pub const CHECKS: [&str; 26] = [
     "own-address",
+    "systemd",
     "ports-free",
     "disk-space",
     "extra-mounts",

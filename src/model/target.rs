@@ -407,8 +407,8 @@ pub struct CertSpec {
     pub key_path: String,
     /// Owner of both.
     pub owner: String,
-    /// Whether the component renews it itself after the first issue, so that only absence or expiry matters. Its path
-    /// is then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
+    /// Whether the component renews it itself after the first issue, so that its age matters only once it has expired.
+    /// Its path is then a symbolic link to a dated file beside it: the kubelet refuses to renew through a regular file.
     pub self_renewing: bool,
     /// The key identifier of the CA of the serving certificate that its component requests itself.
     pub serves_by: Option<String>,

@@ -19,6 +19,10 @@ pub const POSITIONS_UNIT: &str = "hactl-positions.service";
 /// The unit that runs etcd.
 pub const ETCD_UNIT: &str = "etcd.service";
 
+/// The oldest systemd that hactl supports. The version 248 is the first that shows to the microsecond when a unit
+/// started; earlier ones lack conditions and settings of hactl's units as well.
+pub const OLDEST_SYSTEMD: u32 = 248;
+
 /// A unit by a constant name.
 ///
 /// # Panics

@@ -10,6 +10,7 @@ use crate::model::names::HostName;
 use crate::model::node::NodeFact;
 use crate::model::positions::{self, Position, Unfit};
 use crate::model::recovery::left_behind;
+use crate::model::uncreated::outdated;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -334,20 +335,13 @@ fn pod_cidr_mismatch(desired: &Desired, api: &ApiFact, facts: &Facts, name: &str
 /// Objects whose pods are being replaced: the old pods may all be Ready now and be gone soon after.
 fn rolling(facts: &Facts) -> Vec<String> {
     let Some(api) = super::drift::api(&facts.hosts) else { return Vec::new() };
-    let one = |object: &Value| {
-        // An object without a status was never on an API server.
-        object.get("status")?;
-        let number = |at: &str| object.pointer(at).and_then(Value::as_i64).unwrap_or_default();
-        let (now, wanted) = match object["kind"].as_str()? {
-            "DaemonSet" => (number("/status/updatedNumberScheduled"), number("/status/desiredNumberScheduled")),
-            "Deployment" => (number("/status/updatedReplicas"), number("/spec/replicas")),
-            _ => return None,
-        };
+    let one = |(key, object): (&String, &Value)| {
+        let (now, wanted) = outdated(object)?;
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let unseen = number("/status/observedGeneration") < number("/metadata/generation");
-        (unseen || now < wanted).then(|| format!("{name}: {now} of {wanted} are of the new version"))
+        let why = api.uncreated.get(key).map(|why| format!("; its pods are not created: {why}")).unwrap_or_default();
+        Some(format!("{name}: {now} of {wanted} are of the new version{why}"))
     };
-    api.objects.values().filter_map(one).collect()
+    api.objects.iter().filter_map(one).collect()
 }
 
 /// Pods that come back when Nodes are uncordoned: those that stand for the control plane of hosts that are drained, and
@@ -400,7 +394,10 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
     // Without pods there is no pod status; the events name the cause of a rejection.
     let refused = "`hactl kubectl -- get events -A --field-selector reason=FailedCreate` shows rejected pods (quota, \
                    webhook)";
-    let hint = (!rolling.is_empty()).then_some(refused);
+    let named = "change what refuses these pods, such as a ResourceQuota, a LimitRange, a webhook or the Pod Security \
+                 level of their namespace; some minutes later they are created";
+    let is_named = super::drift::api(&facts.hosts).is_some_and(|api| !api.uncreated.is_empty());
+    let hint = (!rolling.is_empty()).then_some(if is_named { named } else { refused });
     list.push(check("system pods Ready", None, outcome, detail, hint));
     let stuck: Vec<String> =
         api.pods.iter().filter(|p| p.overdue_s > STUCK_AFTER_S).map(|p| format!("{} on {}", p.name, p.node)).collect();
@@ -420,7 +417,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn says(object: Value) -> Vec<String> {
-        let api = ApiFact { objects: BTreeMap::from([("one".to_owned(), object)]), ..ApiFact::default() };
+        says_why(object, "")
+    }
+
+    fn says_why(object: Value, why: &str) -> Vec<String> {
+        let uncreated = (!why.is_empty()).then(|| ("one".to_owned(), why.to_owned())).into_iter().collect();
+        let api = ApiFact { objects: BTreeMap::from([("one".to_owned(), object)]), uncreated, ..ApiFact::default() };
         let host = HostFacts { api: Some(api), ..HostFacts::default() };
         let hosts = BTreeMap::from([("cp1".parse().unwrap(), Ok(host))]);
         rolling(&Facts::of(hosts))
@@ -540,6 +542,9 @@ mod tests {
         };
         assert_eq!(says(set(2, 2, 4)), Vec::<String>::new());
         assert_eq!(says(set(2, 2, 3)), ["flannel: 3 of 4 are of the new version"]);
+        let refused = says_why(set(2, 2, 3), "failed quota: q");
+        assert_eq!(refused, ["flannel: 3 of 4 are of the new version; its pods are not created: failed quota: q"]);
+        assert_eq!(says_why(set(2, 2, 4), "an older reason"), Vec::<String>::new());
         assert_eq!(says(set(3, 2, 4)).len(), 1, "the controller has not observed the newest version yet");
         assert_eq!(says(json!({"kind": "Deployment", "spec": {"replicas": 2}})), Vec::<String>::new());
         let replicas = json!({"kind": "Deployment", "metadata": {"name": "coredns"}, "spec": {"replicas": 2}, "status": {"updatedReplicas": 1}});

@@ -12,6 +12,7 @@ use crate::model::node::NodeFact;
 use crate::model::plan::Condition;
 use crate::model::target::{CertId, FileSet, FileTarget, HostTarget, KUBELET_SERVES_WITH, Place, SetTarget, Target};
 use crate::model::units::{containerd_unit, etcd_unit, kubelet_unit};
+use std::net::IpAddr;
 
 /// Age up to which a snapshot counts as recent, milliseconds: a snapshot of an interrupted run need not be taken again.
 const RECENT_MS: i64 = 10 * 60 * 1000;
@@ -411,6 +412,17 @@ impl<'a> Observed<'a> {
     /// Whether an API server has a Node of this name, in any state.
     pub fn registered(&self, host: &HostName) -> bool {
         self.apis().any(|a| a.nodes.iter().any(|n| n.name == host.as_str()))
+    }
+
+    /// Whether the kubelet of the Node of this name has stopped to report.
+    pub fn is_silent(&self, node: &HostName) -> bool {
+        self.apis().any(|a| a.nodes.iter().any(|n| n.name == node.as_str() && n.unreachable))
+    }
+
+    /// The address of the kubelet that reports for the Node of this name.
+    pub fn reports_from(&self, node: &HostName) -> Option<IpAddr> {
+        let mut nodes = self.apis().flat_map(|a| &a.nodes);
+        nodes.find(|n| n.name == node.as_str() && !n.unreachable)?.address
     }
 
     /// Whether an API server has a Node of this name that was in an inventory of hactl.

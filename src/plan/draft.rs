@@ -143,6 +143,18 @@ impl<'a> Draft<'a> {
     /// All conditions that the steps planned so far provide and that hold once all of them are done: a member that is
     /// removed and added again is not gone.
     pub fn given(&self) -> Vec<Condition> {
+        self.given_by(|_| true)
+    }
+
+    /// Those that the removal of a worker waits for: not those of another worker whose kubelet does not report, because
+    /// its trouble would keep this one in the cluster.
+    pub fn given_beside_silent_workers(&self) -> Vec<Condition> {
+        let is_worker = |host: &HostName| self.desired.host(host).is_some_and(|host| !is_of_control_plane(host));
+        self.given_by(|step| step.action.host().is_none_or(|host| !is_worker(host) || !self.is_silent(host)))
+    }
+
+    /// The conditions of these steps, as far as they hold in the end.
+    fn given_by(&self, counts: impl Fn(&Step) -> bool) -> Vec<Condition> {
         let later = |at: usize, mark: Condition| self.steps[at + 1..].iter().any(|step| step.provides == mark);
         let undone = |at: usize, mark: &Condition| match mark {
             Condition::Gone(peer) => later(at, Condition::Listed(peer.clone())),
@@ -150,7 +162,7 @@ impl<'a> Draft<'a> {
             Condition::Held(host) => later(at, Condition::Hosted(host.clone())),
             _ => false,
         };
-        let given = self.steps.iter().enumerate().filter(|(at, step)| !undone(*at, &step.provides));
+        let given = self.steps.iter().enumerate().filter(|(at, step)| counts(step) && !undone(*at, &step.provides));
         given.map(|(_, step)| step.provides.clone()).collect()
     }
 

@@ -5,7 +5,7 @@
 //! is removed only from the cluster: its member first of all (`reconcile_members`), its Node once its kubelet no longer
 //! reports (`cluster`).
 
-use super::conditions::Observed;
+use super::conditions::{Observed, is_of_control_plane};
 use super::draft::{Draft, of_this_cluster};
 use super::reconcile_members::remove_member;
 use super::remove_roles::{give_up_address, moves};
@@ -130,10 +130,11 @@ pub(super) fn left(o: &Observed) -> Option<String> {
     (!leaving(o).is_empty()).then(|| text.to_owned())
 }
 
-/// One host, once all steps planned so far are done.
+/// One host, once all steps planned so far are done; a worker does not wait for another one whose kubelet is silent.
 pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
     let name = host.name.clone();
-    let (mut steps, mut requires) = (Steps::default(), d.given());
+    let given = if is_of_control_plane(host) { d.given() } else { d.given_beside_silent_workers() };
+    let (mut steps, mut requires) = (Steps::default(), given);
     if host.is_node() && d.registered(&name) {
         let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };
         requires.push(Condition::Api);

@@ -128,34 +128,12 @@ impl<'a> Input<'a> {
     fn missing(&self, kind: &'static str, name: &str) -> RenderError {
         RenderError::MissingPart { kind, name: name.to_owned(), host: self.host.name.to_string() }
     }
-    /// Whether the host's systemd can pass files to units as credentials.
-    pub(super) fn has_credentials(&self) -> bool {
-        has_credentials(&self.facts.os)
-    }
     /// Whether the host's distribution is of the Red Hat family: it decides the path of CA certificates, and whether
     /// SELinux is likely.
     pub(super) fn red_hat(&self) -> bool {
         let id = self.facts.os.split_whitespace().next().unwrap_or_default();
         matches!(id, "rhel" | "centos" | "rocky" | "almalinux" | "fedora" | "ol" | "amzn")
     }
-}
-
-/// Whether a distribution's systemd can pass files to units as credentials: since 247. An unknown distribution counts
-/// as newer.
-fn has_credentials(os: &str) -> bool {
-    let (id, version) = os.split_once(' ').unwrap_or((os, ""));
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(u32::MAX));
-    let (major, minor) = (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(u32::MAX));
-    let first = match id {
-        "debian" => (11, 0),
-        "ubuntu" => (21, 4),
-        "rhel" | "centos" | "rocky" | "almalinux" | "ol" => (9, 0),
-        "opensuse-leap" | "sles" => (15, 4),
-        "amzn" => (2022, 0),
-        "fedora" => (34, 0),
-        _ => return true,
-    };
-    (major, minor) >= first
 }
 
 /// The reference of an image among some parts.

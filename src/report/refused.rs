@@ -107,6 +107,34 @@ impl From<&Refusal> for Verdict {
                     ]),
                 )
             }
+            Refusal::Renamed { host, was } => (
+                "renamed-host",
+                texts([&format!(
+                    "A Node cannot be renamed: the Node {was} would stay without a kubelet, with its pods."
+                )]),
+                texts([
+                    &format!("keep the name {was} in the inventory"),
+                    &format!(
+                        "or remove the host under its old name first: take it out of the inventory, run `hactl up \
+                         --prune {was}`, then add it as {host}"
+                    ),
+                ]),
+            ),
+            Refusal::NameInUse { host, at } => (
+                "name-in-use",
+                texts(["Two kubelets of one name would report different things for the same Node."]),
+                texts([
+                    "give the host in the inventory a name that no Node has",
+                    &format!(
+                        "if it replaces the machine at {at}, power that one off, wait a minute and run the same \
+                         command again"
+                    ),
+                    &format!(
+                        "or remove that machine first: take {host} out of the inventory, run `hactl up --prune \
+                         {host}`, then add it again"
+                    ),
+                ]),
+            ),
             Refusal::InMaintenance { maintained, .. } => (
                 "host-in-maintenance",
                 texts([

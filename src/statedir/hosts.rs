@@ -1,5 +1,5 @@
 //! The hosts that joined the cluster, as the inventory had them, so that a host can be reached after it was removed
-//! from the inventory; and the cluster's CIDRs.
+//! from the inventory; the cluster's CIDRs, and the URL of its API.
 //!
 //! In: hosts that runs admit, and the names of those that were removed. Out: the known hosts. The file is neither
 //! secret nor proof: without it, a host to be removed must be added to the inventory again or be switched off.
@@ -43,7 +43,12 @@ struct Form {
     hosts: Vec<Known>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ranges: Option<Ranges>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
 }
+
+/// Nothing is known.
+const NOTHING: Form = Form { schema: SCHEMA, hosts: Vec::new(), ranges: None, url: None };
 
 impl StateDir {
     /// Every host that ever joined.
@@ -60,7 +65,7 @@ impl StateDir {
         let path = self.dir().join(FILE);
         let file = match std::fs::File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(Form { schema: SCHEMA, hosts: Vec::new(), ranges: None });
+                return Ok(NOTHING);
             }
             opened => opened.map_err(io_error("open", &path))?,
         };
@@ -95,9 +100,20 @@ impl StateDir {
         self.write(&before, &Form { ranges: kept.or(Some(ranges)), ..before.clone() })
     }
 
-    /// Forgets all hosts and the CIDRs: the cluster was taken down.
+    /// The URL of the API for people, as the last complete run left it; `None`: none was recorded.
+    pub fn url(&self) -> Result<Option<String>, StateDirError> {
+        self.form().map(|form| form.url)
+    }
+
+    /// Records the URL of the API for people.
+    pub fn note_url(&self, url: &str) -> Result<(), StateDirError> {
+        let before = self.form()?;
+        self.write(&before, &Form { url: Some(url.to_owned()), ..before.clone() })
+    }
+
+    /// Forgets all hosts, the CIDRs and the URL: the cluster was taken down.
     pub fn forget_hosts(&self) -> Result<(), StateDirError> {
-        self.write(&self.form()?, &Form { schema: SCHEMA, hosts: Vec::new(), ranges: None })
+        self.write(&self.form()?, &NOTHING)
     }
 
     fn write(&self, before: &Form, form: &Form) -> Result<(), StateDirError> {

@@ -358,9 +358,15 @@ fn hosts_that_were_taken_in_are_remembered_as_the_inventory_had_them_last() {
     state_dir.note_ranges(range("10.244.0.0"), true).unwrap();
     state_dir.note_ranges(range("10.200.0.0"), false).unwrap();
     assert_eq!(state_dir.ranges().unwrap(), Some(range("10.244.0.0")), "the last CIDRs before the bootstrap count");
+    assert_eq!(state_dir.url().unwrap(), None);
+    state_dir.note_url("https://10.88.0.100:6443").unwrap();
+    state_dir.note_url("https://10.88.0.101:6443").unwrap();
+    assert_eq!(state_dir.url().unwrap().as_deref(), Some("https://10.88.0.101:6443"));
+    assert_eq!(state_dir.ranges().unwrap(), Some(range("10.244.0.0")));
     assert_eq!(names(&state_dir).len(), 3, "no host is forgotten");
     state_dir.forget_hosts().unwrap();
     assert_eq!((state_dir.hosts().unwrap(), state_dir.ranges().unwrap()), (vec![], None));
+    assert_eq!(state_dir.url().unwrap(), None);
     std::fs::write(dir.join("hosts.json"), "{").unwrap();
     assert!(matches!(state_dir.hosts(), Err(StateDirError::Corrupt { .. })));
 }

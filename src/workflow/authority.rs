@@ -82,7 +82,10 @@ impl Authority for State {
     }
 
     fn warnings(&self, desired: &Desired) -> Vec<String> {
-        crate::pki::attended(desired, &self.publics()).into_iter().map(attended).collect()
+        let issuers = crate::pki::attended(desired, &self.publics()).into_iter().map(attended);
+        // A state that cannot be read ends the run elsewhere.
+        let known = self.known_url().ok().flatten();
+        issuers.chain(known.and_then(|was| super::endpoint::moved(&was, desired))).collect()
     }
 
     fn attached(&self) -> &Attached {

@@ -11,6 +11,7 @@ mod certs;
 mod copies;
 mod differences;
 mod down;
+mod endpoint;
 mod failure;
 mod guard;
 mod heirs;

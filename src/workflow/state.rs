@@ -289,6 +289,21 @@ impl State {
         let ranges = Ranges { pods: network.pods, services: network.services };
         self.on_disk(|state_dir| state_dir.note_ranges(ranges, replace))
     }
+    /// The URL of the API in kubeconfigs of the cluster: as the last complete run recorded it, or else as the
+    /// administrator's own one has it.
+    pub fn known_url(&self) -> Result<Option<String>, Failure> {
+        if self.past()?.bootstrapped.is_none() {
+            return Ok(None);
+        }
+        let recorded = self.on_disk(StateDir::url)?;
+        // Without the file there is nothing to compare.
+        let read = |path: PathBuf| Some(Zeroizing::new(std::fs::read_to_string(path).ok()?));
+        Ok(recorded.or_else(|| super::endpoint::in_kubeconfig(&self.kubeconfig_path().and_then(read)?)))
+    }
+    /// Records the URL of the API in kubeconfigs.
+    pub fn note_url(&self, url: &str) -> Result<(), Failure> {
+        self.on_disk(|state_dir| state_dir.note_url(url))
+    }
     /// Records that the cluster was taken down on purpose: from now on empty disks are no loss, and it has no hosts.
     pub fn taken_down(&self, deleted: bool) -> Result<(), Failure> {
         self.record(Entry::TakenDown { deleted })?;

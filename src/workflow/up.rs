@@ -152,6 +152,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
             }
             if choices.limit.is_none() && plan.blocked.is_empty() {
                 super::leaving::note_left(&state, &session.desired)?;
+                state.note_url(&session.desired.url_for_people())?;
                 state.made_whole()?;
             }
             converge.tell_times(session, begun);

@@ -2,10 +2,12 @@
 
 use crate::sim::{World, make};
 use crate::{Shape, converged};
-use hactl::model::facts::{ClusterId, Facts, HostFacts};
+use hactl::model::facts::{ClusterId, Facts, HostFacts, InterfaceAddress};
 use hactl::model::names::HostName;
+use hactl::model::node::NodeFact;
 use hactl::model::plan::{Action, Plan};
 use hactl::model::refusal::{Misnamed, Refusal};
+use std::net::IpAddr;
 
 fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
@@ -90,4 +92,47 @@ fn a_cluster_id_of_an_earlier_version_gets_its_names_unless_another_host_was_the
     }
     world.intent.remembered = [(cp(1), three), (cp(2), two), (cp(3), one)].into();
     assert_eq!(refused(up(&world, &facts)), [(cp(1), Some(cp(3))), (cp(3), Some(cp(1)))]);
+}
+
+/// The Nodes as each API server shows them.
+fn nodes(facts: &mut Facts) -> impl Iterator<Item = &mut Vec<NodeFact>> {
+    facts.hosts.values_mut().filter_map(|answer| Some(&mut answer.as_mut().ok()?.api.as_mut()?.nodes))
+}
+
+#[test]
+fn a_confirmed_host_is_refused_under_a_new_name_while_its_old_node_exists() {
+    let mut world = converged(Shape::Stacked(3));
+    let (named, was) = (make::worker(1).name, make::worker(9).name);
+    let mut facts = world.observe();
+    host(&mut facts, &named).cluster_id.as_mut().expect("it has one").host = Some(was.clone());
+    assert_eq!(refused(up(&world, &facts)), [(named.clone(), Some(was.clone()))]);
+    world.intent.reassign = [named.clone()].into();
+    assert!(up(&world, &facts).is_ok(), "no Node of the old name is left");
+    for all in nodes(&mut facts) {
+        let old = NodeFact { name: was.to_string(), ..all[0].clone() };
+        all.push(old);
+    }
+    assert_eq!(up(&world, &facts), Err(Refusal::Renamed { host: named, was }));
+}
+
+#[test]
+fn a_new_host_is_refused_under_the_name_of_a_node_for_which_a_kubelet_elsewhere_reports() {
+    let mut world = converged(Shape::Stacked(3));
+    let (worker, other) = (make::worker(1).name, IpAddr::from([10, 99, 0, 9]));
+    let mut answer = |is_new: bool, is_silent: bool, has_address: bool| {
+        let mut facts = world.observe();
+        let found = host(&mut facts, &worker);
+        found.cluster_id = found.cluster_id.take().filter(|_| !is_new);
+        let address = InterfaceAddress { interface: "eth0".to_owned(), address: other, prefix: 24 };
+        found.addresses.extend(has_address.then_some(address));
+        for node in nodes(&mut facts).flatten().filter(|node| node.name == worker.as_str()) {
+            (node.address, node.unreachable) = (Some(other), is_silent);
+        }
+        up(&world, &facts)
+    };
+    let taken = Refusal::NameInUse { host: worker.clone(), at: other };
+    assert_eq!(answer(true, false, false), Err(taken.clone()));
+    for (is_new, is_silent, has_address) in [(false, false, false), (true, true, false), (true, false, true)] {
+        assert_ne!(answer(is_new, is_silent, has_address), Err(taken.clone()), "{is_new} {is_silent} {has_address}");
+    }
 }

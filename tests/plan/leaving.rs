@@ -202,6 +202,25 @@ fn a_balancer_that_is_taken_out_of_the_inventory_and_not_named_is_not_left_behin
 }
 
 #[test]
+fn a_worker_leaves_without_waiting_for_another_one_whose_kubelet_does_not_report() {
+    let mut world = World::bare(3, 2);
+    assert_eq!(world.converge(7, 4), Ok(Ended::Converged));
+    let (stays, leaves) = (make::worker(1).name, make::worker(2).name);
+    world.leave(&leaves);
+    for is_silent in [true, false] {
+        let mut facts = world.observe();
+        let apis = facts.hosts.values_mut().filter_map(|answer| answer.as_mut().ok()?.api.as_mut());
+        for node in apis.flat_map(|api| &mut api.nodes).filter(|node| node.name == stays.as_str()) {
+            (node.ready, node.unreachable) = (false, is_silent);
+        }
+        let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
+        let awaited = position(&plan, |a| matches!(a, Action::AwaitNode { host } if host == &stays));
+        let drained = position(&plan, |a| matches!(a, Action::Drain { host, .. } if host == &leaves));
+        assert_eq!(follows(&plan, drained, awaited), !is_silent, "silent: {is_silent}");
+    }
+}
+
+#[test]
 fn a_prune_name_without_a_host_that_can_leave_is_reported() {
     let mut world = converged(Shape::Stacked(3));
     world.intent.prune = vec![cp(2), make::host_name("nobody")];

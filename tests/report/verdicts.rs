@@ -84,6 +84,8 @@ fn refusals() -> Vec<Refusal> {
                 Misnamed { host: name("cp2"), address: [10, 0, 0, 2].into(), is: None },
             ],
         },
+        Refusal::Renamed { host: name("node1"), was: name("w1") },
+        Refusal::NameInUse { host: name("w2"), at: [10, 0, 0, 9].into() },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
         Refusal::RangeChanged {

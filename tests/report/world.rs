@@ -310,6 +310,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
                     maintenances: Vec::new(),
                     unreachable: false,
                     ours: true,
+                    address: None,
                     pods: Some(hactl::model::desired::Cidr { base: [10, 244, m, 0].into(), prefix: 24 }),
                     tunnel: (String::new(), String::new()),
                 })

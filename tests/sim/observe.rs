@@ -213,6 +213,7 @@ impl World {
             maintenances: self.maintained.get(name).map(|_| make::host_name("disk")).into_iter().collect(),
             unreachable,
             ours,
+            address: None,
             pods: Some(hactl::model::desired::Cidr { base: [10, 244, 0, 0].into(), prefix: 24 }),
             tunnel: (String::new(), String::new()),
         };

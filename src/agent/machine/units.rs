@@ -11,6 +11,7 @@ use crate::model::facts::UnitFact;
 use crate::model::names::UnitName;
 use crate::model::plan::HowToRun;
 use crate::model::repair::Runs;
+use crate::model::units::OLDEST_SYSTEMD;
 use crate::protocol::{OpError, OpErrorKind};
 use std::collections::BTreeMap;
 use std::fs;
@@ -239,9 +240,16 @@ async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
     Ok(run(&argv, ANSWER).await?.out.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// The observed state of units.
-pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<UnitName, UnitFact>> {
-    let shown = with_files(units).await?;
+/// The observed state of units; and the version of systemd instead, if it is too old to show it.
+pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<(BTreeMap<UnitName, UnitFact>, Option<u32>)> {
+    let shown = match with_files(units).await {
+        Ok(shown) => shown,
+        Err(fault) => {
+            let said = must(&["systemctl", "--version"], ANSWER).await.unwrap_or_default();
+            let old = version(&said).filter(|version| *version < OLDEST_SYSTEMD);
+            return old.map(|old| (BTreeMap::new(), Some(old))).ok_or(fault);
+        }
+    };
     let fact = |(unit, shown): (&UnitName, Shown)| {
         let reloaded = reloaded_ms(root, unit);
         let fact = UnitFact {
@@ -252,7 +260,12 @@ pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<BTreeMap<U
         };
         (unit.clone(), fact)
     };
-    Ok(units.iter().zip(shown).map(fact).collect())
+    Ok((units.iter().zip(shown).map(fact).collect(), None))
+}
+
+/// The version of systemd, as `systemctl --version` shows it.
+fn version(text: &str) -> Option<u32> {
+    text.strip_prefix("systemd ")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// The file with the time of the last reload; systemd records none, and a reboot, which deletes it, restarts the
@@ -513,6 +526,20 @@ mod tests {
         assert_eq!(of("1"), SKIPPED);
         assert_eq!(of("216"), NOT_CHECKED, "systemd's own code for a missing group");
         assert_eq!(parse("Id=etcd.service\n")[0].skipped_for(), SKIPPED, "a systemd that does not report it");
+    }
+
+    #[test]
+    fn the_version_of_systemd_is_read_as_each_distribution_writes_it() {
+        for (text, number) in [
+            ("systemd 252 (252.39-1~deb12u1)\n+PAM +AUDIT\n", Some(252)),
+            ("systemd 239 (239-82.el8)\n", Some(239)),
+            ("systemd 245 (245.4-4ubuntu3.24)\n", Some(245)),
+            ("systemd 249\n", Some(249)),
+            ("", None),
+            ("upstart 1.13.2\n", None),
+        ] {
+            assert_eq!(version(text), number, "{text}");
+        }
     }
 
     #[test]

@@ -11,8 +11,9 @@ use crate::model::control_plane::ELECTED;
 use crate::model::facts::{ApiFact, LeaseFact, PodFact};
 use crate::model::may_deny::{LISTS, MayDeny, NAMESPACE, may_deny};
 use crate::model::node::NodeFact;
+use crate::model::uncreated::{events_of, outdated, why_uncreated};
 use crate::protocol::ApiAsk;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use futures::stream::{StreamExt, iter};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,7 +97,33 @@ async fn inside(web: &Web, ask: &ApiAsk) -> ApiFact {
         }
         live.insert((*key).clone(), object);
     }
-    ApiFact { own_trouble: trouble, version, leases, pods, nodes, objects: live, may_deny, ..ApiFact::default() }
+    let uncreated = uncreated(web, &live, now).await;
+    ApiFact {
+        own_trouble: trouble,
+        version,
+        leases,
+        pods,
+        nodes,
+        objects: live,
+        may_deny,
+        uncreated,
+        ..ApiFact::default()
+    }
+}
+
+/// Why pods of these objects are not created. Events that cannot be read name no reason.
+async fn uncreated(web: &Web, live: &BTreeMap<String, Value>, now: i64) -> BTreeMap<String, String> {
+    let mut asked = Vec::new();
+    for (key, object) in live.iter().filter(|(_, object)| outdated(object).is_some()) {
+        asked.push(async move {
+            let events = match events_of(object) {
+                Some(path) => web.json(&path, READ).await.ok().flatten().unwrap_or_default(),
+                None => Value::Null,
+            };
+            Some((key.clone(), why_uncreated(object, &events, now)?))
+        });
+    }
+    join_all(asked).await.into_iter().flatten().collect()
 }
 
 /// What may deny pods of the control plane. A list that cannot be read denies nothing: `up` itself grants the permission.

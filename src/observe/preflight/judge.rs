@@ -8,6 +8,7 @@ use crate::model::names::HostName;
 use crate::model::ports::{KUBELETS_API, purpose};
 use crate::model::survey::{Finding, Survey, Tried, Way};
 use crate::model::target::{FileSet, Target};
+use crate::model::units::OLDEST_SYSTEMD;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -106,6 +107,11 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
         let has: Vec<String> = facts.addresses.iter().map(|a| a.address.to_string()).collect();
         let what = format!("has no address {}; it has {}", host.address, has.join(", "));
         list.push(stops("own-address", name, what, "put one of these into the inventory"));
+    }
+    if let Some(version) = facts.old_systemd {
+        let what = format!("its systemd is version {version}; hactl needs {OLDEST_SYSTEMD} or later");
+        let remedy = "use a newer release of its operating system, such as Debian 12, Ubuntu 22.04 or RHEL 9";
+        list.push(stops("systemd", name, what, remedy));
     }
     let new = facts.cluster_id.is_none();
     // Clusters that an earlier hactl made do not have this listener yet.

@@ -177,13 +177,11 @@ pub(crate) struct ApproverUnit {
     program: String,
     server: String,
     trusts: String,
-    has_credentials: bool,
 }
 
 pub(crate) fn approver_unit(input: &Input<'_>) -> ApproverUnit {
     let server = own_api_server(input);
-    let has_credentials = input.has_credentials();
-    ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster(), has_credentials }
+    ApproverUnit { program: input.hactl_path.to_owned(), server, trusts: input.trust.cluster() }
 }
 
 /// For `approver/approver.json`.

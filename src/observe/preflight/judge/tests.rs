@@ -108,6 +108,9 @@ fn each_fault_of_a_host_is_found_under_its_name() {
             c.desired.endpoint.kind = EndpointKind::Local { name: None };
             c.fact("cp2").addresses[0].address = "10.9.9.9".parse().unwrap();
         }),
+        ("systemd", true, "cp2: its systemd is version 245; hactl needs 248 or later; use a newer release", |c| {
+            c.fact("cp2").old_systemd = Some(245);
+        }),
         ("ports-free", true, "port 2379 is in use by nginx (pid 7)", |c| {
             c.fact("cp2").ports = vec![PortFact { port: 2379, by: "nginx (pid 7)".to_owned() }];
         }),
