@@ -1,6 +1,6 @@
 //! Requests to HTTP servers of this host on loopback, which serve without TLS: health checks and metrics.
 //!
-//! In: an address and a page. Out: the stream with the answer, or whether there is one.
+//! In: an address and a page. Out: the page, or whether there is an answer.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,9 +9,21 @@ use tokio::time::timeout;
 
 /// The metrics address of etcd, for its own host only: it answers without a certificate.
 pub(super) const ETCD_METRICS: &str = "127.0.0.1:2384";
+/// Larger than any page of metrics, bytes: etcd's has about 200 KiB.
+const LARGEST: u64 = 4 << 20;
+
+/// The metrics of etcd on this host; `None`: it does not tell them in time.
+pub(super) async fn etcd_metrics(within: Duration) -> Option<String> {
+    let page = async {
+        let mut text = Vec::new();
+        get(ETCD_METRICS, "/metrics").await?.take(LARGEST).read_to_end(&mut text).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    timeout(within, page).await.ok()?.ok()
+}
 
 /// Requests a page; the answer can be read next.
-pub(super) async fn get(address: &str, page: &str) -> std::io::Result<TcpStream> {
+async fn get(address: &str, page: &str) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {page} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
     Ok(stream)

@@ -12,7 +12,7 @@ use crate::agent::machine::run::{must, run};
 use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
 use crate::agent::power;
-use crate::agent::probe::{api_server_processes, is_suspended};
+use crate::agent::probe::{api_server_processes, is_suspended, silent_api_server};
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
@@ -23,6 +23,7 @@ use crate::protocol::{EtcdAsk, GuardAsk, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 /// The time for one step: after a minute, a person's run no longer waits for the lock.
@@ -59,8 +60,8 @@ pub async fn runs(root: &Root, policy: &Policy, own: &GuardedHost, kind: FaultKi
             runs => runs,
         },
         Runner::ApiServer => {
-            let (own, port) = (own.clone(), policy.api_port);
-            let found = root.blocking(move |_| Ok(api_server_processes(&own, port))).await?;
+            let own = (own.address, policy.api_port);
+            let found = root.blocking(move |_| Ok(api_server_processes(own))).await?;
             // The newest process: an older one is ending.
             match found.last() {
                 None => Runs::Absent,
@@ -113,8 +114,8 @@ pub async fn repair(
             units::kill_and_start(host, &unit, all, TIMEOUT).await?;
         }
         (LocalStep::Start | LocalStep::Restart, Some(Runner::ApiServer)) => {
-            let (own, port) = (own.clone(), policy.api_port);
-            host.root.blocking(move |_| end(&api_server_processes(&own, port))).await?;
+            let own = (own.address, policy.api_port);
+            host.root.blocking(move |_| end(&api_server_processes(own))).await?;
         }
         (LocalStep::Start | LocalStep::Restart, None) => return Err(failed("nothing runs what has this fault")),
         (LocalStep::Rejoin, _) => heal(&host.root, None).await?,
@@ -185,6 +186,17 @@ pub(super) async fn obey(host: &Host, ask: GuardAsk) -> Outcome<()> {
         }
     };
     host.root.blocking(writing).await
+}
+
+/// Ends the processes of the API server at this address if it still does not answer: the kubelet may have done that
+/// since the plan was made.
+pub(super) async fn end_silent_api_server(host: &Host, at: (IpAddr, u16)) -> Outcome<()> {
+    units::own_systemd(host)?;
+    host.waits("the API server to answer");
+    if silent_api_server(&host.root, at).await.is_none() {
+        return Ok(());
+    }
+    host.root.blocking(move |_| end(&api_server_processes(at))).await
 }
 
 /// Ends processes at once; the kubelet starts the container again.
@@ -273,16 +285,7 @@ mod tests {
 
     #[test]
     fn no_process_of_this_machine_is_the_api_server_of_a_host_that_it_is_not() {
-        let own = GuardedHost {
-            name: "cp1".parse().unwrap(),
-            address: [192, 0, 2, 7].into(),
-            roles: vec![],
-            balances: false,
-            standby: false,
-            zone: None,
-            power: None,
-        };
-        assert_eq!(api_server_processes(&own, 6443), Vec::<u32>::new());
+        assert_eq!(api_server_processes(([192, 0, 2, 7].into(), 6443)), Vec::<u32>::new());
         assert!(end(&[]).is_err());
     }
 }

@@ -155,8 +155,8 @@ pub(super) async fn tolerates(
 async fn member_can_go(actuator: &Actuator, down: &HostName) -> Result<(), StepError> {
     let now = members_now(actuator).await?;
     let peer = actuator.desired.host(down).map(crate::model::desired::Host::peer_url);
-    let mine = peer.and_then(|p| now.0.get(&p)).is_some_and(|m| !m.learner && m.healthy);
-    let left = now.healthy() - usize::from(mine);
+    let mine = peer.as_ref().and_then(|p| now.0.get(p)).is_some_and(|m| !m.learner && m.healthy);
+    let left = now.connected(peer.as_ref());
     // A single member has nobody to stand in for it: restarting it is an interruption the person agreed to.
     if mine && now.voters() > 1 && left < now.quorum() {
         return Err(Refusal::WouldLoseQuorum {

@@ -10,11 +10,11 @@ use super::firewall::FirewallFact;
 use super::guard_report::GuardFact;
 use super::hosting::HostingFact;
 use super::may_deny::MayDeny;
+pub use super::members::{Member, Members};
 use super::names::{ClusterName, Digest, HostName, PeerUrl, UnitName};
 use super::positions::Position;
 use super::snapshot::BundlesFact;
 use super::target::{CertId, FileSet};
-use super::units::containerd_unit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -135,42 +135,6 @@ pub struct Evidence {
     pub reachable: bool,
 }
 
-/// The member list of the quorum, by peer URL.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Members(pub BTreeMap<PeerUrl, Member>);
-
-/// One member.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// Its id, queried for each operation and never stored.
-    pub id: u64,
-    /// Its name; empty until it first starts.
-    pub name: String,
-    /// Whether it is a learner, which has no vote.
-    pub learner: bool,
-    /// Whether it answered a linearizable read itself.
-    pub healthy: bool,
-}
-
-impl Members {
-    /// The number of voters.
-    pub fn voters(&self) -> usize {
-        self.0.values().filter(|m| !m.learner).count()
-    }
-    /// The votes of a majority; counted over all voters, never over the healthy ones.
-    pub fn quorum(&self) -> usize {
-        self.voters() / 2 + 1
-    }
-    /// How many voters are healthy.
-    pub fn healthy(&self) -> usize {
-        self.0.values().filter(|m| !m.learner && m.healthy).count()
-    }
-    /// How many further voters may fail before writes stop; `None` when they have stopped already.
-    pub fn spare(&self) -> Option<usize> {
-        self.healthy().checked_sub(self.quorum())
-    }
-}
-
 /// The report of one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -224,10 +188,10 @@ pub struct HostFacts {
     /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
     /// an image that hactl did not import.
     pub images: BTreeMap<String, String>,
-    /// Why containerd, whose socket takes connections, did not list its images: they are not known then. `None`: it
-    /// did, it is down, or it was not asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub runtime_trouble: Option<String>,
+    /// Components that were asked and did not answer although they have processes, with the reason: units, and the
+    /// API server by its program's name. Without an answer of containerd, its images are not known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub silent: BTreeMap<String, String>,
     /// When the static pods' main processes started, by program name, milliseconds since 1970.
     pub processes: BTreeMap<String, i64>,
     /// Versions of Kubernetes that the manifests of the static pods name, by program name.
@@ -354,10 +318,11 @@ impl HostFacts {
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))
     }
-    /// Why containerd does not answer, if it runs and does not.
-    pub fn silent_runtime(&self) -> Option<&str> {
-        let runs = self.units.get(&containerd_unit()).is_some_and(|unit| unit.active == "active");
-        self.runtime_trouble.as_deref().filter(|_| runs)
+    /// Why a component does not answer, if it runs and does not: a unit, or a program of a static pod.
+    pub fn why_silent(&self, component: &str) -> Option<&str> {
+        let is_active = |(name, unit): (&UnitName, &UnitFact)| name.as_str() == component && unit.active == "active";
+        let runs = self.processes.contains_key(component) || self.units.iter().any(is_active);
+        self.silent.get(component).filter(|_| runs).map(String::as_str)
     }
     /// The file with the name servers of this host, for pods.
     pub fn name_servers(&self) -> &'static str {
@@ -447,6 +412,9 @@ pub struct EtcdFact {
     pub positions: Vec<Position>,
     /// Why its member runs but cannot catch up, as far as the host can detect it.
     pub stuck: Option<String>,
+    /// The ids of the members with which its own member has a connection; `None`: it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peers: Option<BTreeSet<u64>>,
     /// Whether the canary Secret is ciphertext here; `None`: it does not exist or could not be read.
     pub secret_is_ciphertext: Option<bool>,
 }

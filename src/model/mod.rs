@@ -49,6 +49,7 @@ pub mod listed;
 pub mod maintained;
 pub mod maintenance;
 pub mod may_deny;
+pub mod members;
 #[cfg(test)]
 pub(crate) mod merge_patch;
 pub mod metrics;

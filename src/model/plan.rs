@@ -106,7 +106,7 @@ impl Members {
     /// # Errors
     /// [`Refusal::WouldLoseQuorum`].
     pub fn quorate(&self, what: &Action) -> Result<(), Refusal> {
-        let (healthy, voters, quorum) = (self.healthy(), self.voters(), self.quorum());
+        let (healthy, voters, quorum) = (self.connected(None), self.voters(), self.quorum());
         if healthy >= quorum {
             return Ok(());
         }
@@ -124,7 +124,7 @@ impl Members {
     #[must_use]
     pub fn with_learner(&self, peer: &PeerUrl) -> Self {
         let mut next = self.clone();
-        next.0.insert(peer.clone(), Member { id: 0, name: String::new(), learner: true, healthy: false });
+        next.0.insert(peer.clone(), Member { learner: true, ..Member::default() });
         next
     }
     /// The list with a member at another peer URL, where it has not answered yet.

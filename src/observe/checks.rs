@@ -63,11 +63,7 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             list.push(check("host answers", Some(&host.name), Outcome::Fail, unreachable.why.clone(), hint));
         }
     }
-    let silent = facts.hosts.iter().filter_map(|(host, found)| Some((host, found.as_ref().ok()?.silent_runtime()?)));
-    for (host, trouble) in silent {
-        let detail = format!("containerd runs but does not answer ({trouble}): no container starts or stops");
-        list.push(check("containerd answers", Some(host), Outcome::Fail, detail, Some(UP)));
-    }
+    list.extend(super::silent::checks(facts));
     for (host, doubt) in facts.doubts() {
         let hint = Some("check its clock and its hactl; if both are right, treat the host as compromised");
         list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));
@@ -140,6 +136,7 @@ fn etcd(desired: &Desired, facts: &Facts, hash: &HashCheck, list: &mut Vec<Check
         };
         list.push(check("etcd members known", None, Outcome::Warn, detail, Some(hint)));
     }
+    list.extend(super::peers::checks(desired, members));
     let (healthy, voters, quorum) = (members.healthy(), members.voters(), members.quorum());
     let (spare, s) = (members.spare().unwrap_or(0), if members.spare() == Some(1) { "" } else { "s" });
     let detail = format!("{healthy} of {voters} voters, quorum {quorum}, tolerates {spare} more failure{s}");
@@ -411,7 +408,7 @@ fn pods(desired: &Desired, facts: &Facts, api: &ApiFact, list: &mut Vec<Check>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::facts::{DiskFact, EtcdFact, EtcdView, FileFact, UnitFact};
+    use crate::model::facts::{DiskFact, EtcdFact, EtcdView, FileFact};
     use crate::model::names::Digest;
     use serde_json::json;
     use std::collections::BTreeMap;
@@ -459,20 +456,14 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_was_taken_away_is_named_and_a_containerd_that_does_not_answer_too() {
+    fn a_manifest_that_was_taken_away_is_named() {
         let desired = crate::model::desired::sample(1);
         let host = &desired.hosts[0].name;
         let said = |change: fn(&mut HostFacts)| {
             let file = FileFact { digest: Digest::new([0; 32]), mode: 0o600, owner: "root".to_owned(), changed_ms: 0 };
             let files = PROGRAMS.map(|program| (format!("{MANIFESTS}{program}.yaml"), file.clone()));
             let api = ApiFact { own_trouble: Some("connection refused".to_owned()), ..ApiFact::default() };
-            let runs = UnitFact { active: "active".to_owned(), enabled: true, started_ms: 1, reloaded_ms: 0 };
-            let mut found = HostFacts {
-                files: files.into(),
-                api: Some(api),
-                units: [(crate::model::units::containerd_unit(), runs)].into(),
-                ..HostFacts::default()
-            };
+            let mut found = HostFacts { files: files.into(), api: Some(api), ..HostFacts::default() };
             change(&mut found);
             let facts = Facts::of([(host.clone(), Ok(found))].into());
             let all = checks(&desired, &facts, &HashCheck::Unknown(String::new()));
@@ -480,21 +471,18 @@ mod tests {
                 let of = |c: &&Check| c.name == name && c.host.as_ref() == Some(host);
                 all.iter().find(of).map(|c| c.detail.clone())
             };
-            ["API server ready", "static pods placed", "containerd answers"].map(of)
+            ["API server ready", "static pods placed"].map(of)
         };
         let refused = || Some("connection refused".to_owned());
-        assert_eq!(said(|_| ()), [refused(), None, None]);
+        assert_eq!(said(|_| ()), [refused(), None]);
         let api = |found: &mut HostFacts| drop(found.files.remove(API_MANIFEST));
         let detail = "connection refused; its manifest /etc/kubernetes/manifests/kube-apiserver.yaml is missing";
-        assert_eq!(said(api), [Some(detail.to_owned()), None, None]);
+        assert_eq!(said(api), [Some(detail.to_owned()), None]);
         let scheduler = |found: &mut HostFacts| drop(found.files.remove(&format!("{MANIFESTS}{SCHEDULER}.yaml")));
         let path = "/etc/kubernetes/manifests/kube-scheduler.yaml";
         let detail = format!("missing: {path}; the kubelet runs only what has a manifest");
-        assert_eq!(said(scheduler), [refused(), Some(detail), None]);
-        assert_eq!(said(|found| found.files.clear()), [refused(), None, None], "nothing of hactl was found");
-        let frozen = |found: &mut HostFacts| found.runtime_trouble = Some("deadline exceeded".to_owned());
-        let detail = "containerd runs but does not answer (deadline exceeded): no container starts or stops";
-        assert_eq!(said(frozen), [refused(), None, Some(detail.to_owned())]);
+        assert_eq!(said(scheduler), [refused(), Some(detail)]);
+        assert_eq!(said(|found| found.files.clear()), [refused(), None], "nothing of hactl was found");
     }
 
     #[test]

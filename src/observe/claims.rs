@@ -237,11 +237,17 @@ pub(super) fn hear(desired: &Desired, known: &KnownCluster, answers: &mut Answer
         }
     }
     let (list, confirmed) = received?;
+    let court = Court { desired, answers, known };
+    let voters: BTreeSet<u64> = list.voters().map(|(id, _)| id).filter(|id| confirmed.contains(id)).collect();
     let member = |(id, name, peer, learner): &(u64, String, PeerUrl, bool)| {
         // A member reports its own health; one that could not be asked counts as unhealthy, to be safe. A learner
         // serves no linearizable reads, so it is healthy if it answers at all.
         let healthy = if *learner { learners.contains(id) } else { confirmed.contains(id) };
-        (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy })
+        // Each speaks for itself alone; what is not known is no fault.
+        let peers = court.of_member(list, *id, peer).and_then(|host| court.etcd(host)?.peers.as_ref());
+        let lacks = |other: &u64| other != id && peers.is_some_and(|peers| !peers.contains(other));
+        let apart = if healthy && !learner { voters.iter().copied().filter(lacks).collect() } else { BTreeSet::new() };
+        (peer.clone(), Member { id: *id, name: name.clone(), learner: *learner, healthy, apart })
     };
     Some(Etcd::HasQuorum(Members(list.members.iter().map(member).collect())))
 }

@@ -242,15 +242,13 @@ impl<'a> Observed<'a> {
         self.is_active(host, &kubelet_unit()) && self.due(host).iter().any(|(id, _)| *id == CertId::Kubelet)
     }
 
-    /// Whether a unit is running with its current files. A containerd that does not answer counts as one that does not
-    /// run.
+    /// Whether a unit is running with its current files. One that does not answer counts as one that does not run.
     pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
         let newest = newest(facts, set);
         let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
-        let answers = *unit != containerd_unit() || facts.silent_runtime().is_none();
-        found.active == "active" && found.enabled && since >= newest && answers
+        found.active == "active" && found.enabled && since >= newest && facts.why_silent(unit.as_str()).is_none()
     }
 
     /// Whether a component of the control plane started after the last change of the files that it reads once.
@@ -271,6 +269,12 @@ impl<'a> Observed<'a> {
     /// Whether a unit is running at all, with any files.
     pub fn is_active(&self, host: &HostName, unit: &UnitName) -> bool {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
+    }
+
+    /// Whether a unit is running and not known to be silent, with any files.
+    pub fn answers(&self, host: &HostName, unit: &UnitName) -> bool {
+        let silent = self.facts.host(host).and_then(|facts| facts.why_silent(unit.as_str()));
+        self.is_active(host, unit) && silent.is_none()
     }
 
     /// Whether the host has files of a kubelet.
@@ -330,7 +334,7 @@ impl<'a> Observed<'a> {
             Condition::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
                 t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
                     // What is missing shows once containerd has restarted.
-                    Place::Image { .. } if f.silent_runtime().is_some() => true,
+                    Place::Image { .. } if f.why_silent(containerd_unit().as_str()).is_some() => true,
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
                     Place::Program => true,
                 })

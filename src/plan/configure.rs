@@ -9,7 +9,6 @@ use crate::model::boot::NODE_AGENT;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::{Host, Role};
 use crate::model::drill;
-use crate::model::facts::HostFacts;
 use crate::model::healing;
 use crate::model::metrics;
 use crate::model::names::HostName;
@@ -77,12 +76,12 @@ pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Co
         return steps;
     }
     let active = d.is_active(host, &unit);
-    let how = match (active, wanted.reload) {
+    let silent = d.facts.host(host).and_then(|facts| facts.why_silent(unit.as_str()));
+    let how = match (active, wanted.reload && silent.is_none()) {
         (false, _) => HowToRun::Start,
         (true, true) => HowToRun::Reload,
         (true, false) => HowToRun::Restart,
     };
-    let silent = d.facts.host(host).and_then(HostFacts::silent_runtime).filter(|_| set == FileSet::Runtime);
     let why = match (how, silent) {
         (HowToRun::Start, _) => "it does not run".to_owned(),
         (_, Some(trouble)) => format!("it runs but does not answer: {trouble}"),
@@ -200,7 +199,7 @@ fn balancer(d: &Draft, name: &HostName, set: FileSet, after: Vec<Condition>) -> 
     if set == FileSet::Keepalived {
         // The VIP must not move to a host whose haproxy does not listen yet.
         let haproxy = unit("haproxy.service");
-        first.extend((!d.is_active(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
+        first.extend((!d.answers(name, &haproxy)).then(|| Condition::Running(name.clone(), haproxy)));
         first.extend(known_to(d, name));
         // Nor to a host that accepts VRRP advertisements from any source.
         first.extend(d.running(name, FileSet::VrrpFilter));
@@ -439,7 +438,8 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     // A kubelet that waits for its own upgrade keeps its current files.
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
-    let action = Action::AwaitServing { host: name.clone(), restart_kubelet };
+    let silent = d.facts.host(name).and_then(|facts| facts.why_silent(API_SERVER)).filter(|_| pods != Pods::Rest);
+    let action = Action::AwaitServing { host: name.clone(), ends_silent: silent.is_some(), restart_kubelet };
     let ready = d.holds(&serving);
     // It has passed its trial: the next files must roll back to these, not to the previous ones.
     let passed = pods == Pods::ApiServer && tried && ready;
@@ -448,11 +448,12 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
         return steps;
     }
     let trouble = d.facts.host(name).and_then(|f| f.api.as_ref()?.own_trouble.as_ref());
-    let why = match trouble {
+    let why = match (silent, trouble) {
         _ if changes => "its manifests are new".to_owned(),
         _ if passed => "an interrupted run left it on trial, and it is ready".to_owned(),
-        Some(trouble) => format!("it is not ready: {trouble}"),
-        None => "not all static pods run with their current manifests".to_owned(),
+        (Some(silent), _) => format!("it runs but does not answer: {silent}"),
+        (None, Some(trouble)) => format!("it is not ready: {trouble}"),
+        (None, None) => "not all static pods run with their current manifests".to_owned(),
     };
     let noted = steps.must(action, why, await_needs);
     noted.step.provides = serving.clone();

@@ -160,7 +160,7 @@ fn found(d: &Draft, hosts: &[Host], token: &str) -> Result<Steps, Refusal> {
         steps.add(d.ensure(action, "no cluster was bootstrapped here", requires));
         started.push(Condition::Started(host.name.clone()));
     }
-    let member = |name: &HostName| Member { id: 0, name: name.to_string(), learner: false, healthy: true };
+    let member = |name: &HostName| Member { name: name.to_string(), healthy: true, ..Member::default() };
     steps.members = Some(Members(initial_members.iter().map(|(name, peer)| (peer.clone(), member(name))).collect()));
     steps.must(Action::ProveQuorum, "API servers need a quorum", started);
     steps.add(hosts.iter().map(|host| seal(d, &host.name, Condition::Quorum)).collect());

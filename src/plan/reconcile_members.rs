@@ -32,7 +32,7 @@ pub(super) struct Chain {
 impl Chain {
     /// Whether the list tolerates the loss of one more member, without counting members that are yet to start.
     fn spares_one(&self) -> bool {
-        self.list.healthy().saturating_sub(self.woken.len()) > self.list.quorum()
+        self.list.connected(None).saturating_sub(self.woken.len()) > self.list.quorum()
     }
 }
 
@@ -434,8 +434,9 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
     for (leads, host, why, loose) in due {
         let healthy = chain.list.0.get(&host.peer_url()).is_some_and(|m| m.healthy);
         // Restarting a member that does not answer costs no quorum, unless too few others are known to answer.
-        let spare = chain.list.spare();
-        if chain.list.voters() > 1 && (spare.is_none() || healthy && spare == Some(0)) {
+        let (list, quorum) = (&chain.list, chain.list.quorum());
+        let costs = list.healthy() < quorum || healthy && list.connected(Some(&host.peer_url())) < quorum;
+        if list.voters() > 1 && costs {
             chain.steps.warnings.push(format!(
                 "etcd on {} has to be restarted ({why}); the restart waits until another member is healthy",
                 host.name

@@ -262,6 +262,13 @@ pub enum Op {
         /// Absolute paths of the manifests, each with the name of its program.
         manifests: Vec<String>,
     },
+    /// Ends the processes of the API server of this host if it does not answer, so that the kubelet starts it again.
+    EndSilentApiServer {
+        /// Its address.
+        address: IpAddr,
+        /// Its port.
+        port: u16,
+    },
     /// Takes a snapshot from the files of a stopped member. Its data is only read.
     TakeSnapshot(SnapshotAsk),
     /// A piece of the snapshot taken for a recovery, in its compressed form.

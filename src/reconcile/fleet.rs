@@ -329,7 +329,7 @@ mod tests {
     use crate::model::plan::{Action, Condition, Precondition, Step};
 
     fn members(hosts: &[&Host]) -> Etcd {
-        let member = |host: &Host| Member { id: 1, name: host.name.to_string(), learner: false, healthy: true };
+        let member = |host: &Host| Member { id: 1, name: host.name.to_string(), healthy: true, ..Member::default() };
         Etcd::HasQuorum(Members(hosts.iter().map(|host| (host.peer_url(), member(host))).collect()))
     }
 

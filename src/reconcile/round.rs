@@ -24,6 +24,9 @@ use tokio::time::Instant;
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long too few members may be found healthy for a plan before that is believed: a busy member answers by then.
 const BUSY: Duration = Duration::from_secs(10);
+/// How long healthy members may lack a connection with one another before that is believed: a member that has just
+/// started connects within a second.
+const CONNECT: Duration = Duration::from_secs(5);
 /// The interval of these looks.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -71,16 +74,17 @@ impl Round {
             let (mut answers, hurried) =
                 crate::observe::round(desired, &fleet.machines, &fleet.unreachable, &asked, fleet.at_once, wait).await;
             crate::observe::set_apart(desired, &queries.cluster_id, &mut answers);
-            let electing = match crate::observe::classify(desired, &queries.known, &mut answers) {
+            let unsettled = match crate::observe::classify(desired, &queries.known, &mut answers) {
                 Etcd::NoQuorum(_) => may_elect(desired, &answers),
                 // A member may only be slow, or is about to apply a change of the list.
                 Etcd::Disputed(_) => true,
+                Etcd::HasQuorum(members) => begun.elapsed() < CONNECT && !members.apart().is_empty(),
                 _ => false,
             };
             for host in crate::observe::without_members(desired, &mut answers) {
                 queries.forget_etcd(&host);
             }
-            if !electing || begun.elapsed() > ELECTION_TIMEOUT || fleet.stop.is_cancelled() {
+            if !unsettled || begun.elapsed() > ELECTION_TIMEOUT || fleet.stop.is_cancelled() {
                 break (answers, hurried);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;

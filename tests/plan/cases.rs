@@ -2,12 +2,13 @@
 
 use crate::sim::{Ended, Script, World, make};
 use crate::{Shape, converged, readdressed, whole};
-use hactl::model::facts::{Etcd, Facts};
+use hactl::model::facts::{Etcd, EtcdFact, Facts};
 use hactl::model::firewall::{FirewallFact, Manager, Opening};
 use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Condition, HowToRun, Impact, InitialClusterState, Plan, Step};
 use hactl::model::refusal::Refusal;
 use hactl::model::survey::Way;
+use hactl::observe::{HashCheck, KnownCluster, checks, classify};
 use std::collections::BTreeSet;
 
 fn cp(n: u8) -> HostName {
@@ -262,7 +263,7 @@ fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_import
     let mut planned = |active: &str| {
         let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) else { panic!("cp2 answers") };
         host.images.clear();
-        host.runtime_trouble = Some("ctr: context deadline exceeded".to_owned());
+        host.silent.insert("containerd.service".to_owned(), "ctr: context deadline exceeded".to_owned());
         let unit = host.units.get_mut(&make::unit("containerd.service")).expect("it is there");
         active.clone_into(&mut unit.active);
         up(&world, &facts).expect("a plan").steps
@@ -274,6 +275,60 @@ fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_import
     assert_eq!(step.why, "it runs but does not answer: ctr: context deadline exceeded");
     let imports = |step: &Step| matches!(&step.action, Action::Import { host, .. } if host == &cp(2));
     assert!(planned("inactive").iter().any(imports), "one that is down does not know its images either");
+}
+
+#[test]
+fn components_that_run_and_do_not_answer_are_restarted_on_their_host_alone_and_then_all_is_well() {
+    let mut world = converged(Shape::Stacked(3));
+    let units = ["kubelet.service", "haproxy.service", "hactl-etcd-balancer.service", "keepalived.service"];
+    let frozen = units.into_iter().chain(["kube-apiserver"]).map(ToOwned::to_owned);
+    world.host_mut(&cp(2)).frozen.extend(frozen);
+    let plan = world.plan().expect("sound").0.expect("a plan");
+    let step = |wanted: &Action| plan.steps.iter().find(|step| step.action == *wanted);
+    for unit in units {
+        let restart = Action::RunUnit { host: cp(2), unit: make::unit(unit), how: HowToRun::Restart };
+        let why = step(&restart).unwrap_or_else(|| panic!("{unit} is restarted: {:?}", plan.steps)).why.as_str();
+        assert_eq!(why, "it runs but does not answer: it is suspended");
+    }
+    let ends = Action::AwaitServing { host: cp(2), ends_silent: true, restart_kubelet: false };
+    assert_eq!(step(&ends).expect("it is ended").why, "it runs but does not answer: it is suspended");
+    let disturbing = plan.steps.iter().filter(|step| step.impact() >= Impact::Restart);
+    assert!(disturbing.filter_map(|step| step.action.host()).all(|host| *host == cp(2)), "{:?}", plan.steps);
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
+    assert!(world.host(&cp(2)).frozen.is_empty() && world.api_serves(&cp(2)) && world.node_ready(&cp(2)));
+    assert_eq!(whole(&world), Ok(()));
+}
+
+#[test]
+fn the_only_member_that_hears_both_others_is_not_restarted_and_no_failure_is_tolerated() {
+    let mut world = converged(Shape::Stacked(3));
+    world.release(|r| r.etcd += 1);
+    let mut facts = world.observe();
+    let etcd = |facts: &Facts, n: u8| facts.host(&cp(n)).and_then(|host| host.etcd.clone()).expect("it was asked");
+    let ids = [1, 2, 3].map(|n| etcd(&facts, n).view.expect("it answers").member);
+    let restarted = |facts: &mut Facts, deaf: &[u8]| {
+        for n in deaf {
+            let hears = EtcdFact { peers: Some([ids[0]].into()), ..etcd(facts, *n) };
+            let Some(Ok(host)) = facts.hosts.get_mut(&cp(*n)) else { panic!("cp{n} answers") };
+            host.etcd = Some(hears);
+        }
+        facts.etcd = classify(&world.desired, &KnownCluster::default(), &mut facts.hosts);
+        let steps = up(&world, facts).expect("a plan").steps;
+        let of_etcd = |step: &Step| match &step.action {
+            Action::RunUnit { host, unit, how: HowToRun::Restart } if unit.as_str() == "etcd.service" => {
+                Some(host.to_string())
+            }
+            _ => None,
+        };
+        let said = checks(&world.desired, facts, &HashCheck::Unknown(String::new()));
+        let detail = said.into_iter().find(|check| check.name == "etcd members healthy").expect("it is there").detail;
+        (steps.iter().filter_map(of_etcd).collect::<BTreeSet<String>>(), detail)
+    };
+    let names = |all: &[u8]| all.iter().map(|n| cp(*n).to_string()).collect::<BTreeSet<_>>();
+    let (steps, detail) = restarted(&mut facts, &[2]);
+    assert_eq!((steps, detail.as_str()), (names(&[1, 2, 3]), "3 of 3 voters, quorum 2, tolerates 1 more failure"));
+    let (steps, detail) = restarted(&mut facts, &[3]);
+    assert_eq!((steps, detail.as_str()), (names(&[2, 3]), "3 of 3 voters, quorum 2, tolerates 0 more failures"));
 }
 
 #[test]

@@ -122,6 +122,8 @@ impl Lie {
             view: self.running.then_some(view),
             disk: self.data.then_some(disk),
             high_water: Some(self.revision),
+            // It claims to hear nobody.
+            peers: Some(BTreeSet::new()),
             ..EtcdFact::default()
         });
         facts.judge(host);

@@ -286,6 +286,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
             high_water: None,
             positions: vec![],
             stuck: None,
+            peers: Some((1..=count).map(|m| u64::from(m) + 0xa0).collect()),
             disk: None,
             secret_is_ciphertext: Some(true),
         }),
@@ -323,8 +324,10 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
 
 /// Members 1 to `count`, of which those in `dead` do not answer.
 pub fn members(count: u8, dead: &[u8]) -> Members {
-    let member =
-        |n: u8| Member { id: u64::from(n) + 0xa0, name: format!("cp{n}"), learner: false, healthy: !dead.contains(&n) };
+    let member = |n: u8| {
+        let (id, name, healthy) = (u64::from(n) + 0xa0, format!("cp{n}"), !dead.contains(&n));
+        Member { id, name, healthy, ..Member::default() }
+    };
     Members((1..=count).map(|n| (peer(n), member(n))).collect())
 }
 

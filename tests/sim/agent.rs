@@ -336,6 +336,7 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
             .flat_map(|unit| [Effect::UnitStops(name.clone(), unit.clone()), Effect::UnitDisabled(name.clone(), unit)])
             .collect(),
         Op::EndPods { manifests } => manifests.into_iter().map(|path| Effect::PodEnds(name.clone(), path)).collect(),
+        Op::EndSilentApiServer { .. } => vec![Effect::ApiServerEnds(host)],
         Op::StartMember(start) => starts(name, start),
         Op::Defragment { .. } => vec![
             Effect::UnitStops(name.clone(), etcd.clone()),

@@ -26,6 +26,8 @@ pub enum Effect {
     UnitDisabled(HostName, UnitName),
     /// The kubelet stops a static pod whose manifest was removed; without a kubelet, hactl stops it.
     PodEnds(HostName, String),
+    /// The processes of an API server that does not answer are ended.
+    ApiServerEnds(HostName),
     FirstBoot(HostName, FirstBoot),
     MemberStarts(HostName, bool),
     DataArchived(HostName),
@@ -78,6 +80,7 @@ pub fn place(effect: &Effect) -> Option<&HostName> {
         | Effect::UnitEnabled(h, _)
         | Effect::UnitDisabled(h, _)
         | Effect::PodEnds(h, _)
+        | Effect::ApiServerEnds(h)
         | Effect::FirstBoot(h, _)
         | Effect::MemberStarts(h, _)
         | Effect::DataArchived(h)
@@ -180,6 +183,13 @@ pub fn happen(world: &mut World, effect: &Effect) -> Result<(), Stop> {
             found.files.remove(path);
             found.processes.remove(super::world::program_of(path));
             world.settle();
+        }
+        Effect::ApiServerEnds(h) => {
+            let (found, program) = (world.host_mut(h), super::world::program_of(make::MANIFESTS[0]));
+            // One that answers by now is left alone.
+            if found.frozen.remove(program) {
+                found.processes.remove(program);
+            }
         }
         Effect::FirstBoot(h, boot) => first_boot(world, h, boot)?,
         Effect::MemberStarts(h, first) => member_starts(world, h, *first)?,

@@ -4,7 +4,7 @@
 use super::world::World;
 use hactl::model::desired::Role;
 use hactl::model::hosting::Mode;
-use hactl::model::names::HostName;
+use hactl::model::names::{HostName, UnitName};
 use hactl::model::plan::Condition;
 use hactl::model::target::{FileSet, Place, SetTarget};
 
@@ -107,7 +107,8 @@ impl World {
 
     fn current(&self, host: &HostName, set: &SetTarget) -> bool {
         let host = self.host(host);
-        let Some(unit) = set.unit.as_ref().and_then(|u| host.units.get(u)) else { return false };
+        let answers = |unit: &&UnitName| !host.frozen.contains(unit.as_str());
+        let Some(unit) = set.unit.as_ref().filter(answers).and_then(|u| host.units.get(u)) else { return false };
         let files = set.files.iter().filter_map(|f| host.files.get(&f.path)).map(|f| f.changed_ms);
         let leaves = set.reads.iter().filter_map(|id| host.leaves.get(id)).map(|l| l.changed_ms);
         let newest = files.chain(leaves).max().unwrap_or(0);

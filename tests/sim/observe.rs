@@ -86,6 +86,7 @@ impl World {
             leaves: host.leaves.clone(),
             images: host.images.clone(),
             processes: host.processes.clone(),
+            silent: host.frozen.iter().map(|component| (component.clone(), "it is suspended".to_owned())).collect(),
             versions: make::MANIFESTS
                 .iter()
                 .filter(|path| host.files.contains_key(**path))
@@ -143,6 +144,10 @@ impl World {
                 flaws: vec![],
             }
         };
+        let peers = host.disk.as_ref().filter(|_| speaks).map(|disk| {
+            let ids = self.clusters[&disk.cluster].members.keys().copied();
+            ids.filter(|id| *id != disk.member && self.member_alive(&disk.cluster, *id)).collect()
+        });
         let disk = host.disk.as_ref().filter(|_| !speaks).map(read);
         let aside = host.moved().map(|(name, disk)| (name, read(disk))).collect();
         let trouble = view.is_none().then(|| "connection refused".to_owned());
@@ -160,6 +165,7 @@ impl World {
             slow: false,
             positions: Vec::new(),
             stuck: None,
+            peers,
             secret_is_ciphertext: None,
         }
     }

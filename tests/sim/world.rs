@@ -79,6 +79,8 @@ pub struct SimHost {
     pub previous: BTreeMap<FileSet, BTreeMap<String, Previous>>,
     /// To so many more questions its member is too busy to answer in time.
     pub busy: u32,
+    /// Units, and programs of static pods, whose processes a signal has suspended.
+    pub frozen: BTreeSet<String>,
     /// Members to which its balancer sends no client.
     pub passed_over: BTreeSet<HostName>,
     /// The holder of a run's lock.
@@ -102,7 +104,7 @@ impl SimHost {
         Self { on: true, swap: true, sysctls, ..Self::default() }
     }
     pub fn runs(&self, unit: &str) -> bool {
-        self.on && self.units.get(&make::unit(unit)).is_some_and(|u| u.running)
+        self.on && !self.frozen.contains(unit) && self.units.get(&make::unit(unit)).is_some_and(|u| u.running)
     }
     pub fn answers(&self) -> bool {
         self.on && !self.cut
@@ -392,6 +394,7 @@ impl World {
     }
 
     pub fn unit_stopped(&mut self, name: &HostName, unit: &UnitName, failed: bool) {
+        self.host_mut(name).frozen.remove(unit.as_str());
         if let Some(found) = self.host_mut(name).units.get_mut(unit) {
             *found = SimUnit { running: false, ready: false, failed, started_ms: 0, ..found.clone() };
         }
@@ -435,7 +438,8 @@ impl World {
             (Some(file), Some(since)) => host.taken.is_some() || *since >= file.changed_ms,
             _ => false,
         };
-        host.on && current && host.runs(make::BALANCES) && self.living().is_some()
+        let answers = host.on && !host.frozen.contains(program_of(path));
+        answers && current && host.runs(make::BALANCES) && self.living().is_some()
     }
 
     /// Whether the endpoint answers: through the address on a balancer or the balancer of a reachable host, with a

@@ -172,3 +172,43 @@ impl<'a> ScratchEtcd<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::{CORRUPT, NOSPACE};
+    use tokio::net::UnixListener;
+
+    /// Answers one request for the health as etcd does: with what is wrong, but for the alarms that the request
+    /// excludes.
+    async fn health(listener: &UnixListener, alarms: &[&str], has_leader: bool) {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(client.read_u8().await.unwrap());
+        }
+        let request = String::from_utf8(request).unwrap();
+        let path = request.split(' ').nth(1).unwrap();
+        let query = path.strip_prefix("/health?").unwrap();
+        let excluded: Vec<&str> = query.split('&').filter_map(|word| word.strip_prefix("exclude=")).collect();
+        let well = has_leader && alarms.iter().all(|alarm| excluded.contains(alarm));
+        let status = if well { "200 OK" } else { "503 Service Unavailable" };
+        let answer = format!("HTTP/1.0 {status}\r\n\r\n{{\"health\":\"{well}\",\"reason\":\"\"}}");
+        client.write_all(answer.as_bytes()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_restored_etcd_with_an_alarm_counts_as_answering_and_one_without_a_leader_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join(CLIENTS)).unwrap();
+        let at = Tree::there(folder.path()).unwrap();
+        let child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().unwrap();
+        let etcd = ScratchEtcd { child, at: &at, log: at.fresh_file("etcd.log").unwrap() };
+        let answers =
+            async |alarms: &[&str], has_leader| tokio::join!(etcd.answers(), health(&listener, alarms, has_leader)).0;
+        for alarms in [&[][..], &[NOSPACE], &[CORRUPT], &[NOSPACE, CORRUPT]] {
+            assert!(answers(alarms, true).await, "{alarms:?}");
+        }
+        assert!(!answers(&[], false).await);
+    }
+}

@@ -315,6 +315,11 @@ pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wai
         HowToRun::Restart => "restart",
         HowToRun::Reload => "reload-or-restart",
     };
+    if how == HowToRun::Restart {
+        // A suspended process ends by no signal but SIGKILL, which systemd sends only after its timeout. Without a
+        // process the command fails, and there is nothing to resume.
+        run(&["systemctl", "kill", "--signal=CONT", unit.as_str()], ANSWER).await?;
+    }
     let until = Instant::now() + TIMEOUT;
     // Before the reload: files written later may not have been read.
     let asked_ms = when::now_ms();

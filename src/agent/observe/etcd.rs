@@ -2,7 +2,7 @@
 //!
 //! In: an [`EtcdAsk`]. Out: an [`EtcdFact`]. The data on the disk is reported whether or not a member answers.
 
-use super::stuck;
+use super::{peers, stuck};
 use crate::agent::etcd::member::{BORN, GENESIS, access, read_mark};
 use crate::agent::etcd::positions::remembered;
 use crate::agent::etcd::recover::high_water;
@@ -78,6 +78,9 @@ pub(super) async fn look(root: &Root, ask: &EtcdAsk, disk: bool) -> Outcome<Etcd
     }
     // The data on the disk counts only if the member cannot speak for the cluster; reading it takes a while.
     let speaks = fact.view.as_ref().is_some_and(|view| view.linearizable);
+    if speaks && root.is_host() {
+        fact.peers = peers::connected().await;
+    }
     if speaks && !disk {
         return Ok(fact);
     }

@@ -11,6 +11,7 @@ mod etcd;
 pub(super) mod gather;
 mod guard;
 pub(super) mod neighbour;
+mod peers;
 pub(super) mod reach;
 mod stuck;
 mod system;
@@ -28,11 +29,13 @@ use crate::agent::machine::{addresses, firewall, ports, prepare, previous, proce
 use crate::agent::op_error::{Outcome, failed};
 use crate::agent::parts::{self, images};
 use crate::agent::pki::keys as pki;
+use crate::agent::probe;
 use crate::model::control_plane::MANIFESTS;
 use crate::model::facts::{FileFact, HostFacts};
 use crate::model::hosting::Component;
 use crate::model::names::Digest;
 use crate::model::static_pods::FOLDER as HELD;
+use crate::model::units::containerd_unit;
 use crate::protocol::ObserveAsk;
 use futures::future::OptionFuture;
 use std::collections::BTreeMap;
@@ -51,6 +54,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         (on_trial, versions),
         blobs,
         (units, old_systemd),
+        mut silent,
         leaves,
         certificates,
         (images, runtime_trouble),
@@ -69,6 +73,11 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         root.blocking(|root| Ok((previous::sets(root)?, versions::named(root)?))),
         root.blocking(move |root| chosen(ask.parts, |part| Ok(parts::present(root, part)?.then_some(part.digest)))),
         units::facts(root, &ask.units),
+        async {
+            // A look that asks about no units is one before a step, and only about whether the API server is ready.
+            let api = ask.api.as_ref().map(|api| api.own).filter(|_| !ask.units.is_empty());
+            Ok(probe::silent(root, &ask.units, api).await)
+        },
         root.blocking(move |root| chosen(ask.leaves, |leaf| Ok(pki::look(root, leaf)?.map(|fact| (leaf.id, fact))))),
         certificates::look(root, ask.certificates),
         async { if ask.images { images::list(root).await } else { Ok((BTreeMap::new(), None)) } },
@@ -88,6 +97,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             OptionFuture::from(components.map(|all| look_all(root, all))).await.transpose().map(Option::flatten)
         },
     )?;
+    silent.extend(runtime_trouble.map(|why| (containerd_unit().to_string(), why)));
     let facts = HostFacts {
         addresses,
         files,
@@ -98,7 +108,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         leaves,
         certificates,
         images,
-        runtime_trouble,
+        silent,
         processes: processes::started(),
         versions,
         programs,

@@ -6,26 +6,22 @@
 
 use crate::agent::machine::run::run;
 use crate::agent::machine::when::now_ms;
-use crate::agent::plain_http::{ETCD_METRICS, get};
+use crate::agent::plain_http::etcd_metrics;
 use crate::model::facts::{DiskFact, ETCD_UNIT};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
-use tokio::io::AsyncReadExt as _;
-use tokio::time::timeout;
 
 /// How long each query may take.
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long a member must have run and written nothing, milliseconds.
 const QUIET_MS: i64 = 60_000;
-/// Larger than any metrics.
-const LARGEST: u64 = 4 << 20;
 
 /// The symptom of the member with this data.
 pub(super) async fn stuck(data: &Path, disk: &DiskFact) -> Option<String> {
     if let Some(why) = panicked(&journal().await, disk.index) {
         return Some(why);
     }
-    let metrics = timeout(WITHIN, metrics()).await.ok()?.ok()?;
+    let metrics = etcd_metrics(WITHIN).await?;
     let quiet = now_ms().saturating_sub(disk.written_ms.max(newest(&data.join("member/snap"))));
     waits(&metrics, now_ms(), quiet)
 }
@@ -59,12 +55,6 @@ fn waits(metrics: &str, now_ms: i64, quiet_ms: i64) -> Option<String> {
     let ran_ms = now_ms.saturating_sub((value("process_start_time_seconds ")? * 1000.0) as i64);
     let long = ran_ms >= QUIET_MS && quiet_ms >= QUIET_MS;
     (hears && long).then(|| format!("it has a leader and has written nothing for {} s", quiet_ms / 1000))
-}
-
-async fn metrics() -> std::io::Result<String> {
-    let mut text = Vec::new();
-    get(ETCD_METRICS, "/metrics").await?.take(LARGEST).read_to_end(&mut text).await?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The last write to a file of the database, milliseconds since 1970: also to one that a leader is just sending.

@@ -14,6 +14,7 @@ use crate::model::ports::KUBELETS_API;
 use crate::model::target::KUBELET_CLIENT;
 use serde_json::Value;
 use std::fs;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -26,8 +27,8 @@ const CERT: &str = "/etc/kubernetes/pki/observer.crt";
 const KEY: &str = "/etc/kubernetes/pki/observer.key";
 
 /// The processes of this host's API server, by its address and port, the oldest first: a pod of a user may run another one.
-pub fn api_server_processes(own: &GuardedHost, port: u16) -> Vec<u32> {
-    let flags = [format!("--advertise-address={}", own.address), format!("--secure-port={port}")];
+pub fn api_server_processes((address, port): (IpAddr, u16)) -> Vec<u32> {
+    let flags = [format!("--advertise-address={address}"), format!("--secure-port={port}")];
     let ours = |pid: &u32| {
         let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
@@ -50,7 +51,7 @@ pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Se
     let answered = match timeout(AT_ONCE, &mut answer).await {
         Ok(answered) => answered,
         // To find the processes, all of the host are read: only then.
-        Err(_) => match suspended(root, policy, host).await {
+        Err(_) => match suspended(root, (host.address, policy.api_port)).await {
             Some(pid) => Err(format!("process {pid} of {API_SERVER} is suspended")),
             None => answer.await,
         },
@@ -59,9 +60,8 @@ pub(super) async fn look(root: &Root, policy: &Policy, host: &GuardedHost) -> Se
 }
 
 /// The newest of the processes that is suspended.
-async fn suspended(root: &Root, policy: &Policy, host: &GuardedHost) -> Option<u32> {
-    let (own, port) = (host.clone(), policy.api_port);
-    let found = root.blocking(move |_| Ok(api_server_processes(&own, port).into_iter().rfind(|pid| is_stopped(*pid))));
+async fn suspended(root: &Root, at: (IpAddr, u16)) -> Option<u32> {
+    let found = root.blocking(move |_| Ok(api_server_processes(at).into_iter().rfind(|pid| is_stopped(*pid))));
     found.await.ok()?
 }
 

@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-const HAPROXY: &str = "haproxy.service";
-const ETCD_BALANCER: &str = "hactl-etcd-balancer.service";
-const KEEPALIVED: &str = "keepalived.service";
+pub(super) const HAPROXY: &str = "haproxy.service";
+pub(super) const ETCD_BALANCER: &str = "hactl-etcd-balancer.service";
+pub(super) const KEEPALIVED: &str = "keepalived.service";
 /// How long haproxy may take to answer on this host: its check needs no other process.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Any port: nothing is sent.
@@ -26,9 +26,9 @@ const ANY_PORT: u16 = 9;
 /// Whether every haproxy of the host answers.
 pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
     // At the same time: a frozen one must not delay what is known of the other.
-    let asked = async { if host.balances { silent(HAPROXY, endpoint()).await } else { None } };
+    let asked = async { if host.balances { silent(HAPROXY, endpoint(ANSWER)).await } else { None } };
     let of_socket =
-        async { if host.is(Role::ControlPlane) { silent(ETCD_BALANCER, socket(root)).await } else { None } };
+        async { if host.is(Role::ControlPlane) { silent(ETCD_BALANCER, socket(root, ANSWER)).await } else { None } };
     let (of_endpoint, of_etcd) = tokio::join!(asked, of_socket);
     let kinds = [FaultKind::BalancerFrozen, FaultKind::EtcdBalancerFrozen].into_iter();
     let found = kinds.zip([of_endpoint, of_etcd]).filter_map(|(kind, why)| Some(Found::new(kind, why?)));
@@ -45,26 +45,26 @@ async fn silent<T>(unit: &str, asked: impl Future<Output = Result<T, String>>) -
 }
 
 /// The answer of haproxy to whether the endpoint is usable.
-async fn endpoint() -> Result<u16, String> {
-    answers(&format!("127.0.0.1:{USABLE}"), "/usable", ANSWER).await
+pub(super) async fn endpoint(within: Duration) -> Result<u16, String> {
+    answers(&format!("127.0.0.1:{USABLE}"), "/usable", within).await
 }
 
 /// Whether the load balancer of this host has a usable API server: without one, no host takes the VIP.
 pub async fn is_usable() -> bool {
-    endpoint().await == Ok(200)
+    endpoint(ANSWER).await == Ok(200)
 }
 
 /// Whether the balancer in front of etcd answers on its socket.
-async fn socket(root: &Root) -> Result<(), String> {
+pub(super) async fn socket(root: &Root, within: Duration) -> Result<(), String> {
     let asked = async {
         let mut stream = UnixStream::connect(root.own(ETCD_BALANCER_SOCKET)).await?;
         stream.write_all(b"show version\n").await?;
         stream.read_u8().await
     };
-    match timeout(ANSWER, asked).await {
+    match timeout(within, asked).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!("{ETCD_BALANCER_SOCKET} does not answer: {error}")),
-        Err(_) => Err(format!("{ETCD_BALANCER_SOCKET} does not answer within {} s", ANSWER.as_secs())),
+        Err(_) => Err(format!("{ETCD_BALANCER_SOCKET} does not answer within {} s", within.as_secs())),
     }
 }
 

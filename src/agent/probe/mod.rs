@@ -12,6 +12,7 @@ mod etcd;
 mod process;
 mod restarts;
 mod runtime;
+mod silent;
 mod syncs;
 
 pub use api_server::api_server_processes;
@@ -20,6 +21,7 @@ pub use certificates::first_to_renew;
 pub use etcd::{is_wanted, position, serves_reads, vote};
 pub use process::is_suspended;
 pub use restarts::{Starts, starts};
+pub use silent::{silent, silent_api_server};
 pub use syncs::{Syncs, syncs};
 
 use crate::agent::machine::root::Root;

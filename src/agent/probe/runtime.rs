@@ -10,8 +10,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 /// The kubelet's health check (`healthzPort`).
-const HEALTHZ: &str = "127.0.0.1:10248";
-const KUBELET: &str = "kubelet.service";
+pub(super) const HEALTHZ: &str = "127.0.0.1:10248";
+pub(super) const KUBELET: &str = "kubelet.service";
 const CONTAINERD: &str = "containerd.service";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The beginning of an HTTP/2 connection and an empty SETTINGS frame (RFC 9113, 3.4): every gRPC server answers with

@@ -6,13 +6,9 @@
 use super::ANSWER;
 use super::process::{self, Runs};
 use crate::agent::machine::processes::waits_for_disk;
-use crate::agent::plain_http::{ETCD_METRICS, get};
+use crate::agent::plain_http::etcd_metrics;
 use crate::model::facts::ETCD_UNIT;
-use tokio::io::AsyncReadExt as _;
-use tokio::time::timeout;
 
-/// The largest page of metrics that is read, bytes: etcd's has about 200 KiB.
-const LARGEST: u64 = 4 << 20;
 /// etcd's histogram of the time that a sync of its log takes, seconds.
 const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_bucket{le=\"";
 const LEADS: &str = "etcd_server_is_leader ";
@@ -35,12 +31,7 @@ pub struct Syncs {
 
 /// Looks once; `None`: the member does not tell.
 pub async fn syncs() -> Option<Syncs> {
-    let page = async {
-        let mut text = String::new();
-        get(ETCD_METRICS, "/metrics").await?.take(LARGEST).read_to_string(&mut text).await?;
-        std::io::Result::Ok(text)
-    };
-    let text = timeout(ANSWER, page).await.ok()?.ok()?;
+    let text = etcd_metrics(ANSWER).await?;
     let waits = matches!(process::of(ETCD_UNIT), Runs::As(process) if waits_for_disk(process));
     Syncs::of(&text, waits)
 }

@@ -89,8 +89,12 @@ impl Doing<'_> {
                 return self.change_members(MemberChange::AddLearner(peer.clone())).await;
             }
             Action::Promote { peer } => return self.promote(peer).await,
-            Action::AwaitServing { host, restart_kubelet } => {
+            Action::AwaitServing { host, ends_silent, restart_kubelet } => {
                 let tries = if step.rollback.is_empty() { CrashLoopPolicy::NEW } else { CrashLoopPolicy::TRIAL };
+                if *ends_silent {
+                    let (address, port) = (known(host)?.address, self.desired.api_port);
+                    self.call(host, Op::EndSilentApiServer { address, port }).await?;
+                }
                 return self.await_serving(host, (tries, *restart_kubelet)).await;
             }
             Action::Hold { host } => return self.hold(host).await,

@@ -126,7 +126,7 @@ fn what_any_guard_switched_within_the_hour_is_not_switched_again_but_on() {
 fn the_members_of_the_other_hosts_must_be_a_quorum() {
     let members = |healthy: [bool; 3]| {
         let member = |(at, healthy): (u8, bool)| {
-            (PeerUrl::of([10, 0, 0, at].into()), Member { id: at.into(), name: String::new(), learner: false, healthy })
+            (PeerUrl::of([10, 0, 0, at].into()), Member { id: at.into(), healthy, ..Member::default() })
         };
         Members((1..).zip(healthy).map(member).collect())
     };

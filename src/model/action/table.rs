@@ -356,13 +356,20 @@ actions! {
     /// Waits for the host's API server.
     AwaitServing {
         on host,
+        /// Whether it runs and did not answer: its processes are ended first if it still does not, and the kubelet
+        /// starts it again.
+        ends_silent: bool,
         /// Whether the kubelet is restarted afterwards. A kubelet that queried an API server before there was one backs
         /// off after each refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by
         /// as much again), and would not see its Node and its pods for that long.
         restart_kubelet: bool,
     }
     within 300, Disturbs::NOTHING, ControlPlane, gives Serving(host),
-    says ("wait for the API server{}", if *restart_kubelet { ", then restart the kubelet" } else { "" }),
+    says (
+        "{}{}",
+        if *ends_silent { "end the API server, and wait until it is back" } else { "wait for the API server" },
+        if *restart_kubelet { ", then restart the kubelet" } else { "" }
+    ),
     done "API server ready";
 
     /// Makes static pods run the control plane of a host again.

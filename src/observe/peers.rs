@@ -1,0 +1,51 @@
+//! Whether the healthy voters of etcd hear one another: two that do not are no quorum together, although each of them
+//! answers.
+//!
+//! In: the member list. Out: a warning for each pair. A member that has just started has no connection yet: further
+//! looks confirm each pair before it gets here (`reconcile/round`).
+
+use crate::model::check::{Check, Outcome, check};
+use crate::model::desired::Desired;
+use crate::model::facts::Members;
+use crate::model::names::PeerUrl;
+
+/// A warning for each pair of healthy voters without a connection.
+pub(super) fn checks(desired: &Desired, members: &Members) -> Vec<Check> {
+    let host = |peer: &PeerUrl| desired.entered().find(|host| host.peer_url() == *peer).map(|host| &host.name);
+    let warning = |(one, other): (&PeerUrl, &PeerUrl)| {
+        let named = host(other).map_or_else(|| other.to_string(), ToString::to_string);
+        let detail = format!(
+            "its member does not hear that of {named}, nor the reverse: together they are no quorum, so fewer members \
+             may fail"
+        );
+        let hint = "see that the hosts reach each other on port 2380 (network, firewall); if they do, restart etcd on \
+                    one of them: systemctl restart etcd";
+        check("etcd members hear one another", host(one), Outcome::Warn, detail, Some(hint))
+    };
+    members.apart().into_iter().map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::facts::Member;
+
+    #[test]
+    fn each_pair_of_voters_that_do_not_hear_each_other_is_named_once() {
+        let desired = crate::model::desired::sample(3);
+        let said = |apart: [&[u64]; 3]| {
+            let member = |(at, apart): (usize, &[u64])| {
+                let apart = apart.iter().copied().collect();
+                (desired.hosts[at].peer_url(), Member { id: at as u64, healthy: true, apart, ..Member::default() })
+            };
+            let members = Members(apart.into_iter().enumerate().map(member).collect());
+            let of = |check: Check| (check.host.map(|host| host.to_string()), check.outcome, check.detail);
+            checks(&desired, &members).into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert!(said([&[], &[], &[]]).is_empty());
+        assert!(said([&[], &[2], &[]]).is_empty(), "cp3 says that it hears cp2");
+        let detail = "its member does not hear that of cp3, nor the reverse: together they are no quorum, so fewer \
+                      members may fail";
+        assert_eq!(said([&[], &[2], &[1]]), [(Some("cp2".to_owned()), Outcome::Warn, detail.to_owned())]);
+    }
+}
