@@ -24,8 +24,8 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::ReadFiles { paths } => files::texts(host, paths).await.map(Reply::Texts),
         Op::EtcdHash { etcd, revision } => member::hash(host, &etcd, revision).await,
         Op::WhoHas { address } => observe::neighbour::owner(host, address).await.map(Reply::Owner),
-        Op::Survey { etcd_dir, address } => {
-            survey::survey(host, etcd_dir, address).await.map(|s| Reply::Surveyed(Box::new(s)))
+        Op::Survey { etcd_dir, address, places } => {
+            survey::survey(host, etcd_dir, address, places).await.map(|s| Reply::Surveyed(Box::new(s)))
         }
         Op::Dial { registries } => reach::dial(host, registries).await.map(Reply::Dialled),
         Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(received, probed)| Reply::Met { received, probed }),

@@ -34,6 +34,7 @@ pub mod eviction_request;
 pub mod facts;
 pub mod fault;
 pub mod firewall;
+pub mod foreign;
 pub mod gate;
 pub mod glob;
 pub mod guard_report;

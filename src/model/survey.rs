@@ -2,12 +2,13 @@
 //!
 //! In: replies of `hactl host` to a survey and to a connectivity test. Out: read by `observe::preflight`.
 
+use super::foreign::Foreign;
 use super::names::HostName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
 
-/// The report of a host that is to join a cluster.
+/// The report of a host that is to join a cluster, or to run a service that it did not run before.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Survey {
@@ -31,6 +32,8 @@ pub struct Survey {
     pub reboot_required: bool,
     /// Directories for programs that are mounted noexec.
     pub noexec: Vec<String>,
+    /// What others put at places that hactl uses.
+    pub foreign: Vec<Foreign>,
 }
 
 /// A port or protocol between hosts that components use.
@@ -94,10 +97,11 @@ impl fmt::Display for Finding {
 }
 
 /// All preflight checks.
-pub const CHECKS: [&str; 26] = [
+pub const CHECKS: [&str; 27] = [
     "own-address",
     "systemd",
     "ports-free",
+    "services-free",
     "disk-space",
     "extra-mounts",
     "time-synchronised",

@@ -24,8 +24,8 @@ pub use found::found;
 pub use places::{KUBELET_SERVING, Kind, authority_paths, certificates_ask, serving, serving_path};
 pub use sign::{sign, sign_vouched};
 pub use table::{
-    ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, attended, former_files, has_issuer, keep_addresses,
-    leaf_ids, leaves,
+    ADMINISTRATORS, APPROVERS, KUBELET_API, LEAF_DAYS, OBSERVERS, attended, current_files, former_files, has_issuer,
+    keep_addresses, leaf_ids, leaves,
 };
 
 use crate::issue::IssueError;

@@ -367,10 +367,13 @@ pub fn has_issuer(id: CertId, host: &Host) -> bool {
 /// without a certificate yet. The kubelet's files are removed with its data.
 pub fn former_files(host: &Host) -> Vec<(CertId, String)> {
     let gone = TABLE.iter().filter(|row| !row.on.includes(host) && row.id != CertId::Kubelet);
-    gone.flat_map(|row| {
-        [format!("{}.new", row.key), row.key.to_owned(), row.cert.to_owned()].map(|path| (row.id, path))
-    })
-    .collect()
+    gone.flat_map(|row| row.files().map(|path| (row.id, path))).collect()
+}
+
+/// The same of certificates that a host's roles require.
+pub fn current_files(host: &Host) -> Vec<String> {
+    let own = TABLE.iter().filter(|row| row.on.includes(host) && row.id != CertId::Kubelet);
+    own.flat_map(Row::files).collect()
 }
 
 fn rows(desired: &Desired, host: &Host) -> impl Iterator<Item = &'static Row> {
@@ -413,6 +416,10 @@ impl On {
 }
 
 impl Row {
+    /// The certificate, the key, and a key without a certificate yet.
+    fn files(&self) -> [String; 3] {
+        [format!("{}.new", self.key), self.key.to_owned(), self.cert.to_owned()]
+    }
     /// Validity in days. No issuer renews a snapshot signer, because the issuer could then sign snapshots like the CA.
     /// `up` renews it when a third is left, so that it lasts as long as the cluster is unattended. It authenticates no
     /// client or server and may live longer than others.

@@ -147,12 +147,15 @@ pub enum Op {
         /// The address, in a network of the host.
         address: Ipv4Addr,
     },
-    /// Surveys the host before it becomes part of a cluster. Changes nothing.
+    /// Surveys the host before it becomes part of a cluster, or runs a service that it did not run before. Changes
+    /// nothing.
     Survey {
         /// The future data directory of etcd: its disk is measured.
         etcd_dir: Option<String>,
         /// The host's own address.
         address: IpAddr,
+        /// Files and programs that are going to be written: what others put there is reported.
+        places: Vec<String>,
     },
     /// Whether registries are reachable: one mirror of each is enough. Changes nothing.
     Dial {

@@ -174,7 +174,8 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
             units.insert(timer + 1, unit(service));
         }
     }
-    let files = paths(desired, host).into_iter().chain(former_on_demand(desired, host));
+    // Also files below directories that are removed as a whole: a directory that others used before hactl stays.
+    let files = [paths(desired, host), former_on_demand(desired, host), crate::pki::current_files(host)].concat();
     let own = [
         "/etc/hactl",
         "/etc/etcd",
@@ -189,13 +190,10 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         crate::model::hosting::PROGRAM_FOLDER,
         crate::model::positions::POSITIONS,
     ];
-    // One entry per directory that belongs to hactl as a whole; files elsewhere one by one.
-    let whole: Vec<String> = own.into_iter().map(str::to_owned).collect();
-    let single = files.filter(|path| !whole.iter().any(|folder| path.starts_with(&format!("{folder}/"))));
-    let mut remove: Vec<String> = single.filter(|path| !path.starts_with("/etc/haproxy/")).collect();
+    let mut remove: Vec<String> = files.into_iter().filter(|path| !path.starts_with("/etc/haproxy/")).collect();
     // The files that a host created for drills, if it still has them.
     remove.extend(drills::wanted(desired).iter().flat_map(|_| drills::MADE.map(str::to_owned)));
-    remove.extend(whole);
+    remove.extend(own.map(str::to_owned));
     let mut data = Vec::new();
     if host.may_vote() {
         data.push(desired.etcd.data_dir.display().to_string());

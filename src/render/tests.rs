@@ -1,5 +1,6 @@
 //! Every row of the tables against the directories, and against inventories of many shapes.
 
+mod foreign;
 mod former;
 mod hardened;
 mod lifecycle;

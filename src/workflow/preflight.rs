@@ -27,7 +27,7 @@ const CLOCK: Duration = Duration::from_secs(10);
 /// All findings; those that stop the run first.
 pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
-    let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts);
+    let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts, &look.target);
     let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
     let ((surveys, tried), stranger, away, ahead_ms) =
         tokio::join!(seen, stranger(session, look), away, clocks(session));

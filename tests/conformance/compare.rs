@@ -8,6 +8,7 @@
 //!   stated with each act.
 //! - **Order.** The simulated world refuses what no plan may do yet (writing before the host has its cluster identity
 //!   and is prepared); a real host executes it. Such an act is not sent to the real host.
+//! - **Others.** The simulated host has no files of others, so each of its directories goes when it is wiped.
 //! - **Processes.** Both sides use the units, images, API and etcd view of the simulated world.
 
 use crate::fixture::host;

@@ -8,6 +8,7 @@ use crate::sim::World;
 use crate::sim::agent::effects;
 use crate::sim::effect::{Effect, happen};
 use crate::sim::member::Stop;
+use hactl::model::foreign::FOLDERS;
 use hactl::model::names::Digest;
 use hactl::model::plan;
 use hactl::model::target::{CertSpec, FileSet, HostTarget, Part};
@@ -104,7 +105,12 @@ impl Both {
                 let ask = WipeAsk { units: vec![], ..hactl::render::wipe(&desired, &desired.hosts[0], *delete) };
                 let sim = self.sim(Op::Wipe(ask.clone()));
                 self.mirror_process();
-                same(&sim, &self.place.ask(Op::Wipe(ask)).await, OpErrorKind::BadRequest)
+                same(&sim, &self.place.ask(Op::Wipe(ask)).await, OpErrorKind::BadRequest)?;
+                if sim.is_ok() {
+                    // On the real host those stay that had files before it got its identity.
+                    FOLDERS.iter().for_each(|folder| self.place.remove(folder));
+                }
+                Ok(())
             }
             Act::NextRun => {
                 self.place.next_run().await;

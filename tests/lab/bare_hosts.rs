@@ -18,6 +18,11 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: closed_ports,
     },
+    Scenario {
+        name: "a service of others stops up while it is in use, and what they left is not lost by up or down --wipe",
+        cut: false,
+        run: others,
+    },
     Scenario { name: "up names the sudoers line that a user without sudo lacks", cut: true, run: no_sudo },
     Scenario { name: "a host that answers garbage or without end is named within a minute", cut: false, run: garbage },
     Scenario { name: "a disk that fills up during a transfer is reported", cut: false, run: full_disk },
@@ -83,6 +88,36 @@ fn closed_ports(w: &World) {
     let plan = w.hactl.run(&["plan"]).ok();
     assert!(!plan.all().contains("will refuse"), "{}", plan.all());
     assert_eq!(w.on("cp2", "ls /etc/kubernetes /etc/etcd 2>/dev/null"), "", "nothing was written");
+}
+
+fn others(w: &World) {
+    let shop = "defaults\\n mode http\\n timeout client 5s\\n timeout server 5s\\n timeout connect 5s\\n\
+                frontend shop\\n bind :8080\\n monitor-uri /\\n";
+    w.on("cp1", "sudo apt-get install -y --no-install-recommends haproxy");
+    // As its package installed it, it serves nothing.
+    let plan = w.hactl.run(&["plan"]).ok();
+    assert!(!plan.all().contains("[services-free]"), "{}", plan.all());
+    w.on("cp1", &format!("printf '{shop}' | sudo tee /etc/haproxy/haproxy.cfg; sudo systemctl restart haproxy"));
+    w.on("cp2", "sudo mkdir -p /var/lib/containerd/theirs; sudo touch /var/lib/containerd/theirs/data");
+    let answers = || w.on("cp1", "curl -s -o /dev/null -w '%{http_code}' localhost:8080/");
+    assert_eq!(answers().trim(), "200");
+    let refused = "cp1: haproxy.service is in use and not hactl's (/etc/haproxy/haproxy.cfg)";
+    w.hactl.up().exits(3).says("Nothing was changed").says(refused).says("[services-free]");
+    assert_eq!(answers().trim(), "200");
+    w.on("cp1", "sudo systemctl disable --now haproxy");
+    let plan = w.hactl.run(&["plan"]).ok();
+    assert!(!plan.all().contains("will refuse"), "{}", plan.all());
+    plan.says("cp1: not hactl's, and no service uses it: /etc/haproxy/haproxy.cfg")
+        .says("cp2: not empty before hactl: /var/lib/containerd");
+    w.hactl.up().ok();
+    w.hactl.up().ok().says("nothing to do");
+    let kept = || w.on("cp1", "cat /etc/haproxy/haproxy.cfg.before-hactl");
+    assert!(kept().contains("frontend shop"));
+    w.hactl.run(&["down", "--wipe", "--yes"]).ok();
+    assert!(kept().contains("frontend shop"));
+    let theirs = w.on("cp2", "sudo find /var/lib -path '*wiped-*/theirs/data'");
+    assert_eq!(theirs.lines().count(), 1, "{theirs}");
+    super::founding::bare_again(w);
 }
 
 fn no_sudo(w: &World) {

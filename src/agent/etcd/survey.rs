@@ -1,12 +1,13 @@
-//! Surveys a host before it becomes part of a cluster: clock, firewalls, mounts, the disk below etcd.
+//! Surveys a host before it becomes part of a cluster: clock, firewalls, mounts, the disk below etcd, what others use.
 //!
-//! In: etcd's data directory, the host's address. Out: a [`Survey`]. Changes nothing; measuring the disk writes a
-//! file that is already unlinked when it is measured.
+//! In: etcd's data directory, the host's address, places that hactl is going to use. Out: a [`Survey`]. Changes nothing;
+//! measuring the disk writes a file that is already unlinked when it is measured.
 
 use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{blocking, run};
 use crate::agent::machine::{addresses, firewall};
+use crate::agent::observe::foreign;
 use crate::agent::op_error::Outcome;
 use crate::agent::reboot::is_reboot_due;
 use crate::model::survey::Survey;
@@ -39,7 +40,12 @@ const OTHERS: [(&str, &str); 9] = [
 ];
 
 /// Surveys the host.
-pub(crate) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAddr) -> Outcome<Survey> {
+pub(crate) async fn survey(
+    host: &Host,
+    etcd_dir: Option<String>,
+    address: IpAddr,
+    places: Vec<String>,
+) -> Outcome<Survey> {
     host.waits("the host to be surveyed");
     let root = &host.root;
     let disk = async {
@@ -51,8 +57,9 @@ pub(crate) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAdd
             None => Ok(None),
         }
     };
-    let (clock_synchronised, manager, mtu, fsync_us) =
-        tokio::join!(clock(), firewall::manager(), addresses::mtu(address), disk);
+    let others = Box::pin(foreign::look(root, places));
+    let (clock_synchronised, manager, mtu, fsync_us, foreign) =
+        tokio::join!(clock(), firewall::manager(), addresses::mtu(address), disk, others);
     let read = |path: &'static str| fs::read_to_string(root.own(path)).unwrap_or_default();
     Ok(Survey {
         clock_synchronised,
@@ -69,6 +76,7 @@ pub(crate) async fn survey(host: &Host, etcd_dir: Option<String>, address: IpAdd
         fsync_us: fsync_us?,
         reboot_required: is_reboot_due(root),
         noexec: noexec(&read("/proc/self/mounts")),
+        foreign: foreign?,
     })
 }
 

@@ -6,7 +6,7 @@
 use crate::agent::host::Host;
 use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::run;
-use crate::agent::machine::{previous, units};
+use crate::agent::machine::{foreign, previous, units};
 use crate::agent::op_error::{Explain, Outcome, bad, failed, tail};
 use crate::model::facts::ClusterId;
 use crate::model::names::UnitName;
@@ -161,7 +161,8 @@ pub(crate) fn same(path: &Path, content: &[u8], mode: u32, owner: (u32, u32)) ->
         && fs::read(path).is_ok_and(|c| c == content)
 }
 
-/// Writes files atomically, all checks first, and removes others. With `keep`, the previous files are saved first.
+/// Writes files atomically, all checks first, and removes others. With `keep`, the previous files are saved first. A
+/// file that hactl did not write is kept under another name.
 pub(crate) async fn write(
     host: &Host,
     files: Vec<FilePut>,
@@ -194,6 +195,8 @@ pub(crate) async fn write(
                 ready.iter().zip(&paths).filter_map(|(r, p)| r.as_ref().map(|_| p.clone())).collect();
             previous::keep(root, set, &[replaced, remove_these].concat())?;
         }
+        let replaced = ready.iter().flatten().map(Ready::place);
+        replaced.chain(gone.iter().map(PathBuf::as_path)).try_for_each(|path| foreign::keep_shared(root, path))?;
         put_all(ready.into_iter().flatten().collect())?;
         gone.iter().try_for_each(|path| {
             remove(path)?;
@@ -247,7 +250,11 @@ pub(crate) async fn write_cluster_id(host: &Host, cluster_id: ClusterId) -> Outc
         // Only the host knows its machine id.
         let machine = Some(machine.trim().to_owned()).filter(|id| !id.is_empty());
         let cluster_id = ClusterId { machine, ..cluster_id };
-        if let Some(there) = read_stamp(root)?
+        let there = read_stamp(root)?;
+        if there.is_none() {
+            foreign::record(root)?;
+        }
+        if let Some(there) = there
             && there != cluster_id
         {
             if !there.same_cluster(&cluster_id) {

@@ -6,6 +6,7 @@ pub(crate) mod addresses;
 pub(crate) mod ends;
 pub(crate) mod files;
 pub(crate) mod firewall;
+pub(crate) mod foreign;
 pub(crate) mod packages;
 pub(crate) mod ports;
 pub(crate) mod prepare;

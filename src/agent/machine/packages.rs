@@ -145,6 +145,36 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
+/// Whether a file belongs to a package and is as that package installed it. Without a package manager none does.
+pub(crate) async fn is_as_installed(path: &str) -> Outcome<bool> {
+    let ran = match manager() {
+        Err(_) => return Ok(false),
+        Ok(Manager::Apt) => {
+            let found = run(&["dpkg-query", "--search", path], SHORT).await?;
+            let Some((owner, _)) = found.out.split_once(": ").filter(|_| found.ok()) else { return Ok(false) };
+            let ran = run(&["dpkg", "--verify", owner], SHORT).await?;
+            // It exits with 2 if it could not verify the package.
+            if ran.code.is_none_or(|code| code > 1) {
+                return Ok(false);
+            }
+            ran
+        }
+        Ok(Manager::Dnf | Manager::Zypper) => {
+            if !run(&["rpm", "--query", "--quiet", "--file", path], SHORT).await?.ok() {
+                return Ok(false);
+            }
+            run(&["rpm", "--verify", "--nodeps", "--noscripts", "--file", path], SHORT).await?
+        }
+    };
+    Ok(!is_changed(&ran.out, path))
+}
+
+/// Whether dpkg or rpm says that a file has another content than in its package; dpkg(1) and rpm(8) document the lines.
+fn is_changed(verified: &str, path: &str) -> bool {
+    let of_it = |line: &&str| line.split_whitespace().next_back() == Some(path);
+    verified.lines().filter(of_it).any(|line| line.chars().nth(2) == Some('5'))
+}
+
 /// An installation by apt that asks nothing.
 const APT_INSTALL: &str = "apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confdef \
                            -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0";
@@ -283,6 +313,17 @@ mod tests {
         let listed = "ok adduser\nreinstreq libglib2.0-0:amd64\nok keepalived\nreinstreq haproxy\n";
         assert_eq!(half_unpacked(listed), ["libglib2.0-0:amd64", "haproxy"]);
         assert!(half_unpacked("ok adduser\n").is_empty());
+    }
+
+    #[test]
+    fn a_file_is_changed_if_its_content_is_said_to_differ() {
+        let path = "/etc/haproxy/haproxy.cfg";
+        for line in [format!("??5?????? c {path}"), format!("S.5....T.  c {path}\n.M.......    /usr/sbin/haproxy")] {
+            assert!(is_changed(&line, path), "{line}");
+        }
+        for line in [format!(".M....G..  c {path}"), "??5?????? c /etc/default/haproxy".to_owned(), String::new()] {
+            assert!(!is_changed(&line, path), "{line}");
+        }
     }
 
     #[test]

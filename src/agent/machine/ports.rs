@@ -1,6 +1,7 @@
-//! Which process listens on which TCP port, from the tables of the kernel.
+//! Which process listens on which TCP port or Unix socket, from the tables of the kernel.
 //!
-//! In: ports. Out: those in use and their processes. Processes are searched only for ports in use.
+//! In: ports, or the path of a socket. Out: those in use and their processes. Processes are searched only for those in
+//! use.
 
 use crate::agent::machine::root::Root;
 use crate::model::facts::PortFact;
@@ -11,6 +12,8 @@ use std::path::Path;
 
 /// The state of a listening socket.
 const LISTEN: &str = "0A";
+/// The flags of a Unix socket that accepts connections.
+const ACCEPTS: &str = "00010000";
 
 /// A listening socket.
 struct Listener {
@@ -76,6 +79,17 @@ pub(crate) fn listening(root: &Root, port: u16) -> bool {
     listeners(root).iter().any(|socket| socket.port == port)
 }
 
+/// The process that listens on a Unix socket.
+pub(crate) fn listener_at(root: &Root, path: &str) -> Option<String> {
+    let text = fs::read_to_string(root.own("/proc/net/unix")).unwrap_or_default();
+    let inode = text.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let inode: u64 = fields.get(6)?.parse().ok()?;
+        (*fields.get(3)? == ACCEPTS && *fields.get(7)? == path).then_some(inode)
+    })?;
+    owners(root, &BTreeSet::from([inode])).remove(&inode)
+}
+
 /// The ports in use among `ports`.
 pub(crate) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
     let wanted: BTreeSet<u16> = ports.iter().copied().collect();
@@ -136,5 +150,11 @@ mod tests {
         assert!(sockets.len() == 1 && has_socket(&Root::host(), std::process::id(), &sockets));
         assert!(sockets_at(&Root::host(), "127.0.0.9".parse().unwrap(), port).is_empty(), "another address");
         assert!(!has_socket(&Root::host(), std::process::id(), &BTreeSet::new()));
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("containerd.sock");
+        let at = |path: &Path| listener_at(&Root::host(), path.to_str().unwrap());
+        assert_eq!(at(&socket), None);
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(at(&socket).is_some_and(|by| by.ends_with(&format!("(pid {})", std::process::id()))));
     }
 }

@@ -66,6 +66,14 @@ impl Shown {
     fn enabled(&self) -> bool {
         matches!(self.get(FILE_STATE), "enabled" | "enabled-runtime")
     }
+    /// Whether it runs, or is going to run after the next boot.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.up() || self.enabled()
+    }
+    /// Its unit file.
+    pub(crate) fn file(&self) -> &str {
+        self.get("FragmentPath")
+    }
     /// Whether systemd has a file for it.
     pub(crate) fn known(&self) -> bool {
         self.get("LoadState") != "not-found"

@@ -1,14 +1,15 @@
 //! Removes the cluster from a host: units, containers, mounts, interfaces, files; data is moved aside or deleted.
 //!
 //! In: what belongs to hactl here. Out: a host that runs nothing of the cluster. Every part is idempotent, so that
-//! another wipe finishes an interrupted one.
+//! another wipe finishes an interrupted one. What others put there before hactl is not deleted: a directory of
+//! configuration or programs that was in use stays, and data in such a directory is moved aside.
 
 use crate::agent::host::Host;
 use crate::agent::lock;
 use crate::agent::machine::files::absent;
 use crate::agent::machine::run::{blocking, must, run};
 use crate::agent::machine::tree::Tree;
-use crate::agent::machine::{addresses, files, firewall, units, when};
+use crate::agent::machine::{addresses, files, firewall, foreign, units, when};
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::control_plane::{API_MANIFEST, API_SERVER};
 use crate::model::node::PODS_INTERFACES;
@@ -71,11 +72,16 @@ pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     let (first, remove): (Vec<_>, Vec<_>) =
         remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
     let removing = host.root.blocking(move |root| {
+        let before = foreign::recorded(root)?;
+        first.iter().chain(&remove).try_for_each(|path| foreign::keep_shared(root, path))?;
         first.iter().try_for_each(|path| clear(path, &keep))?;
         for path in &data {
-            if delete { clear(path, &keep)? } else { aside(path, &stamp)? }
+            if delete && !before.contains(path) { clear(path, &keep)? } else { aside(path, &stamp)? }
         }
         remove.iter().try_for_each(|path| {
+            if before.contains(path) {
+                return foreign::remove_links(path);
+            }
             clear(path, &keep)?;
             units::folder_with_the_last(root, path);
             Ok(())
@@ -89,7 +95,11 @@ pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
         return Ok(());
     }
     // Last: a host without a cluster id belongs to no cluster, and no run would return to finish this.
-    host.root.blocking(|root| files::remove(&root.own(files::STAMP))).await
+    let leaving = host.root.blocking(|root| {
+        foreign::forget(root)?;
+        files::remove(&root.own(files::STAMP))
+    });
+    leaving.await
 }
 
 /// A killed API server stays in the endpoints of the Service until its lease expires, a quarter of a minute; a

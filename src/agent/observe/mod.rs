@@ -8,6 +8,7 @@ mod certificates;
 mod dns;
 mod dns_query;
 mod etcd;
+pub(super) mod foreign;
 pub(super) mod gather;
 mod guard;
 pub(super) mod neighbour;
@@ -24,6 +25,7 @@ pub use guard::fact as guard_fact;
 use crate::agent::backup::bundles;
 use crate::agent::host::Host;
 use crate::agent::hosting::look_all;
+use crate::agent::machine::foreign::is_written;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{addresses, firewall, ports, prepare, previous, processes, units, when};
 use crate::agent::op_error::{Outcome, failed};
@@ -158,8 +160,6 @@ fn file_facts(root: &Root, paths: Vec<String>) -> Outcome<BTreeMap<String, FileF
     Ok(found)
 }
 
-/// The beginning of every file that hactl writes into a directory of its own.
-const WRITTEN: &[u8] = b"# Written by hactl";
 /// How many files of such a directory are read; more than any number of registries.
 const MOST_FILES: usize = 2000;
 
@@ -179,20 +179,13 @@ fn own_files(root: &Root, mut left: Vec<String>) -> Outcome<Vec<String>> {
             let path = format!("{folder}/{name}");
             if kind.is_dir() {
                 left.push(path);
-            } else if kind.is_file() && begins(&entry.path()) {
+            } else if kind.is_file() && is_written(&entry.path()) {
                 found.push(path);
             }
         }
     }
     found.sort();
     Ok(found)
-}
-
-fn begins(path: &Path) -> bool {
-    use std::io::Read as _;
-    let mut start = Vec::with_capacity(WRITTEN.len());
-    let read = fs::File::open(path).and_then(|file| file.take(WRITTEN.len() as u64).read_to_end(&mut start));
-    read.is_ok() && start == WRITTEN
 }
 
 /// Whether something at a path can be run; a directory counts.

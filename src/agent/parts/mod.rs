@@ -14,6 +14,7 @@ mod unpack;
 
 use crate::agent::host::Host;
 use crate::agent::machine::files::{absent, remove_all, sync_parent};
+use crate::agent::machine::foreign;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::op_error::{Explain, Outcome, bad, disk_full, failed, free_bytes};
@@ -330,7 +331,7 @@ fn label(path: &Path, file: &File) -> Outcome<()> {
     rustix::fs::fsetxattr(file, "security.selinux", label, rustix::fs::XattrFlags::empty()).explain("label", path)
 }
 
-/// Makes the link point at the content, atomically.
+/// Makes the link point at the content, atomically. A program of others is kept under another name.
 fn link(paths: &Paths) -> Outcome<()> {
     let Some((at, to)) = &paths.link else { return Ok(()) };
     if linked(paths) {
@@ -342,6 +343,7 @@ fn link(paths: &Paths) -> Outcome<()> {
     let fresh = at.with_file_name(format!(".{name}.hactl-new"));
     absent(fs::remove_file(&fresh)).explain("remove", &fresh)?;
     symlink(to, &fresh).explain("create", &fresh)?;
+    foreign::keep(at)?;
     fs::rename(&fresh, at).explain("replace", at)?;
     sync_parent(at)
 }

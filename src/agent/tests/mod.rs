@@ -3,6 +3,7 @@
 mod certificates;
 mod delivery;
 mod filesystem;
+mod foreign;
 mod gather;
 mod member;
 mod pki;

@@ -4,6 +4,7 @@ use crate::model::certificate::BACKDATED;
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts, PortFact};
 use crate::model::firewall::Firewall;
+use crate::model::foreign::{COPY, FOLDERS};
 use crate::model::names::HostName;
 use crate::model::ports::{KUBELETS_API, purpose};
 use crate::model::survey::{Finding, Survey, Tried, Way};
@@ -44,7 +45,7 @@ pub struct Seen<'a> {
     pub target: &'a Target,
     /// The facts of every host.
     pub facts: &'a Facts,
-    /// The surveys of new hosts.
+    /// The surveys of new hosts, and of hosts that get a service.
     pub surveys: &'a BTreeMap<HostName, Survey>,
     /// The connections that were tested.
     pub tried: &'a [Tried],
@@ -62,7 +63,9 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     for host in &seen.desired.hosts {
         let Some(facts) = seen.facts.host(&host.name) else { continue };
         basics(seen, host, facts, &mut list);
-        if let Some(survey) = seen.surveys.get(&host.name) {
+        let Some(survey) = seen.surveys.get(&host.name) else { continue };
+        services(host, survey, &mut list);
+        if facts.cluster_id.is_none() {
             surveyed(seen.desired, host, facts, survey, &mut list);
         }
     }
@@ -133,6 +136,42 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
             let what = format!("{} MiB free below /var/lib, {} needed", facts.disk_free_mib, needed + SPARE_MIB);
             list.push(stops("disk-space", name, what, "free disk space, or use a larger disk"));
         }
+    }
+}
+
+/// What others use of the places that hactl is going to use. What is in use stops the run; all else is kept.
+fn services(host: &Host, survey: &Survey, list: &mut Vec<Finding>) {
+    const CHECK: &str = "services-free";
+    let mut used: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for found in &survey.foreign {
+        used.entry(found.used_by.as_deref().unwrap_or_default()).or_default().push(&found.path);
+    }
+    let idle = used.remove("").unwrap_or_default();
+    for (by, paths) in used {
+        let what = format!("{by} is in use and not hactl's ({}): `up` would end what it serves", paths.join(", "));
+        let kept = "`up` then keeps its files under other names";
+        let remedy = match by {
+            "haproxy.service" | "keepalived.service" => format!(
+                "move it to another host, or name a balancer of your own as endpoint.external; if it is no longer \
+                 needed, run `systemctl disable --now {by}` on the host: {kept}"
+            ),
+            _ if by.ends_with(".service") => format!(
+                "use another host; if it is no longer needed, run `systemctl disable --now {by}` on the host: {kept}"
+            ),
+            _ => "stop that process, or use another host".to_owned(),
+        };
+        list.push(stops(CHECK, &host.name, what, remedy));
+    }
+    let (folders, files): (Vec<&str>, Vec<&str>) = idle.into_iter().partition(|path| FOLDERS.contains(path));
+    if !files.is_empty() {
+        let what = format!("not hactl's, and no service uses it: {}", files.join(", "));
+        let remedy = format!("nothing to do: `up` keeps each under a name that ends in {COPY}, and writes its own");
+        list.push(warns(CHECK, &host.name, what, remedy));
+    }
+    if !folders.is_empty() {
+        let what = format!("not empty before hactl: {}", folders.join(", "));
+        let remedy = "nothing to do: `down --wipe` leaves what others put there, or moves it aside";
+        list.push(warns(CHECK, &host.name, what, remedy));
     }
 }
 

@@ -1,15 +1,18 @@
 //! Preflight checks: finds what would make a run fail half-way, before it changes anything. Every check has a name, a
 //! verdict and a remedy.
 //!
-//! In: facts of all hosts, connected machines. Out: [`Finding`]s, errors first. Only new hosts are surveyed. hactl
-//! tests connectivity between them and the other hosts on the ports that components use.
+//! In: facts of all hosts, connected machines. Out: [`Finding`]s, errors first. Only new hosts are surveyed, and hosts
+//! that get a service which others may run there. hactl tests connectivity between new hosts and the other ones on the
+//! ports that components use.
 
 mod judge;
 
 pub use judge::{PATHS, Seen, ahead_ms, judge, own_clock};
 
+use crate::model::components::{Kind, row};
 use crate::model::desired::{Desired, Host, Security};
 use crate::model::facts::{Facts, UnitFact};
+use crate::model::foreign::{SHARED, shared_at};
 use crate::model::names::{HostName, UnitName};
 use crate::model::ports;
 use crate::model::survey::{Survey, Tried, Way};
@@ -48,29 +51,52 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
     futures::future::join_all(nodes.map(one)).await.into_iter().flatten().collect()
 }
 
-/// Surveys new hosts, and tests connectivity between them and the other hosts. An unreachable host is left out; it is
-/// reported elsewhere.
-pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
+/// The files and programs that hactl writes on a host where others may write, too.
+fn places(target: &Target, host: &HostName) -> Vec<String> {
+    let Some(target) = target.hosts.get(host) else { return Vec::new() };
+    let files = target.sets.values().flat_map(|set| &set.files).map(|file| file.path.clone());
+    let programs = target.parts.iter().filter(|part| part.place == Place::Program);
+    let links = programs.filter_map(|part| row(&part.name, Kind::Program)?.link.map(str::to_owned));
+    files.filter(|path| shared_at(path).is_some()).chain(links).collect()
+}
+
+/// Whether a host gets a service that hactl does not run there yet.
+fn gets_service(target: &Target, facts: &Facts, host: &HostName) -> bool {
+    let Some(found) = facts.host(host) else { return false };
+    let places = places(target, host);
+    SHARED.iter().any(|shared| places.iter().any(|path| path == shared.path) && !found.files.contains_key(shared.mark))
+}
+
+/// Surveys new hosts and those that get a service, and tests connectivity between new hosts and the other ones. An
+/// unreachable host is left out; it is reported elsewhere.
+pub async fn look(
+    desired: &Desired,
+    machines: &Agents,
+    facts: &Facts,
+    target: &Target,
+) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
     let new: BTreeSet<&HostName> = desired
         .hosts
         .iter()
         .map(|h| &h.name)
         .filter(|h| facts.host(h).is_some_and(|f| f.cluster_id.is_none()))
         .collect();
-    if new.is_empty() {
+    let gets = desired.hosts.iter().map(|h| &h.name).filter(|h| gets_service(target, facts, h));
+    let surveyed: BTreeSet<&HostName> = gets.chain(new.iter().copied()).collect();
+    if surveyed.is_empty() {
         return (BTreeMap::new(), Vec::new());
     }
     let surveys = async {
         let one = async |name: &HostName| {
             let (host, machine) = (desired.host(name)?, machines.get(name)?);
             let etcd_dir = host.may_vote().then(|| desired.etcd.data_dir.display().to_string());
-            let op = Op::Survey { etcd_dir, address: host.address };
+            let op = Op::Survey { etcd_dir, address: host.address, places: places(target, name) };
             match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
                 Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),
                 _ => None,
             }
         };
-        futures::future::join_all(new.iter().map(|h| one(h))).await.into_iter().flatten().collect()
+        futures::future::join_all(surveyed.iter().map(|h| one(h))).await.into_iter().flatten().collect()
     };
     tokio::join!(surveys, meet(desired, machines, &new, facts))
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::model::desired::sample;
 use crate::model::facts::{ClusterId, InterfaceAddress, PortFact};
 use crate::model::firewall::Firewall;
+use crate::model::foreign::Foreign;
 use crate::model::names::Digest;
 use crate::model::survey::CHECKS;
 
@@ -90,6 +91,10 @@ fn of_lab() -> ClusterId {
     ClusterId { cluster: "lab".parse().unwrap(), ca: Digest::of(b"ca"), stages: 0, host: None, machine: None }
 }
 
+fn foreign(path: &str, used_by: Option<&str>) -> Foreign {
+    Foreign { path: path.to_owned(), used_by: used_by.map(str::to_owned) }
+}
+
 fn says(finding: &Finding, check: &str, stops: bool, text: &str) {
     assert_eq!((finding.check, finding.stops), (check, stops), "{finding}");
     assert!(finding.to_string().contains(text), "{finding}");
@@ -110,6 +115,31 @@ fn each_fault_of_a_host_is_found_under_its_name() {
         }),
         ("systemd", true, "cp2: its systemd is version 245; hactl needs 248 or later; use a newer release", |c| {
             c.fact("cp2").old_systemd = Some(245);
+        }),
+        (
+            "services-free",
+            true,
+            "cp2: haproxy.service is in use and not hactl's (/etc/haproxy/haproxy.cfg): `up`",
+            |c| {
+                c.survey("cp2").foreign = vec![foreign("/etc/haproxy/haproxy.cfg", Some("haproxy.service"))];
+            },
+        ),
+        ("services-free", true, "run `systemctl disable --now docker.service` on the host", |c| {
+            c.survey("cp2").foreign = vec![foreign("/run/containerd/containerd.sock", Some("docker.service"))];
+        }),
+        ("services-free", true, "(/etc/containerd/config.toml, /etc/systemd/system/containerd.service): `up`", |c| {
+            let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
+            c.survey("cp2").foreign = files.map(|path| foreign(path, Some("containerd.service"))).into();
+        }),
+        ("services-free", true, "stop that process", |c| {
+            c.survey("cp2").foreign = vec![foreign("/run/containerd/containerd.sock", Some("containerd (pid 7)"))];
+        }),
+        ("services-free", false, "no service uses it: /etc/haproxy/haproxy.cfg, /usr/local/bin/runc; nothing", |c| {
+            let files = ["/etc/haproxy/haproxy.cfg", "/usr/local/bin/runc"];
+            c.survey("cp2").foreign = files.map(|path| foreign(path, None)).into();
+        }),
+        ("services-free", false, "not empty before hactl: /var/lib/containerd; nothing", |c| {
+            c.survey("cp2").foreign = vec![foreign("/var/lib/containerd", None)];
         }),
         ("ports-free", true, "port 2379 is in use by nginx (pid 7)", |c| {
             c.fact("cp2").ports = vec![PortFact { port: 2379, by: "nginx (pid 7)".to_owned() }];
@@ -233,6 +263,16 @@ fn on_a_host_of_the_cluster_only_the_port_that_earlier_versions_did_not_use_must
     assert_eq!(case.judge(), []);
     case.fact("cp2").ports[1] = port(6481, "haproxy-exporter (pid 8)");
     says(&case.only(), "ports-free", true, "port 6481 is in use by haproxy-exporter (pid 8)");
+}
+
+#[test]
+fn of_a_host_of_the_cluster_that_gets_a_service_only_what_others_use_is_judged() {
+    let mut case = case();
+    case.fact("cp2").cluster_id = Some(of_lab());
+    case.survey("cp2").others = vec!["kubeadm (/etc/kubernetes/admin.conf)".to_owned()];
+    assert_eq!(case.judge(), []);
+    case.survey("cp2").foreign = vec![foreign("/etc/keepalived/keepalived.conf", Some("keepalived.service"))];
+    says(&case.only(), "services-free", true, "keepalived.service is in use and not hactl's");
 }
 
 #[test]
