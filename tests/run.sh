@@ -14,6 +14,19 @@ mkdir -p "$logs"
 
 passed=0
 failed=0
+name=start
+begun=$(date +%s)
+child=
+
+# A run that a signal ends says how far it came.
+ended() {
+	[ -z "$child" ] || kill "$child" 2>/dev/null || true
+	printf '%-12s ENDED by a signal after %s s; the end of %s:\n' "$name" "$(($(date +%s) - begun))" "target/test-logs/$name.log"
+	grep -E '^(ok|FAILED) |^test .* FAILED$' "$logs/$name.log" | tail -n 30 || true
+	tail -n 10 "$logs/$name.log" || true
+	exit 143
+}
+trap ended TERM
 
 # Adds up the counts of the test runners in a log.
 count() {
@@ -46,7 +59,10 @@ suite() {
 	begun=$(date +%s)
 	before=$failed
 	status=0
-	"$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
+	"$@" >"$logs/$name.log" 2>&1 </dev/null &
+	child=$!
+	wait "$child" || status=$?
+	child=
 	count "$logs/$name.log"
 	if [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
 		failed=$((failed + 1))
