@@ -9,11 +9,18 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-pub const SCENARIOS: &[Scenario] = &[Scenario {
-    name: "guards restart what is frozen, in time, and leave alone what a person stopped, held or locked",
-    cut: true,
-    run: repair,
-}];
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "without guards, status names the components that are frozen, and up restarts them",
+        cut: false,
+        run: by_up,
+    },
+    Scenario {
+        name: "guards restart what is frozen, in time, and leave alone what a person stopped, held or locked",
+        cut: true,
+        run: repair,
+    },
+];
 
 /// A frozen component: its host, unit and fault, how its host sees that it serves, and the goal for its repair.
 struct Frozen {
@@ -86,6 +93,28 @@ fn freeze(w: &World, frozen: &Frozen) {
     };
     assert_eq!(w.on(frozen.host, &format!("{stop} && echo stopped")).trim(), "stopped");
     assert!(!works(w, frozen), "{} of {} is frozen", frozen.process, frozen.host);
+}
+
+fn by_up(w: &World) {
+    let all = [API, KUBELET, HAPROXY, KEEPALIVED];
+    for frozen in &all {
+        freeze(w, frozen);
+    }
+    let status = w.hactl.run(&["status"]);
+    let said = in_one_line(&status);
+    for frozen in &all {
+        let named = format!("{} runs but does not answer", frozen.process);
+        assert!(said.contains(&named), "{named}: {}", status.all());
+    }
+    println!("        status took {:.1?}", status.took);
+    let up = w.hactl.up().ok();
+    println!("        up took {:.1?}", up.took);
+    for frozen in &all {
+        assert!(works(w, frozen), "{} of {}: {}", frozen.process, frozen.host, up.all());
+    }
+    assert!(up.took < Duration::from_secs(90), "{:?}", up.took);
+    w.hactl.up().ok().says("nothing to do");
+    w.healthy(CLEARED);
 }
 
 /// Freezes components of different hosts at the same time, and waits until each works again.
