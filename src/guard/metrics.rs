@@ -5,7 +5,7 @@
 
 use super::figures::{Effect, Figures, Snapshots};
 use super::readers::{self, Answers, Body, PAUSE, Readers};
-use super::shared::{Shared, refusal};
+use super::shared::Shared;
 use super::state::EtcdSeen;
 use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::GuardReport;
@@ -41,9 +41,7 @@ impl Answers for Shared {
     }
 
     fn refused(&self, from: IpAddr, why: &str) {
-        if let Some(line) = refusal(&self.refused, from, why) {
-            self.say(&line);
-        }
+        self.refused(from, why);
     }
 }
 

@@ -65,6 +65,12 @@ impl Shared {
         }
     }
 
+    pub(super) fn refused(&self, from: IpAddr, why: &str) {
+        if let Some(line) = refusal(&self.refused, from, why) {
+            self.say(&line);
+        }
+    }
+
     /// Listens at an address; tries again until it can: at boot the host's own address may come later than the guard.
     pub(super) async fn listen(&self, address: SocketAddr, to: &str, pause: Duration) -> TcpListener {
         loop {

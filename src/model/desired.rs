@@ -259,6 +259,10 @@ impl Host {
     pub fn is_node(&self) -> bool {
         self.is(Role::ControlPlane) || self.is(Role::Worker)
     }
+    /// Whether any component runs here, or shall once a guard needs it: not on a spare host that does not stand by.
+    pub fn has_components(&self) -> bool {
+        self.standby || !self.roles.iter().all(|role| *role == Role::Spare)
+    }
     /// The peer URL of the member on this host.
     pub fn peer_url(&self) -> PeerUrl {
         PeerUrl::of(self.address)

@@ -33,7 +33,7 @@ pub const CONTAINERD: u16 = 1338;
 
 /// Whether a host serves metrics: each one with components, if the inventory asks for it.
 pub fn serves(desired: &Desired, host: &Host) -> bool {
-    desired.metrics && (host.standby || !host.roles.iter().all(|role| *role == Role::Spare))
+    desired.metrics && host.has_components()
 }
 
 /// A component with metrics on loopback.

@@ -63,6 +63,7 @@ pub struct NodeFact {
     /// Whether it was in an inventory of hactl: it has the annotation [`OWNS`].
     pub ours: bool,
     /// The address that its kubelet reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Its Pod CIDR, once it has one.
     pub pods: Option<Cidr>,

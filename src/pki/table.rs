@@ -410,7 +410,7 @@ impl On {
             Self::Nodes => host.is_node(),
             Self::EtcdOrControlPlane => host.may_vote() || host.is(Role::ControlPlane),
             Self::Guarded => healing::may_be_guarded(host),
-            Self::All => host.standby || !host.roles.iter().all(|role| *role == Role::Spare),
+            Self::All => host.has_components(),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::model::drill;
 use crate::model::facts::{ETCD_UNIT, Members};
 use crate::model::healing;
 use crate::model::hosting;
+use crate::model::metrics;
 use crate::model::names::{HostName, PeerUrl, UnitName};
 use crate::model::plan::{Action, Condition, NodeEnd, Precondition};
 use crate::model::refusal::Refusal;
@@ -182,7 +183,7 @@ fn balancer(d: &Draft, host: &Host, all: &mut Removal) {
     }
     all.requires.push(Condition::Stopped(name.clone(), unit("keepalived.service")));
     all.stop(d, name, &["haproxy.service", "hactl-vrrp-filter.service"]);
-    guard(d, host, all);
+    residents(d, host, all);
     all.remove(d, name, FileSet::FormerBalancer);
 }
 
@@ -203,14 +204,17 @@ fn control_plane(d: &Draft, host: &Host, all: &mut Removal) {
     if !host.may_vote() {
         all.stop(d, name, &[TIMER, SERVICE]);
     }
-    guard(d, host, all);
+    residents(d, host, all);
     all.remove(d, name, FileSet::FormerControlPlane);
 }
 
-/// The guard, on a host that keeps no role of the control plane.
-fn guard(d: &Draft, host: &Host, all: &mut Removal) {
+/// The guard, on a host that keeps no role of the control plane, and what serves metrics, on one that keeps none.
+fn residents(d: &Draft, host: &Host, all: &mut Removal) {
     if !healing::may_be_guarded(host) {
         all.stop(d, &host.name, &[healing::UNIT]);
+    }
+    if !host.has_components() {
+        all.stop(d, &host.name, &[metrics::UNIT]);
     }
 }
 
@@ -236,7 +240,7 @@ fn member(d: &Draft, host: &Host, all: &mut Removal) -> Result<(), Refusal> {
         if !host.is(Role::ControlPlane) {
             all.stop(d, name, &[TIMER, SERVICE]);
         }
-        guard(d, host, all);
+        residents(d, host, all);
     }
     all.stop(d, name, &[ETCD_UNIT]);
     if d.facts.host(name).and_then(|facts| facts.etcd.as_ref()).is_some_and(|etcd| etcd.data) {
@@ -251,6 +255,7 @@ fn member(d: &Draft, host: &Host, all: &mut Removal) -> Result<(), Refusal> {
 fn clear(d: &Draft, host: &Host, all: &mut Removal) {
     let name = &host.name;
     if d.has_left(name, FileSet::FormerNode) {
+        residents(d, host, all);
         all.then(Action::ClearNode { host: name.clone() }, Precondition::None);
         all.remove(d, name, FileSet::FormerNode);
     } else if is_on(d, name, &kubelet_unit()) {

@@ -136,9 +136,9 @@ fn node(_: &Desired, host: &Host) -> bool {
 fn flannel_node(desired: &Desired, host: &Host) -> bool {
     host.is_node() && flannel(desired)
 }
-/// All hosts but spare ones that do not stand by.
+/// All hosts with components.
 pub(super) fn any(_: &Desired, host: &Host) -> bool {
-    host.standby || !host.roles.iter().all(|role| *role == Role::Spare)
+    host.has_components()
 }
 fn control_plane_host(_: &Desired, host: &Host) -> bool {
     host.is(Role::ControlPlane)

@@ -270,7 +270,7 @@ fn every_row_renders_for_every_shape_of_inventory_and_yaml_files_parse() {
         }
         addons(&desired, &parts()).unwrap_or_else(|e| panic!("{shape}: {e}"));
     }
-    assert_eq!(seen.len(), 21, "some set was never rendered: {seen:?}");
+    assert_eq!(seen.len(), 22, "some set was never rendered: {seen:?}");
 }
 
 #[test]
@@ -535,8 +535,9 @@ fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
 fn the_listed_ca_files_are_the_written_ones() {
     for (shape, desired) in shapes() {
         for host in &desired.hosts {
-            let trusted =
-                |row: &&table::Row| matches!(row.set, FileSet::Trust | FileSet::Guard) && (row.on)(&desired, host);
+            let trusted = |row: &&table::Row| {
+                matches!(row.set, FileSet::Trust | FileSet::Guard | FileSet::Metrics) && (row.on)(&desired, host)
+            };
             let written = FILES.iter().filter(trusted).flat_map(|row| row.paths(&desired));
             let mut written: Vec<String> = written.filter(|path| path.ends_with(".crt")).collect();
             written.sort_unstable();

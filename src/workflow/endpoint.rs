@@ -14,6 +14,7 @@ pub(super) fn in_kubeconfig(text: &str) -> Option<String> {
 pub(super) fn moved(was: &str, desired: &Desired) -> Option<String> {
     let now = desired.url_for_people();
     let host = was.strip_prefix("https://").and_then(|place| Some(place.rsplit_once(':')?.0)).unwrap_or(was);
+    let host = host.trim_matches(['[', ']']);
     let is_own = |host: &Host| desired.url_of(host) == was;
     let stays = was == now
         || desired.with(Role::ControlPlane).any(is_own)

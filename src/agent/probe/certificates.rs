@@ -11,7 +11,7 @@ use std::fs;
 /// The folder of the certificates that the kubelet renews.
 const KUBELETS: &str = "/var/lib/kubelet/pki";
 /// The folders of those that hactl renews.
-const RENEWED: [&str; 3] = ["/etc/etcd/pki", "/etc/kubernetes/pki", "/etc/hactl/guard"];
+const RENEWED: [&str; 4] = ["/etc/etcd/pki", "/etc/kubernetes/pki", "/etc/hactl/guard", "/etc/hactl/metrics"];
 /// A certificate with less than this left was not renewed in time, seconds. `hactl up` and the hosts renew a
 /// certificate of a year when a third of it is left.
 const SOON_S: i64 = 30 * 86_400;

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub const PORT: u16 = 6443;
 
 /// Ports that are in use on every host, with their users.
-const TAKEN: [(u16, &str); 17] = [
+const TAKEN: [(u16, &str); 20] = [
     (22, "sshd"),
     (2379, "etcd for its clients"),
     (2380, "etcd for its peers"),

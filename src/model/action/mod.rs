@@ -8,6 +8,7 @@ mod table;
 use super::boot::NODE_AGENT;
 use super::healing;
 use super::hosting;
+use super::metrics;
 use super::names::{HostName, PeerUrl, UnitName};
 use super::recovery::Recovery;
 use super::target::FileSet;
@@ -213,10 +214,11 @@ pub fn counted(n: usize, thing: &str) -> String {
     if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
-/// What an interruption of a unit disturbs: nothing that serves depends on a guard, on the recorder of positions or on
-/// a timer, and a CSR can wait for its approver.
+/// What an interruption of a unit disturbs: nothing that serves depends on a guard, on the recorder of positions, on a
+/// timer or on what serves metrics, and a CSR can wait for its approver.
 fn outage(unit: &UnitName) -> Disturbs {
-    let apart = [healing::UNIT, hosting::UNIT, NODE_AGENT, APPROVER_UNIT, POSITIONS_UNIT].contains(&unit.as_str());
+    let apart = [healing::UNIT, hosting::UNIT, metrics::UNIT, NODE_AGENT, APPROVER_UNIT, POSITIONS_UNIT]
+        .contains(&unit.as_str());
     if apart || unit.as_str().ends_with(".timer") { Disturbs::NOTHING } else { Disturbs::RESTART }
 }
 

@@ -5,6 +5,7 @@ use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts, PortFact};
 use crate::model::firewall::Firewall;
 use crate::model::foreign::{COPY, FOLDERS};
+use crate::model::metrics;
 use crate::model::names::HostName;
 use crate::model::ports::{KUBELETS_API, purpose};
 use crate::model::survey::{Finding, Survey, Tried, Way};
@@ -117,8 +118,15 @@ fn basics(seen: &Seen<'_>, host: &Host, facts: &HostFacts, list: &mut Vec<Findin
         list.push(stops("systemd", name, what, remedy));
     }
     let new = facts.cluster_id.is_none();
-    // Clusters that an earlier hactl made do not have this listener yet.
-    let taken = |port: &&PortFact| new || (port.port == KUBELETS_API && !port.by.starts_with("haproxy "));
+    // A cluster that an earlier hactl made, or without `metrics: on` before, does not have these listeners yet.
+    let later = [
+        (KUBELETS_API, "haproxy "),
+        (metrics::ETCD_BALANCER, "haproxy "),
+        (metrics::CONTAINERD, "containerd "),
+        (metrics::PORT, "hactl "),
+    ];
+    let foreign = |port: &PortFact| later.iter().any(|(at, own)| port.port == *at && !port.by.starts_with(own));
+    let taken = |port: &&PortFact| new || foreign(port);
     for port in facts.ports.iter().filter(taken) {
         let what = format!("port {} is in use by {}", port.port, port.by);
         list.push(stops("ports-free", name, what, "stop that process, or use another host"));

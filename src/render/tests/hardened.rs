@@ -129,6 +129,7 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
     full.unattended_days = Some(90);
     full.snapshots.drill = Some(crate::model::drill::Period::Daily);
     full.healing.mode = Mode::On;
+    full.metrics = true;
     let mut seen = 0;
     for (path, file) in all(&full, "cp1") {
         let Some(unit) = path
@@ -145,7 +146,7 @@ fn every_unit_may_do_no_more_than_it_needs_and_leaves_no_core() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 18);
+    assert_eq!(seen, 19);
 }
 
 /// Units whose programs read no proxy variables.
@@ -183,7 +184,7 @@ fn every_unit_unsets_the_proxy_variables_of_systemds_manager_but_those_that_the_
             }
         }
     }
-    assert_eq!(seen.len(), 14, "{seen:?}");
+    assert_eq!(seen.len(), 15, "{seen:?}");
 }
 
 #[test]
