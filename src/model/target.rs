@@ -360,6 +360,7 @@ impl fmt::Display for CertId {
             Self::Approver => "approver",
             Self::SnapshotSigner => "snapshot-signer",
             Self::Guard => "guard",
+            Self::Metrics => "metrics",
             Self::ClusterIssuer => "cluster-issuer",
             Self::EtcdIssuer => "etcd-issuer",
             Self::FrontProxyIssuer => "front-proxy-issuer",

@@ -187,7 +187,9 @@ pub fn former_sets(desired: &Desired, host: &Host) -> BTreeMap<FileSet, SetTarge
     }
     if !any(desired, host) {
         for path in os::own().into_iter().chain(metrics::own()) {
-            FileSet::FORMER.into_iter().for_each(|of| add(of, path.clone(), false));
+            for of in FileSet::FORMER {
+                add(of, path.clone(), false);
+            }
         }
     }
     if !guarded(desired, host) {

@@ -13,21 +13,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 const HANDED_OVER: Scenario = Scenario {
     name: "the control plane is handed over to pods of its cluster, and no connection fails",
-    cut: true,
+    cut: false,
     run: handed_over,
 };
 const ALL_OFF: Scenario =
-    Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: true, run: all_off };
+    Scenario { name: "a self-hosted control plane is back after all hosts were off", cut: false, run: all_off };
 const TAKEN_BACK: Scenario = Scenario {
     name: "the control plane runs in static pods again, and no connection failed",
-    cut: true,
+    cut: false,
     run: taken_back,
 };
 
-/// What every change of self-hosting must pass, on any cluster of three.
-pub const THERE_AND_BACK: &[Scenario] = &[HANDED_OVER, ALL_OFF, TAKEN_BACK];
-
-/// The same with everything between.
+/// There and back, with everything between.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "a flag of API servers in static pods changes host by host, and no connection fails",
@@ -39,14 +36,14 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: all_off_static,
     },
-    Scenario { cut: false, ..HANDED_OVER },
+    HANDED_OVER,
     Scenario {
         name: "a flag of self-hosted API servers changes host by host, and no connection fails",
         cut: false,
         run: changed,
     },
     Scenario { name: "a self-hosted control plane survives the loss of each host in turn", cut: false, run: each_off },
-    Scenario { cut: false, ..ALL_OFF },
+    ALL_OFF,
     Scenario { name: "a self-hosted control plane is back after its pods were deleted", cut: false, run: no_pods },
     Scenario {
         name: "a self-hosted control plane is back after its DaemonSets were deleted",
@@ -80,12 +77,12 @@ pub const SCENARIOS: &[Scenario] = &[
         run: denied,
     },
     Scenario { name: "a self-hosted control plane is taken down and comes back", cut: false, run: down },
-    Scenario { cut: false, ..TAKEN_BACK },
+    TAKEN_BACK,
 ];
 
 /// On one host.
 pub const ALONE: &[Scenario] =
-    &[Scenario { name: "one self-hosted host alone survives a loss of power and of its pods", cut: false, run: alone }];
+    &[Scenario { name: "one self-hosted host alone survives a loss of power and of its pods", cut: true, run: alone }];
 
 /// From an older version on bare hosts.
 pub const UPGRADED: &[Scenario] = &[Scenario {

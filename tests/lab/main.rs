@@ -273,7 +273,7 @@ fn main() {
             drains::SCENARIOS,
             rotations::FRONT_PROXY,
             repairs::SCENARIOS,
-            hosting::THERE_AND_BACK,
+            metrics::READ,
             cluster::LAST,
         ]
         .concat(),
@@ -334,7 +334,7 @@ fn main() {
             reboot::SCENARIOS,
             judged::SCENARIOS,
             prometheus::SCENARIOS,
-            metrics::SCENARIOS,
+            metrics::SCRAPED,
             guard::SCENARIOS,
             acting::REPLACED,
             beside::AMONG_OTHERS,

@@ -81,6 +81,7 @@ pub fn desired(hosts: u8) -> Desired {
         etcd: EtcdSettings { data_dir: PathBuf::from("/var/lib/etcd"), quota_gib: 8 },
         snapshots: Snapshots::default(),
         healing: hactl::model::healing::Healing::default(),
+        metrics: false,
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],

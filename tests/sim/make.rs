@@ -112,6 +112,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         etcd: EtcdSettings { data_dir: "/var/lib/etcd".into(), quota_gib: 8 },
         snapshots: Snapshots::default(),
         healing: hactl::model::healing::Healing::default(),
+        metrics: false,
         upgrade: Upgrade::default(),
         unattended_days: None,
         jwt: vec![],
