@@ -108,7 +108,9 @@ impl Both {
                 same(&sim, &self.place.ask(Op::Wipe(ask)).await, OpErrorKind::BadRequest)?;
                 if sim.is_ok() {
                     // On the real host those stay that had files before it got its identity.
-                    FOLDERS.iter().for_each(|folder| self.place.remove(folder));
+                    for folder in FOLDERS {
+                        self.place.remove(folder);
+                    }
                 }
                 Ok(())
             }
