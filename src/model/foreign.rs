@@ -54,6 +54,8 @@ pub const SHARED: [Shared; 8] = [
 pub const CONTAINERD: &str = "containerd.service";
 /// Docker's service.
 pub const DOCKER: &str = "docker.service";
+/// The socket that starts Docker's service for its first client.
+pub const DOCKER_SOCKET: &str = "docker.socket";
 /// containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 

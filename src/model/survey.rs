@@ -97,9 +97,10 @@ impl fmt::Display for Finding {
 }
 
 /// All preflight checks.
-pub const CHECKS: [&str; 27] = [
+pub const CHECKS: [&str; 28] = [
     "own-address",
     "systemd",
+    "surveyed",
     "ports-free",
     "services-free",
     "disk-space",

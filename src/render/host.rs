@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::addons;
 use super::former::former_on_demand;
-use super::table::{keeps_state, kube_proxy, moves_vip, paths, units};
+use super::table::{FILES, keeps_state, kube_proxy, moves_vip, paths, units};
 use super::views::etcd::own_etcd;
 use super::views::os::sysctls;
 use super::views::{drills, runtime};
@@ -25,6 +25,17 @@ use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAs
 
 /// Data directories of the kubelet and containerd.
 const NODES_DATA: [&str; 3] = ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni"];
+
+/// The directories of keys and certificates, and of the encryption of Secrets.
+const KEYS: [&str; 3] = ["/etc/etcd/pki/", "/etc/kubernetes/config/", "/etc/kubernetes/pki/"];
+
+/// The files of [`KEYS`] that a host may have of any role: roles may have been edited since the last `up`.
+fn keys(desired: &Desired, host: &Host) -> Vec<String> {
+    let files = FILES.iter().flat_map(|row| row.paths(desired));
+    let former = crate::pki::former_files(host).into_iter().map(|(_, path)| path);
+    let all = files.chain(former).chain(crate::pki::current_files(host));
+    all.filter(|path| KEYS.iter().any(|folder| path.starts_with(folder))).collect()
+}
 
 /// Users, directories, modules, kernel settings and swap.
 pub fn preparation(desired: &Desired, host: &Host) -> Preparation {
@@ -175,7 +186,10 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
         }
     }
     // Also files below directories that are removed as a whole: a directory that others used before hactl stays.
-    let files = [paths(desired, host), former_on_demand(desired, host), crate::pki::current_files(host)].concat();
+    let mut files = [paths(desired, host), former_on_demand(desired, host), crate::pki::current_files(host)].concat();
+    let mut keys = keys(desired, host);
+    keys.retain(|path| !files.contains(path));
+    files.extend(keys);
     let own = [
         "/etc/hactl",
         "/etc/etcd",

@@ -14,7 +14,7 @@ use crate::observe::preflight::{Seen, ahead_ms, judge, own_clock};
 use crate::protocol::{ObserveAsk, Op, Reply};
 use crate::reconcile::Round;
 use crate::transport::Payload;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 use time::OffsetDateTime;
@@ -29,15 +29,15 @@ pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec
     let desired = &session.desired;
     let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts, &look.target);
     let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
-    let ((surveys, tried), stranger, away, ahead_ms) =
-        tokio::join!(seen, stranger(session, look), away, clocks(session));
+    let (looked, stranger, away, ahead_ms) = tokio::join!(seen, stranger(session, look), away, clocks(session));
     let (target, facts) = (&look.target, &look.facts);
     let mut findings = judge(&Seen {
         desired,
         target,
         facts,
-        surveys: &surveys,
-        tried: &tried,
+        surveys: &looked.surveys,
+        unsurveyed: &looked.unsurveyed,
+        tried: &looked.tried,
         away: &away,
         stranger,
         ahead_ms: &ahead_ms,
@@ -87,7 +87,22 @@ pub fn spared(session: &Session, look: &Round, finding: &Finding) -> Vec<HostNam
     finding.hosts.iter().filter(|_| finding.stops && lives).filter(without).cloned().collect()
 }
 
-/// Emits the warnings, and returns the hosts that are left out of the run, each with the reason.
+/// The warnings that a run has shown: each its check, and a host; `None`: it is of no host.
+pub type Shown = BTreeSet<(&'static str, Option<HostName>)>;
+
+/// The warnings to show now. A check warns once about a host: the next round finds the same, or what is left of it.
+fn unshown(warnings: Vec<Finding>, shown: &mut Shown) -> Vec<Finding> {
+    let about = |warning: &Finding| -> Shown {
+        let none = warning.hosts.is_empty().then_some(None);
+        warning.hosts.iter().cloned().map(Some).chain(none).map(|host| (warning.check, host)).collect()
+    };
+    let fresh: Vec<Finding> = warnings.into_iter().filter(|warning| !about(warning).is_subset(shown)).collect();
+    shown.extend(fresh.iter().flat_map(about));
+    fresh
+}
+
+/// Emits the warnings that this run has not shown yet, and returns the hosts that are left out of it, each with the
+/// reason.
 ///
 /// # Errors
 /// [`Refusal::Preflight`] with every problem found.
@@ -95,6 +110,7 @@ pub async fn preflight(
     session: &Session,
     look: &Round,
     choices: &Choices,
+    shown: &mut Shown,
 ) -> Result<BTreeMap<HostName, String>, Refusal> {
     let mut found = findings(session, look, choices).await;
     let of_paths = |f: &Finding| f.stops && f.check == crate::observe::preflight::PATHS;
@@ -105,7 +121,7 @@ pub async fn preflight(
         found.extend(again.into_iter().filter(of_paths));
     }
     let (problems, warnings): (Vec<_>, Vec<_>) = found.into_iter().partition(|f| f.stops);
-    for warning in warnings {
+    for warning in unshown(warnings, shown) {
         session.sink.warn(warning.to_string());
     }
     let mut left_out: BTreeMap<HostName, String> = BTreeMap::new();
@@ -139,5 +155,32 @@ async fn stranger(session: &Session, look: &Round) -> Option<(HostName, String)>
             session.sink.warn(format!("{name}: could not check whether {address} is in use: {why}"));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_warns_once_about_a_host_in_a_run_whatever_is_left_of_it_in_later_rounds() {
+        let warning = |check, hosts: &[&str], what: &str| Finding {
+            check,
+            hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
+            stops: false,
+            what: what.to_owned(),
+            remedy: "nothing to do".to_owned(),
+        };
+        let both = warning("services-free", &["cp1", "cp2"], "no service uses it: /a, /b");
+        let folder = warning("services-free", &["cp1"], "not empty before hactl: /c");
+        let clock = warning("clocks-agree", &[], "this machine is 61.0 s behind");
+        let mut shown = Shown::new();
+        let first = vec![both, folder, clock];
+        assert_eq!(unshown(first.clone(), &mut shown), first, "two of one check at once are different ones");
+        let less = warning("services-free", &["cp2"], "no service uses it: /b");
+        let later = warning("clocks-agree", &[], "this machine is 62.0 s behind");
+        let other = warning("services-free", &["cp2", "cp3"], "no service uses it: /b");
+        let again = vec![less, later, other.clone()];
+        assert_eq!(unshown(again, &mut shown), [other], "cp3 is new");
     }
 }

@@ -1,5 +1,6 @@
 //! `hactl up` and `hactl plan`.
 
+use super::preflight::Shown;
 use super::{Failure, Session, State, serving};
 use crate::model::check::{Check, Outcome};
 use crate::model::difference::Difference;
@@ -88,9 +89,9 @@ pub async fn pending(session: &Session, choices: &Choices) -> Result<(Plan, Vec<
 /// # Errors
 /// See [`Failure`].
 pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
-    let mut changed = false;
+    let (mut changed, mut shown) = (false, Shown::new());
     loop {
-        let summary = converge(session, choices, ask).await?;
+        let summary = converge(session, choices, ask, &mut shown).await?;
         changed |= summary.changed;
         if choices.limit.is_some() || !serving::advance(session, &summary.facts).await? {
             return Ok(Summary { changed, ..summary });
@@ -100,7 +101,12 @@ pub async fn up(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Resu
 
 /// Locks, repeats rounds of observe, plan, consent and execute until there is nothing to do, then verifies. Stragglers
 /// are left behind until there is nothing to do for the other hosts; then the run waits for them.
-async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Result<Summary, Failure> {
+async fn converge(
+    session: &mut Session,
+    choices: &Choices,
+    ask: &dyn Ask,
+    shown: &mut Shown,
+) -> Result<Summary, Failure> {
     let begun = Instant::now();
     let locked = session.lock("up").await?;
     // Before CAs are made: later runs would keep those of a wrong clock.
@@ -162,7 +168,7 @@ async fn converge(session: &mut Session, choices: &Choices, ask: &dyn Ask) -> Re
             let first = plan.steps.first().map(|s| s.action.to_string()).unwrap_or_default();
             return Err(Refusal::NoProgress { steps: plan.steps.len(), first }.into());
         }
-        let without = super::preflight::preflight(session, &look, &choices).await?;
+        let without = super::preflight::preflight(session, &look, &choices, shown).await?;
         if !without.is_empty() {
             session.leave_out(without);
             continue;

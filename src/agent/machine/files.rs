@@ -27,6 +27,13 @@ pub(crate) const STAMP: &str = "/var/lib/hactl/cluster.json";
 /// How long a check of new content may take.
 const CHECK: Duration = Duration::from_secs(30);
 
+/// The name of new content beside its destination; a loss of power may leave it there.
+pub(crate) fn fresh_beside(place: &Path) -> PathBuf {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    // A leading dot: kubelet, systemd and others do not read such a file from the directories they watch.
+    place.with_file_name(format!(".{name}.hactl-new"))
+}
+
 /// New content that is ready beside its destination; removed again unless it is put in place.
 pub(crate) struct Ready {
     fresh: PathBuf,
@@ -38,9 +45,7 @@ impl Ready {
     pub(crate) fn write(place: PathBuf, content: &[u8], mode: u32, owner: (u32, u32)) -> Outcome<Self> {
         let directory = place.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory).explain("create", directory)?;
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        // A leading dot: kubelet, systemd and others do not read such a file from the directories they watch.
-        let fresh = place.with_file_name(format!(".{name}.hactl-new"));
+        let fresh = fresh_beside(&place);
         absent(fs::remove_file(&fresh)).explain("remove", &fresh)?;
         let ready = Self { fresh, place };
         let path = &ready.fresh;

@@ -6,7 +6,6 @@
 
 use crate::agent::machine::files::{optional, remove, write_one};
 use crate::agent::machine::root::{Root, me};
-use crate::agent::machine::when;
 use crate::agent::op_error::{Explain, Outcome, failed};
 use crate::model::foreign::{COPY, FOLDERS, SHARED, WRITTEN};
 use std::collections::BTreeSet;
@@ -16,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// The directories that were in use before this host belonged to a cluster.
 const RECORD: &str = "/var/lib/hactl/before.json";
+/// The most copies of one file.
+const COPIES: u32 = 1000;
 /// The programs that hactl's links lead to.
 const PROGRAMS: &str = "/var/lib/hactl";
 
@@ -31,9 +32,12 @@ fn is_link(path: &Path) -> bool {
     fs::read_link(path).is_ok_and(|to| to.starts_with(PROGRAMS))
 }
 
-/// Whether hactl wrote this file, or made this link to one of its programs.
-pub(crate) fn is_ours(path: &Path) -> bool {
-    is_link(path) || is_written(path)
+/// Whether there is a file of others: not one that hactl wrote, nor a link to one of its programs, nor an empty file.
+/// An empty one has nothing to keep, and may be hactl's after a loss of power.
+pub(crate) fn is_of_others(path: &Path) -> Outcome<bool> {
+    let found = optional(fs::symlink_metadata(path)).explain("stat", path)?;
+    let has_content = found.is_some_and(|found| !found.is_dir() && !(found.is_file() && found.len() == 0));
+    Ok(has_content && !is_link(path) && !is_written(path))
 }
 
 /// Removes hactl's links to its programs from a directory of others.
@@ -49,14 +53,15 @@ pub(crate) fn remove_links(folder: &Path) -> Outcome<()> {
 
 /// Keeps a file of others under another name in its directory, before it is replaced or removed.
 pub(crate) fn keep(path: &Path) -> Outcome<()> {
-    let found = optional(fs::symlink_metadata(path)).explain("stat", path)?;
-    if found.is_none_or(|found| found.is_dir()) || is_ours(path) {
+    if !is_of_others(path)? {
         return Ok(());
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let named = |end: &str| path.with_file_name(format!("{name}{COPY}{end}"));
     let same = |copy: &Path| fs::read(copy).is_ok_and(|kept| fs::read(path).is_ok_and(|now| now == kept));
-    for copy in [named(""), named(&format!("-{}", when::file_timestamp(when::now_ms())))] {
+    for number in 1..=COPIES {
+        let end = if number == 1 { String::new() } else { format!("-{number}") };
+        let copy = path.with_file_name(format!("{name}{COPY}{end}"));
+        // A link replaces no file, so no earlier copy is lost.
         match fs::hard_link(path, &copy) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && same(&copy) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -99,22 +104,41 @@ fn is_in_use(folder: &Path) -> Outcome<bool> {
 
 /// Records the directories that are in use. Only for a host that belongs to no cluster: later, hactl uses them.
 pub(crate) fn record(root: &Root) -> Outcome<()> {
-    let folders = folders_in_use(root)?;
+    write(root, &folders_in_use(root)?)
+}
+
+fn write(root: &Root, folders: &[&str]) -> Outcome<()> {
     if folders.is_empty() {
         return forget(root);
     }
-    let text = serde_json::to_vec(&folders)
+    let text = serde_json::to_vec(folders)
         .map_err(|e| failed(format!("the names of directories in use cannot be serialized: {e}")))?;
     write_one(root.own(RECORD), &text, 0o644, me())
 }
 
+fn read(root: &Root) -> Outcome<Vec<String>> {
+    let record = root.own(RECORD);
+    let Some(text) = optional(fs::read(&record)).explain("read", &record)? else { return Ok(Vec::new()) };
+    serde_json::from_slice(&text)
+        .map_err(|e| failed(format!("{} does not contain names of directories: {e}", record.display())))
+}
+
 /// The recorded directories.
 pub(crate) fn recorded(root: &Root) -> Outcome<BTreeSet<PathBuf>> {
-    let record = root.own(RECORD);
-    let Some(text) = optional(fs::read(&record)).explain("read", &record)? else { return Ok(BTreeSet::new()) };
-    let folders: Vec<String> = serde_json::from_slice(&text)
-        .map_err(|e| failed(format!("{} does not contain names of directories: {e}", record.display())))?;
-    Ok(folders.iter().map(|folder| root.below(folder)).collect())
+    Ok(read(root)?.iter().map(|folder| root.below(folder)).collect())
+}
+
+/// Takes directories off the record that were moved aside as a whole: what is there later is hactl's. A mount point
+/// stays on it, because the data that was moved aside is inside.
+pub(crate) fn forget_moved(root: &Root) -> Outcome<()> {
+    let (before, mut left) = (read(root)?, Vec::new());
+    for folder in &before {
+        let at = root.below(folder);
+        if optional(fs::symlink_metadata(&at)).explain("stat", &at)?.is_some() {
+            left.push(folder.as_str());
+        }
+    }
+    if left.len() < before.len() { write(root, &left) } else { Ok(()) }
 }
 
 /// Deletes the record.
@@ -134,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn every_content_of_others_is_kept_once_and_none_of_hactl() {
+    fn every_content_of_others_is_kept_once_and_neither_an_empty_one_nor_one_of_hactl() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("haproxy.cfg");
         let replaced = |content: &str| {
@@ -150,12 +174,14 @@ mod tests {
             replaced(content);
         }
         assert_eq!(names(folder.path()), ["haproxy.cfg", "haproxy.cfg.before-hactl"]);
-        replaced("others\n");
-        replaced(ours);
+        for content in ["", ours, "others\n", "a third\n", "theirs\n", "others\n", ours] {
+            replaced(content);
+        }
         let kept = names(folder.path());
-        assert!(kept.len() == 3 && kept[2].starts_with("haproxy.cfg.before-hactl-"), "{kept:?}");
-        let texts = [&kept[1], &kept[2]].map(|name| fs::read_to_string(folder.path().join(name)).unwrap());
-        assert_eq!(texts, ["theirs\n", "others\n"]);
+        assert_eq!(kept[1..], ["", "-2", "-3"].map(|end| format!("haproxy.cfg.before-hactl{end}")));
+        let texts: Vec<String> =
+            kept[1..].iter().map(|name| fs::read_to_string(folder.path().join(name)).unwrap()).collect();
+        assert_eq!(texts, ["theirs\n", "others\n", "a third\n"]);
     }
 
     #[test]

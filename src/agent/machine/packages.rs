@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// Records the packages whose installation was completed.
 const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
+/// How long it may take to verify a file; a survey waits for it.
+const VERIFY: Duration = Duration::from_secs(10);
 /// Its newer versions do not disturb connections: it is not held.
 const NOT_HELD: &str = "nftables";
 /// How long to wait for the locks of the package manager, and for the download and installation.
@@ -145,28 +147,39 @@ async fn installed(manager: Manager, package: &str) -> Outcome<bool> {
     })
 }
 
-/// Whether a file belongs to a package and is as that package installed it. Without a package manager none does.
-pub(crate) async fn is_as_installed(path: &str) -> Outcome<bool> {
-    let ran = match manager() {
-        Err(_) => return Ok(false),
-        Ok(Manager::Apt) => {
-            let found = run(&["dpkg-query", "--search", path], SHORT).await?;
-            let Some((owner, _)) = found.out.split_once(": ").filter(|_| found.ok()) else { return Ok(false) };
-            let ran = run(&["dpkg", "--verify", owner], SHORT).await?;
+/// Whether a file belongs to a package and is as that package installed it. A package manager that is missing, fails or
+/// is slow vouches for no file, so that the file counts as one of others.
+pub(crate) async fn is_as_installed(path: &str) -> bool {
+    is_vouched(path, verified(path)).await
+}
+
+/// Whether the report about a file comes in time and says that the file is unchanged.
+async fn is_vouched(path: &str, report: impl Future<Output = Outcome<Option<String>>>) -> bool {
+    matches!(tokio::time::timeout(VERIFY, report).await, Ok(Ok(Some(text))) if !is_changed(&text, path))
+}
+
+/// The report of the package manager about the package of a file; `None`: the file belongs to none, or the package
+/// could not be verified.
+async fn verified(path: &str) -> Outcome<Option<String>> {
+    let ran = match manager()? {
+        Manager::Apt => {
+            let found = run(&["dpkg-query", "--search", path], VERIFY).await?;
+            let Some((owner, _)) = found.out.split_once(": ").filter(|_| found.ok()) else { return Ok(None) };
+            let ran = run(&["dpkg", "--verify", owner], VERIFY).await?;
             // It exits with 2 if it could not verify the package.
             if ran.code.is_none_or(|code| code > 1) {
-                return Ok(false);
+                return Ok(None);
             }
             ran
         }
-        Ok(Manager::Dnf | Manager::Zypper) => {
-            if !run(&["rpm", "--query", "--quiet", "--file", path], SHORT).await?.ok() {
-                return Ok(false);
+        Manager::Dnf | Manager::Zypper => {
+            if !run(&["rpm", "--query", "--quiet", "--file", path], VERIFY).await?.ok() {
+                return Ok(None);
             }
-            run(&["rpm", "--verify", "--nodeps", "--noscripts", "--file", path], SHORT).await?
+            run(&["rpm", "--verify", "--nodeps", "--noscripts", "--file", path], VERIFY).await?
         }
     };
-    Ok(!is_changed(&ran.out, path))
+    Ok(Some(ran.out))
 }
 
 /// Whether dpkg or rpm says that a file has another content than in its package; dpkg(1) and rpm(8) document the lines.
@@ -324,6 +337,22 @@ mod tests {
         for line in [format!(".M....G..  c {path}"), "??5?????? c /etc/default/haproxy".to_owned(), String::new()] {
             assert!(!is_changed(&line, path), "{line}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_that_fails_or_takes_longer_than_ten_seconds_vouches_for_no_file() {
+        let path = "/etc/haproxy/haproxy.cfg";
+        let vouched = async |after_s: u64, report: Outcome<Option<&'static str>>| {
+            let slow = async {
+                tokio::time::sleep(Duration::from_secs(after_s)).await;
+                report.map(|text| text.map(str::to_owned))
+            };
+            is_vouched(path, slow).await
+        };
+        assert!(vouched(9, Ok(Some(""))).await);
+        assert!(!vouched(9, Ok(Some("??5?????? c /etc/haproxy/haproxy.cfg"))).await, "it is changed");
+        assert!(!vouched(11, Ok(Some(""))).await, "it is late");
+        assert!(!vouched(1, Ok(None)).await && !vouched(1, Err(failed("dpkg is locked"))).await);
     }
 
     #[test]

@@ -67,22 +67,27 @@ pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     host.waits("files to be removed");
     let keep = [host.root.own(lock::LOCK), host.root.own(lock::BUSY)];
     let stamp = when::file_timestamp(when::now_ms());
-    let delete = ask.delete;
+    let (delete, stays) = (ask.delete, ask.stays);
     // Files to be removed from archived data are removed first.
     let (first, remove): (Vec<_>, Vec<_>) =
         remove.into_iter().partition(|path| data.iter().any(|d| path.starts_with(d)));
     let removing = host.root.blocking(move |root| {
         let before = foreign::recorded(root)?;
         first.iter().chain(&remove).try_for_each(|path| foreign::keep_shared(root, path))?;
-        first.iter().try_for_each(|path| clear(path, &keep))?;
+        // Also new content of a file that a loss of power left beside it: that may be a key.
+        let clear_file = |path: &Path| clear(&files::fresh_beside(path), &keep).and_then(|()| clear(path, &keep));
+        first.iter().try_for_each(|path| clear_file(path))?;
         for path in &data {
             if delete && !before.contains(path) { clear(path, &keep)? } else { aside(path, &stamp)? }
+        }
+        if stays {
+            foreign::forget_moved(root)?;
         }
         remove.iter().try_for_each(|path| {
             if before.contains(path) {
                 return foreign::remove_links(path);
             }
-            clear(path, &keep)?;
+            clear_file(path)?;
             units::folder_with_the_last(root, path);
             Ok(())
         })
@@ -94,10 +99,12 @@ pub(crate) async fn wipe(host: &Host, ask: WipeAsk) -> Outcome<()> {
     if ask.stays {
         return Ok(());
     }
-    // Last: a host without a cluster id belongs to no cluster, and no run would return to finish this.
+    // Last: a host without a cluster id belongs to no cluster, and no run would return to finish this. The record goes
+    // after the id: without it, a repeated wipe would delete what others put there. One that a loss of power leaves is
+    // replaced before the next first id.
     let leaving = host.root.blocking(|root| {
-        foreign::forget(root)?;
-        files::remove(&root.own(files::STAMP))
+        files::remove(&root.own(files::STAMP))?;
+        foreign::forget(root)
     });
     leaving.await
 }

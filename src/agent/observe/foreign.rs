@@ -8,8 +8,9 @@ use crate::agent::machine::files::read_stamp;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{foreign, packages, ports, units};
 use crate::agent::op_error::Outcome;
-use crate::model::foreign::{CONTAINERD, CONTAINERD_SOCKET, DOCKER, Foreign, SHARED, Shared, shared_at};
+use crate::model::foreign::{CONTAINERD, CONTAINERD_SOCKET, DOCKER, DOCKER_SOCKET, Foreign, SHARED, Shared, shared_at};
 use crate::model::units::unit;
+use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The services of others that are in use, each with its unit file.
@@ -21,23 +22,23 @@ pub(crate) async fn look(root: &Root, places: Vec<String>) -> Outcome<Vec<Foreig
     let is_asked = |shared: &Shared| places.iter().any(|path| path == shared.path);
     let taken: Vec<Shared> = SHARED.into_iter().filter(is_asked).collect();
     let reading = root.blocking(move |root| {
-        let files = places.into_iter().map(|path| Ok((root.path(&path)?, path))).collect::<Outcome<Vec<_>>>()?;
-        let others = files.into_iter().filter(|(at, _)| {
-            let exists = at.symlink_metadata().is_ok_and(|found| !found.is_dir());
-            exists && !foreign::is_ours(at)
-        });
-        let others: Vec<String> = others.map(|(_, path)| path).collect();
+        let mut others = Vec::new();
+        for path in places {
+            if foreign::is_of_others(&root.path(&path)?)? {
+                others.push(path);
+            }
+        }
         let theirs: Vec<Shared> = taken.into_iter().filter(|shared| !is_hactls(root, shared)).collect();
         let folders = if read_stamp(root)?.is_none() { foreign::folders_in_use(root)? } else { Vec::new() };
         Ok((others, theirs, folders))
     });
     let (others, theirs, folders) = reading.await?;
-    let mut paths = Vec::new();
-    for path in others {
-        if !(root.is_host() && packages::is_as_installed(&path).await?) {
-            paths.push(path);
-        }
-    }
+    // At the same time: the package manager may be slow.
+    let changed = others.into_iter().map(|path| async move {
+        let is_as_installed = root.is_host() && packages::is_as_installed(&path).await;
+        (!is_as_installed).then_some(path)
+    });
+    let paths: Vec<String> = join_all(changed).await.into_iter().flatten().collect();
     let services = in_use(root, &theirs).await?;
     let mut found = judged(paths, &services);
     let containerds = theirs.iter().any(|shared| shared.service == CONTAINERD);
@@ -61,7 +62,8 @@ async fn in_use(root: &Root, theirs: &[Shared]) -> Outcome<Services> {
     }
     let mut names: BTreeSet<&'static str> = theirs.iter().map(|shared| shared.service).collect();
     if names.contains(CONTAINERD) {
-        names.insert(DOCKER);
+        // An idle service is started again by its socket.
+        names.extend([DOCKER, DOCKER_SOCKET]);
     }
     let units: Vec<_> = names.iter().copied().map(unit).collect();
     let shown = names.into_iter().zip(units::show(&units).await?);
@@ -80,8 +82,10 @@ fn judged(paths: Vec<String>, services: &Services) -> Vec<Foreign> {
     for (service, file) in services {
         let is_named = found.iter().any(|foreign| foreign.used_by.as_deref() == Some(*service));
         let is_replaced = SHARED.iter().any(|shared| shared.service == *service && shared.path == shared.unit_path());
-        let path = if *service == DOCKER { CONTAINERD_SOCKET } else { file.as_str() };
-        if *service == DOCKER || (is_replaced && !is_named) {
+        // Its socket is named only if Docker itself is not in use.
+        let is_docker = *service == DOCKER || (*service == DOCKER_SOCKET && !services.contains_key(DOCKER));
+        let path = if is_docker { CONTAINERD_SOCKET } else { file.as_str() };
+        if is_docker || (is_replaced && !is_named) {
             found.push(Foreign { path: path.to_owned(), used_by: Some((*service).to_owned()) });
         }
     }
@@ -113,6 +117,8 @@ mod tests {
         let containerd = "/lib/systemd/system/containerd.service";
         let docker = (CONTAINERD_SOCKET, DOCKER);
         assert_eq!(of(&[], &[CONTAINERD, DOCKER]), are(&[(containerd, CONTAINERD), docker]));
+        assert_eq!(of(&[], &[DOCKER_SOCKET, DOCKER]), are(&[docker]));
+        assert_eq!(of(&[], &[DOCKER_SOCKET]), are(&[(CONTAINERD_SOCKET, DOCKER_SOCKET)]), "it starts Docker again");
         let config = "/etc/containerd/config.toml";
         assert_eq!(of(&[config], &[CONTAINERD]), are(&[(config, CONTAINERD)]));
     }
@@ -128,6 +134,8 @@ mod tests {
         write("/etc/haproxy/haproxy.cfg", "frontend shop\n");
         write("/etc/keepalived/keepalived.conf", "# Written by hactl: an earlier cluster.\n");
         write("/opt/cni/bin/bridge", "program");
+        // A loss of power may leave one of hactl so.
+        write("/usr/local/bin/runc", "");
         fs::create_dir_all(root.own("/etc/containerd")).unwrap();
         let asked = ["/etc/haproxy/haproxy.cfg", "/etc/keepalived/keepalived.conf", "/usr/local/bin/runc"];
         let found = async || {

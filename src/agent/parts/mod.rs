@@ -13,7 +13,7 @@ mod store;
 mod unpack;
 
 use crate::agent::host::Host;
-use crate::agent::machine::files::{absent, remove_all, sync_parent};
+use crate::agent::machine::files::{absent, fresh_beside, remove_all, sync_parent};
 use crate::agent::machine::foreign;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
@@ -339,8 +339,7 @@ fn link(paths: &Paths) -> Outcome<()> {
     }
     let directory = at.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory).explain("create", directory)?;
-    let name = at.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = at.with_file_name(format!(".{name}.hactl-new"));
+    let fresh = fresh_beside(at);
     absent(fs::remove_file(&fresh)).explain("remove", &fresh)?;
     symlink(to, &fresh).explain("create", &fresh)?;
     foreign::keep(at)?;

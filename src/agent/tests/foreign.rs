@@ -77,3 +77,50 @@ async fn a_wipe_deletes_nothing_from_directories_that_were_in_use_before_the_fir
     client.ask(deleting(&["/etc/containerd"], &[], false)).await.unwrap();
     assert!(!place.at("/etc/containerd").exists(), "the next cluster found nothing there");
 }
+
+#[tokio::test]
+async fn a_wipe_that_fails_to_remove_the_cluster_id_keeps_the_record_for_the_next_one() {
+    let place = Place::new();
+    let theirs = "/etc/containerd/certs.d/own.example/hosts.toml";
+    place.write(theirs, "server = \"https://own.example\"\n");
+    let mut client = place.locked().await;
+    client.ask(cluster_id()).await.unwrap();
+    let wiping = || deleting(&["/etc/containerd"], &[], false);
+    // A directory cannot be removed like a file.
+    let id = place.at("/var/lib/hactl/cluster.json");
+    std::fs::remove_file(&id).unwrap();
+    std::fs::create_dir(&id).unwrap();
+    client.ask(wiping()).await.unwrap_err();
+    std::fs::remove_dir(&id).unwrap();
+    client.ask(wiping()).await.unwrap();
+    assert!(place.at(theirs).exists());
+}
+
+#[tokio::test]
+async fn what_is_in_a_data_directory_after_that_of_others_was_moved_aside_is_deleted() {
+    let place = Place::new();
+    place.write("/var/lib/containerd/io/theirs", "data");
+    place.write("/var/lib/kubelet/pods/theirs", "data");
+    let mut client = place.locked().await;
+    client.ask(cluster_id()).await.unwrap();
+    client.ask(deleting(&[], &["/var/lib/containerd"], true)).await.unwrap();
+    place.write("/var/lib/containerd/io/ours", "data");
+    client.ask(deleting(&[], &["/var/lib/containerd", "/var/lib/kubelet"], false)).await.unwrap();
+    let left: Vec<String> = place.list("/var/lib").into_iter().filter(|path| !path.starts_with("hactl/")).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left[0].starts_with("containerd.wiped-") && left[0].ends_with("/io/theirs"), "{left:?}");
+    assert!(left[1].starts_with("kubelet.wiped-") && left[1].ends_with("/pods/theirs"), "{left:?}");
+}
+
+#[tokio::test]
+async fn of_a_directory_of_others_a_wipe_also_takes_new_content_that_a_loss_of_power_left_beside_a_file() {
+    let place = Place::new();
+    place.write("/etc/kubernetes/theirs.yaml", "pod");
+    let mut client = place.locked().await;
+    client.ask(cluster_id()).await.unwrap();
+    let key = "/etc/kubernetes/pki/sa.key";
+    place.write(key, "key");
+    place.write("/etc/kubernetes/pki/.sa.key.hactl-new", "half of a key");
+    client.ask(deleting(&[key, "/etc/kubernetes"], &[], false)).await.unwrap();
+    assert_eq!(place.list("/etc/kubernetes"), ["theirs.yaml"]);
+}

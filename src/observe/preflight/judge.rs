@@ -4,7 +4,7 @@ use crate::model::certificate::BACKDATED;
 use crate::model::desired::{Desired, EndpointKind, Host, KubeProxy, Role};
 use crate::model::facts::{Facts, HostFacts, PortFact};
 use crate::model::firewall::Firewall;
-use crate::model::foreign::{COPY, FOLDERS};
+use crate::model::foreign::{COPY, DOCKER, DOCKER_SOCKET, FOLDERS};
 use crate::model::metrics;
 use crate::model::names::HostName;
 use crate::model::ports::{KUBELETS_API, purpose};
@@ -48,6 +48,8 @@ pub struct Seen<'a> {
     pub facts: &'a Facts,
     /// The surveys of new hosts, and of hosts that get a service.
     pub surveys: &'a BTreeMap<HostName, Survey>,
+    /// Those of these hosts that gave no survey, each with the reason.
+    pub unsurveyed: &'a BTreeMap<HostName, String>,
     /// The connections that were tested.
     pub tried: &'a [Tried],
     /// The registries that a Node cannot reach although it needs them for every image.
@@ -64,6 +66,12 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     for host in &seen.desired.hosts {
         let Some(facts) = seen.facts.host(&host.name) else { continue };
         basics(seen, host, facts, &mut list);
+        // Without a survey nothing that it checks is known, so its absence is no consent.
+        if let Some(why) = seen.unsurveyed.get(&host.name) {
+            let what = format!("was not surveyed, so that `up` could end services of others on it unseen: {why}");
+            let remedy = "run the same command again; if the host did not answer in time, when its load is lower";
+            list.push(stops("surveyed", &host.name, what, remedy));
+        }
         let Some(survey) = seen.surveys.get(&host.name) else { continue };
         services(host, survey, &mut list);
         if facts.cluster_id.is_none() {
@@ -158,13 +166,17 @@ fn services(host: &Host, survey: &Survey, list: &mut Vec<Finding>) {
     for (by, paths) in used {
         let what = format!("{by} is in use and not hactl's ({}): `up` would end what it serves", paths.join(", "));
         let kept = "`up` then keeps its files under other names";
+        let docker = [DOCKER, DOCKER_SOCKET].contains(&by);
+        // The socket first: it would start the service again.
+        let units = if docker { format!("{DOCKER_SOCKET} {DOCKER}") } else { by.to_owned() };
         let remedy = match by {
             "haproxy.service" | "keepalived.service" => format!(
                 "move it to another host, or name a balancer of your own as endpoint.external; if it is no longer \
-                 needed, run `systemctl disable --now {by}` on the host: {kept}"
+                 needed, run `systemctl disable --now {units}` on the host: {kept}"
             ),
-            _ if by.ends_with(".service") => format!(
-                "use another host; if it is no longer needed, run `systemctl disable --now {by}` on the host: {kept}"
+            _ if docker || by.ends_with(".service") => format!(
+                "use another host; if it is no longer needed, run `systemctl disable --now {units}` on the host: \
+                 {kept}"
             ),
             _ => "stop that process, or use another host".to_owned(),
         };

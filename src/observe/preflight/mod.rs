@@ -19,6 +19,7 @@ use crate::model::survey::{Survey, Tried, Way};
 use crate::model::target::{Part, Place, Target};
 use crate::protocol::{ConnectivityTest, Expected, Op, Probe, ProbeResult, Reply};
 use crate::transport::{Agents, Payload};
+use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub async fn registries(desired: &Desired, machines: &Agents, facts: &Facts, tar
         }
     };
     let nodes = desired.hosts.iter().filter(|host| host.is_node());
-    futures::future::join_all(nodes.map(one)).await.into_iter().flatten().collect()
+    join_all(nodes.map(one)).await.into_iter().flatten().collect()
 }
 
 /// The files and programs that hactl writes on a host where others may write, too.
@@ -67,38 +68,60 @@ fn gets_service(target: &Target, facts: &Facts, host: &HostName) -> bool {
     SHARED.iter().any(|shared| places.iter().any(|path| path == shared.path) && !found.files.contains_key(shared.mark))
 }
 
+/// What hosts report before anything is changed.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// The surveys of new hosts, and of hosts that get a service.
+    pub surveys: BTreeMap<HostName, Survey>,
+    /// Those of these hosts that gave no survey, each with the reason.
+    pub unsurveyed: BTreeMap<HostName, String>,
+    /// The connections that were tested.
+    pub tried: Vec<Tried>,
+}
+
 /// Surveys new hosts and those that get a service, and tests connectivity between new hosts and the other ones. An
 /// unreachable host is left out; it is reported elsewhere.
-pub async fn look(
-    desired: &Desired,
-    machines: &Agents,
-    facts: &Facts,
-    target: &Target,
-) -> (BTreeMap<HostName, Survey>, Vec<Tried>) {
+pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts, target: &Target) -> Looked {
     let new: BTreeSet<&HostName> = desired
         .hosts
         .iter()
         .map(|h| &h.name)
         .filter(|h| facts.host(h).is_some_and(|f| f.cluster_id.is_none()))
         .collect();
-    let gets = desired.hosts.iter().map(|h| &h.name).filter(|h| gets_service(target, facts, h));
-    let surveyed: BTreeSet<&HostName> = gets.chain(new.iter().copied()).collect();
+    let is_surveyed = |host: &&Host| new.contains(&host.name) || gets_service(target, facts, &host.name);
+    let surveyed: Vec<&Host> = desired.hosts.iter().filter(is_surveyed).collect();
     if surveyed.is_empty() {
-        return (BTreeMap::new(), Vec::new());
+        return Looked::default();
     }
     let surveys = async {
-        let one = async |name: &HostName| {
-            let (host, machine) = (desired.host(name)?, machines.get(name)?);
+        let one = async |host: &Host| -> (HostName, Result<Survey, String>) {
             let etcd_dir = host.may_vote().then(|| desired.etcd.data_dir.display().to_string());
-            let op = Op::Survey { etcd_dir, address: host.address, places: places(target, name) };
-            match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
-                Ok(Reply::Surveyed(survey)) => Some((name.clone(), *survey)),
-                _ => None,
-            }
+            let op = Op::Survey { etcd_dir, address: host.address, places: places(target, &host.name) };
+            let survey = match machines.get(&host.name) {
+                None => Err("there is no connection to it".to_owned()),
+                Some(machine) => match machine.call(op, Payload::None, TIMEOUT, &|_| {}).await {
+                    Ok(Reply::Surveyed(survey)) => Ok(*survey),
+                    Ok(_) => Err("it sent an unexpected reply".to_owned()),
+                    Err(error) => Err(error.to_string()),
+                },
+            };
+            (host.name.clone(), survey)
         };
-        futures::future::join_all(surveyed.iter().map(|h| one(h))).await.into_iter().flatten().collect()
+        join_all(surveyed.iter().map(|host| one(host))).await
     };
-    tokio::join!(surveys, meet(desired, machines, &new, facts))
+    let (surveys, tried) = tokio::join!(surveys, meet(desired, machines, &new, facts));
+    let mut looked = Looked { tried, ..Looked::default() };
+    for (host, survey) in surveys {
+        match survey {
+            Ok(survey) => {
+                looked.surveys.insert(host, survey);
+            }
+            Err(why) => {
+                looked.unsurveyed.insert(host, why);
+            }
+        }
+    }
+    looked
 }
 
 /// Whether the component that listens on this port runs on a host of the cluster; on a host to be healed it may not.
@@ -140,7 +163,7 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
             _ => None,
         }
     };
-    let stated = futures::future::join_all(taking_part.into_iter().map(one)).await;
+    let stated = join_all(taking_part.into_iter().map(one)).await;
     let stated: BTreeMap<HostName, (Vec<ProbeResult>, Vec<Option<String>>)> =
         stated.into_iter().flatten().map(|(host, received, probed)| (host, (received, probed))).collect();
     let mut next: BTreeMap<&HostName, usize> = BTreeMap::new();
@@ -163,4 +186,67 @@ async fn meet(desired: &Desired, machines: &Agents, new: &BTreeSet<&HostName>, f
         tried.push(Tried { from: way.from.clone(), to: way.to.clone(), way: way.way, trouble });
     }
     tried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::desired::sample;
+    use crate::model::facts::{ClusterId, HostFacts};
+    use crate::model::names::Digest;
+    use crate::protocol::{OpError, OpErrorKind};
+    use crate::transport::{Agent, Asking, Forwarding, HostError, Traffic, Watch};
+    use futures::future::BoxFuture;
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    /// A host on which every operation fails.
+    struct Failing(HostName);
+
+    impl Agent for Failing {
+        fn name(&self) -> &HostName {
+            &self.0
+        }
+        fn hactl_path(&self) -> String {
+            String::new()
+        }
+        fn call<'a>(&'a self, _: Op, _: Payload, _: Duration, _: Watch<'a>) -> Asking<'a> {
+            let what = "systemctl show did not end within 60 s".to_owned();
+            Box::pin(async { Err(HostError::Op(OpError { kind: OpErrorKind::TimedOut, what, tail: vec![] })) })
+        }
+        fn forward(&self, _: IpAddr, _: u16) -> Forwarding<'_> {
+            Box::pin(async { Err(HostError::NoMoreSessions) })
+        }
+        fn counters(&self) -> Traffic {
+            Traffic::default()
+        }
+        fn holds_lock(&self) -> bool {
+            false
+        }
+        fn close(&self) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_to_be_surveyed_and_gives_no_survey_is_named_with_the_reason() {
+        let desired = sample(4);
+        let [fails, lost, member, unreachable] = [0, 1, 2, 3].map(|at: usize| desired.hosts[at].name.clone());
+        let new = || Ok(HostFacts::default());
+        let (cluster, ca) = (desired.cluster.clone(), Digest::of(b"ca"));
+        let cluster_id = Some(ClusterId { cluster, ca, stages: 0, host: None, machine: None });
+        let hosts = [
+            (fails.clone(), new()),
+            (lost.clone(), new()),
+            (member, Ok(HostFacts { cluster_id, ..HostFacts::default() })),
+        ];
+        let facts = Facts::of(hosts.into());
+        assert!(facts.host(&unreachable).is_none(), "it is reported elsewhere");
+        let agent: Arc<dyn Agent> = Arc::new(Failing(fails.clone()));
+        let looked = look(&desired, &Agents::from([(fails.clone(), agent)]), &facts, &Target::default()).await;
+        assert!(looked.surveys.is_empty());
+        let why = ["systemctl show did not end within 60 s", "there is no connection to it"].map(str::to_owned);
+        let named: BTreeMap<HostName, String> = [fails, lost].into_iter().zip(why).collect();
+        assert_eq!(looked.unsurveyed, named);
+    }
 }

@@ -62,3 +62,25 @@ fn of_each_directory_that_a_wipe_takes_it_is_recorded_whether_others_used_it_and
         }
     }
 }
+
+#[test]
+fn a_wipe_names_every_file_in_the_directories_of_keys_that_a_host_of_any_role_may_have() {
+    let folders = ["/etc/etcd/pki", "/etc/kubernetes/config", "/etc/kubernetes/pki"];
+    let mut all = BTreeSet::new();
+    for (_, desired) in shapes() {
+        for host in &desired.hosts {
+            let files = super::paths(&desired, host).into_iter().chain(crate::pki::current_files(host));
+            all.extend(files.filter(|path| folders.iter().any(|folder| is_below(path, folder))));
+        }
+    }
+    for key in ["/etc/etcd/pki/peer.key.new", "/etc/kubernetes/config/encryption.yaml", "/etc/kubernetes/pki/sa.key"] {
+        assert!(all.contains(key), "{key}");
+    }
+    for (shape, desired) in shapes() {
+        for host in &desired.hosts {
+            let remove: BTreeSet<String> = wipe(&desired, host, true).remove.into_iter().collect();
+            let left: Vec<&String> = all.difference(&remove).collect();
+            assert!(left.is_empty(), "{shape}: {} keeps {left:?}", host.name);
+        }
+    }
+}

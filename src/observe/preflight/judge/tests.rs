@@ -16,6 +16,7 @@ struct Case {
     desired: Desired,
     facts: Facts,
     surveys: BTreeMap<HostName, Survey>,
+    unsurveyed: BTreeMap<HostName, String>,
     tried: Vec<Tried>,
     away: BTreeMap<HostName, BTreeMap<String, String>>,
     stranger: Option<(HostName, String)>,
@@ -48,6 +49,7 @@ fn case() -> Case {
         facts: Facts::of(desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect()),
         surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
         desired,
+        unsurveyed: BTreeMap::new(),
         tried: vec![],
         away: BTreeMap::new(),
         stranger: None,
@@ -62,6 +64,7 @@ impl Case {
             target: &Target::default(),
             facts: &self.facts,
             surveys: &self.surveys,
+            unsurveyed: &self.unsurveyed,
             tried: &self.tried,
             away: &self.away,
             stranger: self.stranger.clone(),
@@ -124,8 +127,15 @@ fn each_fault_of_a_host_is_found_under_its_name() {
                 c.survey("cp2").foreign = vec![foreign("/etc/haproxy/haproxy.cfg", Some("haproxy.service"))];
             },
         ),
-        ("services-free", true, "run `systemctl disable --now docker.service` on the host", |c| {
+        ("services-free", true, "run `systemctl disable --now docker.socket docker.service` on the host", |c| {
             c.survey("cp2").foreign = vec![foreign("/run/containerd/containerd.sock", Some("docker.service"))];
+        }),
+        ("services-free", true, "run `systemctl disable --now docker.socket docker.service` on the host", |c| {
+            c.survey("cp2").foreign = vec![foreign("/run/containerd/containerd.sock", Some("docker.socket"))];
+        }),
+        ("surveyed", true, "services of others on it unseen: timed out; run the same command", |c| {
+            c.surveys.remove(&named("cp2"));
+            c.unsurveyed.insert(named("cp2"), "timed out".to_owned());
         }),
         ("services-free", true, "(/etc/containerd/config.toml, /etc/systemd/system/containerd.service): `up`", |c| {
             let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
