@@ -41,7 +41,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::MakeKeys { leaves } => pki::make_keys(host, leaves).await.map(Reply::Requests),
         Op::InstallCerts { certs } => pki::install(host, certs).await.map(done),
         Op::Blame { unit } => Err(units::blame(&unit, crate::protocol::OpErrorKind::Failed, "does not stay up").await),
-        Op::RunUnit { unit, how, no_wait } => units::run_unit(host, &unit, how, no_wait).await.map(done),
+        Op::RunUnit { unit, how, no_wait } => repair::run_unit(host, &unit, how, no_wait).await.map(done),
         Op::Balance { unit, how } => balancer::balance(host, &unit, how).await.map(done),
         Op::StopUnits { units } => units::stop(host, &units).await.map(done),
         Op::StartMember(start) => member::start(host, start).await.map(done),

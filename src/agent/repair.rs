@@ -11,14 +11,16 @@ use crate::agent::machine::root::Root;
 use crate::agent::machine::run::{must, run};
 use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
+use crate::agent::parts::images;
 use crate::agent::power;
-use crate::agent::probe::{api_server_processes, is_suspended, silent_api_server};
+use crate::agent::probe::{api_server_processes, is_suspended, silent, silent_api_server};
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
 use crate::model::names::{HostName, UnitName};
+use crate::model::plan::HowToRun;
 use crate::model::repair::{LocalStep, Power, RETRY, Runner, Runs, Switched, deed, runner};
-use crate::model::units::unit;
+use crate::model::units::{containerd_unit, unit};
 use crate::protocol::{EtcdAsk, GuardAsk, OpError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -188,6 +190,29 @@ pub(super) async fn obey(host: &Host, ask: GuardAsk) -> Outcome<()> {
     host.root.blocking(writing).await
 }
 
+/// Makes a unit run with its current files. One that is to be restarted because it did not answer is asked again first:
+/// minutes may have passed since the plan was made, and a busy unit may answer by now. Then nothing interrupts it.
+pub(super) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
+    units::own_systemd(host)?;
+    let how = match how {
+        HowToRun::RestartIfSilent => {
+            host.waits(format!("{unit} to answer"));
+            // One that ended meanwhile is started.
+            if is_silent(&host.root, unit).await? { HowToRun::Restart } else { HowToRun::Start }
+        }
+        how => how,
+    };
+    units::run_unit(host, unit, how, no_wait).await
+}
+
+/// Whether a unit has processes and does not answer, asked as for an observation.
+async fn is_silent(root: &Root, unit: &UnitName) -> Outcome<bool> {
+    if *unit == containerd_unit() {
+        return images::list(root).await.map(|(_, trouble)| trouble.is_some());
+    }
+    Ok(!silent(root, std::slice::from_ref(unit), None).await.is_empty())
+}
+
 /// Ends the processes of the API server at this address if it still does not answer: the kubelet may have done that
 /// since the plan was made.
 pub(super) async fn end_silent_api_server(host: &Host, at: (IpAddr, u16)) -> Outcome<()> {
@@ -196,21 +221,30 @@ pub(super) async fn end_silent_api_server(host: &Host, at: (IpAddr, u16)) -> Out
     if silent_api_server(&host.root, at).await.is_none() {
         return Ok(());
     }
-    host.root.blocking(move |_| end(&api_server_processes(at))).await
+    let ending = move |_: &Root| {
+        end_all(&api_server_processes(at));
+        Ok(())
+    };
+    host.root.blocking(ending).await
 }
 
-/// Ends processes at once; the kubelet starts the container again.
+/// Ends the processes of an API server; that there is none is a failure.
 fn end(found: &[u32]) -> Outcome<()> {
     if found.is_empty() {
         return Err(failed("the API server has no process"));
     }
+    end_all(found);
+    Ok(())
+}
+
+/// Ends processes at once; the kubelet starts the container again.
+fn end_all(found: &[u32]) {
     for pid in found {
         if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
             // It may have ended already, which is the goal.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-    Ok(())
 }
 
 /// Starts the program by which the member joins again, or by which the power of a host is switched, and waits for its

@@ -6,7 +6,7 @@
 use super::act::Actuator;
 use crate::model::desired::Role;
 use crate::model::names::{HostName, PeerUrl};
-use crate::model::plan::{Action, HowToRun};
+use crate::model::plan::Action;
 use crate::plan::etcd_unit;
 
 /// How a member is disrupted for its clients.
@@ -46,7 +46,7 @@ impl Actuator {
     pub(super) fn disturbs<'a>(&'a self, action: &'a Action) -> Option<(&'a HostName, Away)> {
         match action {
             Action::RunUnit { host, unit, how } if *unit == etcd_unit() => {
-                Some((host, if *how == HowToRun::Restart { Away::Restarts } else { Away::Hardly }))
+                Some((host, if how.restarts() { Away::Restarts } else { Away::Hardly }))
             }
             Action::Defragment { host } => Some((host, Away::Defragments)),
             Action::RemoveMember { peer } => self.host_of(peer).map(|host| (host, Away::Goes)),

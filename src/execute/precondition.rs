@@ -165,6 +165,7 @@ async fn member_can_go(actuator: &Actuator, down: &HostName) -> Result<(), StepE
             voters: now.voters(),
             quorum: now.quorum(),
             silent: now.silent().map(|(_, name)| name).collect(),
+            apart: now.apart_by_name(peer.as_ref()),
         }
         .into());
     }

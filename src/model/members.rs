@@ -83,6 +83,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::plan::Action;
 
     /// Voters 1 to `count`, of which these pairs do not hear each other.
     fn members(count: u8, apart: &[(u8, u8)]) -> Members {
@@ -121,6 +122,13 @@ mod tests {
         let members = members(3, &[(2, 3)]);
         let left = |n: u8| members.connected(Some(&peer(n)));
         assert_eq!((left(1), left(2), left(3), members.quorum()), (1, 2, 2, 2));
+        let pair = [(peer(2).to_string(), peer(3).to_string())];
+        assert_eq!(members.apart_by_name(Some(&peer(1))), pair);
+        assert!(members.apart_by_name(Some(&peer(2))).is_empty(), "without one of them, nobody lacks the other");
+        let refusal = members.without(&peer(1)).quorate(&Action::RemoveMember { peer: peer(1) }).unwrap_err();
+        let said = "remove member https://10.0.0.1:2380 would leave 1 connected of 2 voters, fewer than the quorum of \
+                    2: https://10.0.0.2:2380 and https://10.0.0.3:2380 do not hear each other";
+        assert_eq!(refusal.to_string(), said);
     }
 
     #[test]

@@ -113,12 +113,23 @@ impl Members {
         // One that moves has answered: it is only not reached at its new address yet.
         let moves = |url: &PeerUrl| matches!(what, Action::MoveMember { to, .. } if to == url);
         let silent = self.silent().filter(|(url, _)| !moves(url)).map(|(_, name)| name).collect();
-        Err(Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum, silent })
+        let apart = self.apart_by_name(None);
+        Err(Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum, silent, apart })
     }
     /// The voters that did not answer, by peer URL, each with its name, or with its peer URL while it has no name.
     pub fn silent(&self) -> impl Iterator<Item = (&PeerUrl, String)> {
         let silent = self.0.iter().filter(|(_, m)| !m.learner && !m.healthy);
-        silent.map(|(url, m)| (url, if m.name.is_empty() { url.to_string() } else { m.name.clone() }))
+        silent.map(move |(url, _)| (url, self.name_of(url)))
+    }
+    /// The pairs of healthy voters that do not hear each other, without those of the voter that stops, if one does.
+    pub fn apart_by_name(&self, stops: Option<&PeerUrl>) -> Vec<(String, String)> {
+        let pairs = self.apart().into_iter().filter(|(one, other)| ![Some(*one), Some(*other)].contains(&stops));
+        pairs.map(|(one, other)| (self.name_of(one), self.name_of(other))).collect()
+    }
+    /// The name of a member, or its peer URL while it has no name.
+    fn name_of(&self, url: &PeerUrl) -> String {
+        let named = self.0.get(url).filter(|member| !member.name.is_empty());
+        named.map_or_else(|| url.to_string(), |member| member.name.clone())
     }
     /// The list with one more learner.
     #[must_use]

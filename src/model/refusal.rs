@@ -35,11 +35,14 @@ pub enum Refusal {
         unreachable: Vec<HostName>,
     },
     /// A membership change would leave too few healthy voters.
-    #[error("{what} would leave {healthy} healthy of {voters} voters, fewer than the quorum of {quorum}")]
+    #[error(
+        "{what} would leave {healthy} {} of {voters} voters, fewer than the quorum of {quorum}{}",
+        counted_as(.apart), deaf(.apart)
+    )]
     WouldLoseQuorum {
         /// The change.
         what: String,
-        /// Healthy voters afterwards.
+        /// Healthy voters afterwards that are connected with one another.
         healthy: usize,
         /// Voters afterwards.
         voters: usize,
@@ -47,6 +50,9 @@ pub enum Refusal {
         quorum: usize,
         /// Voters that did not answer, by name, or by peer URL where there is no name.
         silent: Vec<String>,
+        /// Pairs of voters that answered and do not hear each other, named likewise.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        apart: Vec<(String, String)>,
     },
     /// The member list is not as planned.
     #[error("etcd's member list changed during this run: {peer} is not as planned")]
@@ -453,6 +459,18 @@ impl fmt::Display for Misnamed {
 
 fn names(hosts: &[HostName]) -> String {
     hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// What the counted voters are: all of them are healthy, but some pairs may not hear each other.
+fn counted_as(apart: &[(String, String)]) -> &'static str {
+    if apart.is_empty() { "healthy" } else { "connected" }
+}
+
+/// The members that do not hear each other, as the end of a sentence.
+fn deaf(apart: &[(String, String)]) -> String {
+    let pair = |(one, other): &(String, String)| format!("{one} and {other} do not hear each other");
+    let pairs: Vec<String> = apart.iter().map(pair).collect();
+    if pairs.is_empty() { String::new() } else { format!(": {}", pairs.join(", ")) }
 }
 
 fn elsewhere(hosts: &[(HostName, String)], wanted: &str) -> String {

@@ -32,7 +32,7 @@ pub use hash::{HashCheck, hashes};
 pub use healing::{GUARD_CHECKS, of_guards};
 pub use peer_copies::COPIES;
 pub use queries::{CrashLoopPolicy, Queries, QueryScope};
-pub use stragglers::{Stragglers, Wait, carries, decides};
+pub use stragglers::{Stragglers, TO_ANSWER, TO_CONNECT, Wait, carries, decides};
 pub use vip::may_be_failover;
 
 use crate::model::desired::{Desired, Role};
@@ -85,7 +85,7 @@ pub async fn round(
     let all: Vec<_> = desired.entered().map(|h| one(&h.name)).collect();
     let mut asked = futures::stream::iter(all).buffer_unordered(at_once.max(1));
     let mut left: BTreeSet<&HostName> = desired.entered().map(|h| &h.name).collect();
-    let (mut answers, mut stragglers) = (Answers::new(), Stragglers::start());
+    let (mut answers, mut stragglers) = (Answers::new(), Stragglers::start(TO_ANSWER));
     loop {
         let needed = |host: &&HostName| desired.host(host).is_some_and(decides);
         let may_go = wait != Wait::ForAll && !left.iter().any(needed) && answers.values().any(Result::is_ok);

@@ -7,8 +7,10 @@ use crate::model::desired::{Host, Role};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The additional time that every host always gets.
-const GRACE: Duration = Duration::from_secs(2);
+/// The additional time that every host always gets to connect.
+pub const TO_CONNECT: Duration = Duration::from_secs(2);
+/// The same to answer: a host with a component that hangs asks it for 5 s.
+pub const TO_ANSWER: Duration = Duration::from_secs(6);
 
 /// Which hosts a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +26,15 @@ pub enum Wait {
 /// How long the hosts took that are done.
 #[derive(Debug, Clone)]
 pub struct Stragglers {
+    grace: Duration,
     last: Instant,
     slowest: Duration,
 }
 
 impl Stragglers {
-    /// No host is done yet.
-    pub fn start() -> Self {
-        Self { last: Instant::now(), slowest: Duration::ZERO }
+    /// No host is done yet; each gets at least this time.
+    pub fn start(grace: Duration) -> Self {
+        Self { grace, last: Instant::now(), slowest: Duration::ZERO }
     }
 
     /// A host is done after this time.
@@ -42,7 +45,7 @@ impl Stragglers {
 
     /// The deadline for the others: the time that the slowest took, counted from the host that was done last.
     pub fn until(&self) -> Instant {
-        self.last + self.slowest.max(GRACE)
+        self.last + self.slowest.max(self.grace)
     }
 }
 
@@ -63,8 +66,8 @@ mod tests {
 
     #[tokio::test]
     async fn stragglers_get_as_long_again_as_the_slowest_and_never_less_than_the_grace() {
-        let mut stragglers = Stragglers::start();
-        assert_eq!(stragglers.until() - stragglers.last, GRACE);
+        let mut stragglers = Stragglers::start(TO_CONNECT);
+        assert_eq!(stragglers.until() - stragglers.last, TO_CONNECT);
         stragglers.through(Duration::from_secs(7));
         stragglers.through(Duration::from_millis(10));
         assert_eq!(stragglers.until() - stragglers.last, Duration::from_secs(7));

@@ -244,11 +244,16 @@ impl<'a> Observed<'a> {
 
     /// Whether a unit is running with its current files. One that does not answer counts as one that does not run.
     pub fn runs(&self, host: &HostName, set: &SetTarget) -> bool {
+        self.is_current(host, set) && set.unit.as_ref().is_some_and(|unit| self.answers(host, unit))
+    }
+
+    /// Whether a unit is active with its current files, whether or not it answers.
+    pub fn is_current(&self, host: &HostName, set: &SetTarget) -> bool {
         let (Some(facts), Some(unit)) = (self.facts.host(host), set.unit.as_ref()) else { return false };
         let Some(found) = facts.units.get(unit) else { return false };
         let newest = newest(facts, set);
         let since = if set.reload { found.started_ms.max(found.reloaded_ms) } else { found.started_ms };
-        found.active == "active" && found.enabled && since >= newest && facts.why_silent(unit.as_str()).is_none()
+        found.active == "active" && found.enabled && since >= newest
     }
 
     /// Whether a component of the control plane started after the last change of the files that it reads once.

@@ -77,20 +77,22 @@ pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Co
     }
     let active = d.is_active(host, &unit);
     let silent = d.facts.host(host).and_then(|facts| facts.why_silent(unit.as_str()));
-    let how = match (active, wanted.reload && silent.is_none()) {
+    let how = match (active, silent) {
         (false, _) => HowToRun::Start,
-        (true, true) => HowToRun::Reload,
-        (true, false) => HowToRun::Restart,
+        // There is no other reason to restart it.
+        (true, Some(_)) if d.is_current(host, wanted) && !renewed && !rewritten => HowToRun::RestartIfSilent,
+        (true, None) if wanted.reload => HowToRun::Reload,
+        (true, _) => HowToRun::Restart,
     };
     let why = match (how, silent) {
         (HowToRun::Start, _) => "it does not run".to_owned(),
         (_, Some(trouble)) => format!("it runs but does not answer: {trouble}"),
-        (HowToRun::Restart | HowToRun::Reload, None) => "it runs with older files".to_owned(),
+        (_, None) => "it runs with older files".to_owned(),
     };
     let noted = steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
     noted.step.rollback = vec![set];
     // A unit at which an earlier run was interrupted is still on trial: the others wait for it, too.
-    let disturbs = (how == HowToRun::Restart || d.on_trial(host, set)) && set.serves();
+    let disturbs = (how.restarts() || d.on_trial(host, set)) && set.serves();
     noted.turn = disturbs.then(|| (vec![configured], noted.provides()));
     steps
 }
@@ -141,7 +143,7 @@ pub(super) fn balancer_after(d: &Draft, host: &Host) -> Steps {
 /// Whether a running load balancer would get other servers while API servers are not ready yet. haproxy takes a new
 /// server for ready until a check fails, and then drops the connections that it has opened to it meanwhile.
 fn waits_for_servers(o: &Observed, host: &HostName) -> bool {
-    o.is_active(host, &unit("haproxy.service"))
+    o.answers(host, &unit("haproxy.service"))
         && !o.differing(host, FileSet::LoadBalancer).is_empty()
         && o.reachable_with(Role::ControlPlane).iter().any(|h| !o.serves_now(&h.name))
 }
@@ -404,11 +406,16 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     requires.push(Condition::Held(name.clone()));
     let changes = !paths.is_empty() && !must_wait;
     let tried = on_trial.contains(&true);
+    let silent = d.facts.host(name).and_then(|facts| facts.why_silent(API_SERVER));
+    let silent = silent.filter(|_| pods != Pods::Rest && !serves_now);
     if changes {
         // An API server that this plan starts is ready when the other static pods follow.
         let serves = serves_now || (pods == Pods::Rest && d.plans(&Condition::ApiServer(name.clone())));
         if serves && others == 0 && restarts {
             requires.extend(rising);
+        }
+        if restarts && silent.is_some() {
+            requires.extend(d.ended());
         }
         // The clients of an API server can restart while it is the only one.
         let precondition = if serves && (restarts || others > 0) {
@@ -438,7 +445,9 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     // A kubelet that waits for its own upgrade keeps its current files.
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
-    let silent = d.facts.host(name).and_then(|facts| facts.why_silent(API_SERVER)).filter(|_| pods != Pods::Rest);
+    if silent.is_some() {
+        await_needs.extend(d.ended());
+    }
     let action = Action::AwaitServing { host: name.clone(), ends_silent: silent.is_some(), restart_kubelet };
     let ready = d.holds(&serving);
     // It has passed its trial: the next files must roll back to these, not to the previous ones.

@@ -9,7 +9,7 @@ use crate::model::action::Impact;
 use crate::model::desired::{Desired, Host};
 use crate::model::facts::{ClusterId, Etcd, Facts, Members, disbelief};
 use crate::model::names::HostName;
-use crate::model::plan::{Action, Condition, HowToRun, Plan, Precondition, Step};
+use crate::model::plan::{Action, Condition, Plan, Precondition, Step};
 use crate::model::refusal::Refusal;
 use crate::model::target::{FileSet, Target};
 use crate::model::units::etcd_unit;
@@ -124,6 +124,13 @@ impl<'a> Draft<'a> {
         let rises =
             |mark: &&Condition| matches!(mark, Condition::Serving(h) | Condition::ApiServer(h) if !self.serves_now(h));
         serving.filter(rises).cloned().collect()
+    }
+
+    /// What steps planned so far provide that end a silent API server. Under load all may be late: the next one is ended
+    /// only once these serve.
+    pub fn ended(&self) -> Vec<Condition> {
+        let ends = |step: &&Step| matches!(step.action, Action::AwaitServing { ends_silent: true, .. });
+        self.steps.iter().filter(ends).map(|step| step.provides.clone()).collect()
     }
 
     /// Whether a step planned so far keeps the previous files of a set.
@@ -297,7 +304,7 @@ fn warnings(o: Observed<'_>) -> Vec<String> {
 pub(super) fn quorate(plan: &Plan) -> Result<(), Refusal> {
     let etcd = etcd_unit();
     let touches = |step: &Step| match &step.action {
-        Action::RunUnit { unit, how, .. } => *unit == etcd && *how == HowToRun::Restart,
+        Action::RunUnit { unit, how, .. } => *unit == etcd && how.restarts(),
         Action::Defragment { .. } | Action::MoveLeader { .. } => true,
         _ => matches!(step.precondition, Precondition::Members { .. }),
     };

@@ -437,8 +437,15 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         let (list, quorum) = (&chain.list, chain.list.quorum());
         let costs = list.healthy() < quorum || healthy && list.connected(Some(&host.peer_url())) < quorum;
         if list.voters() > 1 && costs {
+            let until = match list.apart_by_name(Some(&host.peer_url())).as_slice() {
+                [] => "another member is healthy".to_owned(),
+                [(one, other), ..] => format!(
+                    "{one} and {other} hear each other. See that they reach each other on port 2380; if they do, \
+                     restart etcd on one of them: `systemctl restart etcd`"
+                ),
+            };
             chain.steps.warnings.push(format!(
-                "etcd on {} has to be restarted ({why}); the restart waits until another member is healthy",
+                "etcd on {} has to be restarted ({why}); the restart waits until {until}",
                 host.name
             ));
             continue;

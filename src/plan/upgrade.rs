@@ -88,13 +88,14 @@ pub(super) fn save(d: &Draft) -> Steps {
     d.ensure(Action::SaveBundle { host }, why, requires)
 }
 
-/// A stopped kubelet cannot run a new manifest: it is started first, with its current files, and the plan ends there.
+/// A kubelet that is stopped or does not answer cannot run a new manifest: it is started first, with its current files,
+/// and the plan ends there.
 pub(super) fn start_stopped(d: &Draft) -> Steps {
     let mut steps = Steps::default();
     let (mut woken, hosts) = (Vec::new(), d.changing());
     for host in hosts.iter().filter(|h| h.is(Role::ControlPlane)) {
         let name = &host.name;
-        let waits = d.rollout.kubelets.contains_key(name) && !d.is_active(name, &kubelet_unit());
+        let waits = d.rollout.kubelets.contains_key(name) && !d.answers(name, &kubelet_unit());
         if waits && d.has_kubelet(name) && d.differing(name, FileSet::ControlPlane).iter().any(|p| p == API_MANIFEST) {
             let requires = vec![Condition::Running(name.clone(), containerd_unit())];
             steps.add(configure::run(d, name, FileSet::Kubelet, requires));
@@ -137,7 +138,7 @@ pub(super) fn roll_kubelets(d: &Draft) -> Steps {
             let mut requires = served(d, host, runs);
             requires.extend(before.iter().cloned());
             let minor = runs.map(|v| v.minor) != wanted.map(|v| v.minor);
-            let drained = minor && d.registered(name) && d.is_active(name, &kubelet_unit());
+            let drained = minor && d.registered(name) && d.answers(name, &kubelet_unit());
             let running = Condition::Running(name.clone(), kubelet_unit());
             if drained {
                 let action = Action::Drain { host: name.clone(), within_s: settings.drain_timeout_s };

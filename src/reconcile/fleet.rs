@@ -4,6 +4,7 @@
 //! host. Stragglers are admitted later, so that they do not delay other hosts.
 
 use super::Failure;
+use super::apart::Apart;
 use super::joining::{Arrival, Joining, Outcome};
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::event::{Event, Sink};
@@ -11,7 +12,7 @@ use crate::model::facts::{ClusterId, Etcd, Facts, Unreachable};
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::plan::Plan;
 use crate::model::refusal::Refusal;
-use crate::observe::{Stragglers, Wait, carries, decides};
+use crate::observe::{Stragglers, TO_CONNECT, Wait, carries, decides};
 use crate::protocol::{Op, Reply};
 use crate::report::words::count;
 use crate::transport::{Agent, Agents, Connect, HostError, Payload};
@@ -39,6 +40,8 @@ pub struct Fleet {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
     pub stop: CancellationToken,
+    /// The members of etcd that do not hear each other, as this run knows already.
+    pub(super) apart: Apart,
     joining: Joining,
     /// The holder of the lock, once it is taken.
     holder: Option<String>,
@@ -137,6 +140,7 @@ impl Fleet {
             at_once: at_once.max(1),
             sink,
             stop,
+            apart: Apart::default(),
             joining,
             holder: None,
             failed: Vec::new(),
@@ -154,7 +158,7 @@ impl Fleet {
     /// # Errors
     /// A changed host key, or the lock of another run, on such a host.
     pub async fn admit(&mut self, wait: Wait) -> Result<(), Failure> {
-        let mut stragglers = Stragglers::start();
+        let mut stragglers = Stragglers::start(TO_CONNECT);
         let mut failed = Vec::new();
         loop {
             let until = match wait {

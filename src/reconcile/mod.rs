@@ -5,6 +5,7 @@
 //! SSH: `workflow/` provides those on an administrator's machine, tests provide a simulated world, and a process on a
 //! host may use a [`Spec`] that is stored there.
 
+mod apart;
 mod authority;
 mod consent;
 mod failure;

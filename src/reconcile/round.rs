@@ -15,7 +15,7 @@ use crate::model::target::{FileSet, Target};
 use crate::observe::{Answers, HashCheck, Queries, QueryScope, Wait};
 use crate::plan::{Intent, RecoveryRequest};
 use crate::protocol::FilePut;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -74,17 +74,22 @@ impl Round {
             let (mut answers, hurried) =
                 crate::observe::round(desired, &fleet.machines, &fleet.unreachable, &asked, fleet.at_once, wait).await;
             crate::observe::set_apart(desired, &queries.cluster_id, &mut answers);
+            let mut apart = BTreeSet::new();
             let unsettled = match crate::observe::classify(desired, &queries.known, &mut answers) {
                 Etcd::NoQuorum(_) => may_elect(desired, &answers),
                 // A member may only be slow, or is about to apply a change of the list.
                 Etcd::Disputed(_) => true,
-                Etcd::HasQuorum(members) => begun.elapsed() < CONNECT && !members.apart().is_empty(),
+                Etcd::HasQuorum(members) => {
+                    apart = members.apart().into_iter().map(|(one, other)| (one.clone(), other.clone())).collect();
+                    begun.elapsed() < CONNECT && fleet.apart.has_new(&apart)
+                }
                 _ => false,
             };
             for host in crate::observe::without_members(desired, &mut answers) {
                 queries.forget_etcd(&host);
             }
             if !unsettled || begun.elapsed() > ELECTION_TIMEOUT || fleet.stop.is_cancelled() {
+                fleet.apart.confirm(apart);
                 break (answers, hurried);
             }
             tokio::time::sleep(Duration::from_millis(300)).await;

@@ -51,7 +51,7 @@ impl From<&Refusal> for Verdict {
                     "only if the host never held a cluster: remove the host, or its role `etcd`, from the inventory",
                 ]),
             ),
-            Refusal::WouldLoseQuorum { voters, quorum, silent, .. } => {
+            Refusal::WouldLoseQuorum { voters, quorum, silent, apart, .. } => {
                 let counted = format!(
                     "The quorum counts all {voters} voters, healthy or not: {quorum} must answer, or etcd accepts no \
                      writes."
@@ -63,14 +63,22 @@ impl From<&Refusal> for Verdict {
                         (Some(format!("Members that did not answer: {names}.")), names)
                     }
                 };
-                (
-                    "would-lose-quorum",
-                    which.into_iter().chain([counted]).collect(),
-                    texts([
+                let connect = |(one, other): &(String, String)| {
+                    one_line(&format!(
+                        "see that {one} and {other} reach each other on port 2380 (network, firewall); if they do, \
+                         restart etcd on one of them: `systemctl restart etcd`"
+                    ))
+                };
+                let mut hints: Vec<String> = apart.iter().map(connect).collect();
+                let unconnected = (!apart.is_empty())
+                    .then(|| "Members that do not hear each other are no quorum together.".to_owned());
+                if apart.is_empty() || !silent.is_empty() {
+                    hints.extend(texts([
                         &format!("first bring {back} back: `hactl status` lists the unhealthy members"),
                         "if they are gone for good and there is no quorum, use `hactl recover`",
-                    ]),
-                )
+                    ]));
+                }
+                ("would-lose-quorum", which.into_iter().chain(unconnected).chain([counted]).collect(), hints)
             }
             Refusal::MembersChanged { .. } => (
                 "members-changed",

@@ -8,8 +8,9 @@ use hactl::model::names::HostName;
 use hactl::model::plan::{Action, Condition, HowToRun, Impact, InitialClusterState, Plan, Step};
 use hactl::model::refusal::Refusal;
 use hactl::model::survey::Way;
+use hactl::model::target::FileSet;
 use hactl::observe::{HashCheck, KnownCluster, checks, classify};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn cp(n: u8) -> HostName {
     make::host_name(&format!("cp{n}"))
@@ -270,11 +271,17 @@ fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_import
     };
     let steps = planned("active");
     let [step] = steps.as_slice() else { panic!("one step: {steps:?}") };
-    let restart = Action::RunUnit { host: cp(2), unit: make::unit("containerd.service"), how: HowToRun::Restart };
-    assert_eq!(step.action, restart);
+    let restart = |how| Action::RunUnit { host: cp(2), unit: make::unit("containerd.service"), how };
+    assert_eq!(step.action, restart(HowToRun::RestartIfSilent));
     assert_eq!(step.why, "it runs but does not answer: ctr: context deadline exceeded");
     let imports = |step: &Step| matches!(&step.action, Action::Import { host, .. } if host == &cp(2));
     assert!(planned("inactive").iter().any(imports), "one that is down does not know its images either");
+    let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) else { panic!("cp2 answers") };
+    let unit = host.units.get_mut(&make::unit("containerd.service")).expect("it is there");
+    (unit.active, unit.started_ms) = ("active".to_owned(), 0);
+    let steps = up(&world, &facts).expect("a plan").steps;
+    let restarts = steps.iter().any(|step| step.action == restart(HowToRun::Restart));
+    assert!(restarts, "one with older files is restarted even if it answers by then: {steps:?}");
 }
 
 #[test]
@@ -286,7 +293,7 @@ fn components_that_run_and_do_not_answer_are_restarted_on_their_host_alone_and_t
     let plan = world.plan().expect("sound").0.expect("a plan");
     let step = |wanted: &Action| plan.steps.iter().find(|step| step.action == *wanted);
     for unit in units {
-        let restart = Action::RunUnit { host: cp(2), unit: make::unit(unit), how: HowToRun::Restart };
+        let restart = Action::RunUnit { host: cp(2), unit: make::unit(unit), how: HowToRun::RestartIfSilent };
         let why = step(&restart).unwrap_or_else(|| panic!("{unit} is restarted: {:?}", plan.steps)).why.as_str();
         assert_eq!(why, "it runs but does not answer: it is suspended");
     }
@@ -296,6 +303,58 @@ fn components_that_run_and_do_not_answer_are_restarted_on_their_host_alone_and_t
     assert!(disturbing.filter_map(|step| step.action.host()).all(|host| *host == cp(2)), "{:?}", plan.steps);
     assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
     assert!(world.host(&cp(2)).frozen.is_empty() && world.api_serves(&cp(2)) && world.node_ready(&cp(2)));
+    assert_eq!(whole(&world), Ok(()));
+}
+
+#[test]
+fn silent_components_that_answer_by_the_time_of_their_steps_are_left_alone() {
+    let mut world = converged(Shape::Stacked(3));
+    let frozen = ["kubelet.service", "haproxy.service", "kube-apiserver"].map(ToOwned::to_owned);
+    world.host_mut(&cp(2)).frozen.extend(frozen);
+    let plan = world.plan().expect("sound").0.expect("a plan");
+    world.host_mut(&cp(2)).frozen.clear();
+    let started = |world: &World| {
+        let host = world.host(&cp(2));
+        let units = host.units.iter().map(|(unit, found)| (unit.to_string(), found.started_ms));
+        (units.collect::<BTreeMap<_, _>>(), host.processes.clone())
+    };
+    let before = started(&world);
+    assert!(matches!(world.run(&plan, &Script::default()), Ok(Ended::Done(_))));
+    assert_eq!(started(&world), before);
+}
+
+#[test]
+fn silent_api_servers_are_ended_one_after_the_other_and_that_counts_as_a_restart() {
+    let mut world = converged(Shape::Stacked(3));
+    for n in [2, 3] {
+        world.host_mut(&cp(n)).frozen.insert("kube-apiserver".to_owned());
+    }
+    let plan = world.plan().expect("sound").0.expect("a plan");
+    let ends = |n| {
+        let ends = Action::AwaitServing { host: cp(n), ends_silent: true, restart_kubelet: false };
+        plan.steps.iter().position(|step| step.action == ends).unwrap_or_else(|| panic!("{:?}", plan.steps))
+    };
+    assert!(plan.after[ends(3)].contains(&ends(2)), "{:?}", plan.after);
+    assert_eq!((plan.steps[ends(2)].impact(), plan.impact()), (Impact::Restart, Impact::Restart));
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
+    assert!([2, 3].into_iter().all(|n| world.api_serves(&cp(n))));
+    assert_eq!(whole(&world), Ok(()));
+}
+
+#[test]
+fn a_silent_api_server_gets_its_new_manifest_only_once_the_silent_one_before_it_serves_again() {
+    let mut world = converged(Shape::Stacked(3));
+    for n in [2, 3] {
+        world.host_mut(&cp(n)).frozen.insert("kube-apiserver".to_owned());
+    }
+    world.release(|r| r.manifests += 1);
+    let plan = world.plan().expect("sound").0.expect("a plan");
+    let writes = |action: &Action| {
+        matches!(action, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(3))
+    };
+    let step = plan.steps.iter().find(|step| writes(&step.action)).expect("its manifest is written");
+    assert!(step.requires.contains(&Condition::Serving(cp(2))), "{step:?}");
+    assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
     assert_eq!(whole(&world), Ok(()));
 }
 
@@ -329,6 +388,8 @@ fn the_only_member_that_hears_both_others_is_not_restarted_and_no_failure_is_tol
     assert_eq!((steps, detail.as_str()), (names(&[1, 2, 3]), "3 of 3 voters, quorum 2, tolerates 1 more failure"));
     let (steps, detail) = restarted(&mut facts, &[3]);
     assert_eq!((steps, detail.as_str()), (names(&[2, 3]), "3 of 3 voters, quorum 2, tolerates 0 more failures"));
+    let warnings = up(&world, &facts).expect("a plan").warnings;
+    assert!(warnings.iter().any(|text| text.contains("waits until cp2 and cp3 hear each other")), "{warnings:?}");
 }
 
 #[test]

@@ -172,6 +172,30 @@ fn workers_are_drained_for_another_minor_version_in_batches_and_uncordoned_again
 }
 
 #[test]
+fn a_worker_whose_kubelet_does_not_answer_is_not_drained_for_its_upgrade() {
+    let mut world = with_workers(2);
+    let of = |n: u8| make::host_name(&format!("w{n}"));
+    world.host_mut(&of(1)).frozen.insert("kubelet.service".to_owned());
+    let plan = planned(&mut world);
+    let drained = |n: u8| !at(&plan, |a| matches!(a, Action::Drain { host, .. } if *host == of(n))).is_empty();
+    assert!(drained(2) && !drained(1));
+    // It is upgraded all the same.
+    provides(&plan, &kubelet(&of(1)));
+}
+
+#[test]
+fn an_api_server_gets_its_new_version_only_once_a_kubelet_that_did_not_answer_answers() {
+    let mut world = of(Shape::Stacked(3), OLD);
+    world.kubernetes(NEXT);
+    world.host_mut(&cp(2)).frozen.insert("kubelet.service".to_owned());
+    let plan = planned(&mut world);
+    provides(&plan, &kubelet(&cp(2)));
+    let writes = at(&plan, |a| matches!(a, Action::Configure { set: FileSet::ControlPlane, .. }));
+    assert!(writes.is_empty() && plan.horizon.is_some(), "{:?}", plan.steps);
+    assert_eq!(world.converge(3, 6), Ok(Ended::Converged));
+}
+
+#[test]
 fn an_unreachable_worker_counts_as_unavailable_and_one_that_waits_for_its_kubelet_does_not() {
     let mut world = with_workers(4);
     let of = |n: u8| make::host_name(&format!("w{n}"));

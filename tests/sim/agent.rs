@@ -324,10 +324,14 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
         }
         Op::RunUnit { unit, how, .. } => {
             let mut all = vec![Effect::UnitEnabled(name.clone(), unit.clone())];
-            all.extend((how == HowToRun::Restart).then(|| Effect::UnitStops(name.clone(), unit.clone())));
+            // One that answers by now is left alone.
+            if how == HowToRun::RestartIfSilent && world.host(name).runs(unit.as_str()) {
+                return Ok(all);
+            }
+            all.extend(how.restarts().then(|| Effect::UnitStops(name.clone(), unit.clone())));
             all.push(match how {
                 HowToRun::Reload => Effect::UnitReloads(host, unit),
-                HowToRun::Start | HowToRun::Restart => Effect::UnitStarts(host, unit),
+                HowToRun::Start | HowToRun::Restart | HowToRun::RestartIfSilent => Effect::UnitStarts(host, unit),
             });
             all
         }

@@ -294,12 +294,15 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let waits = |steps: &[usize]| -> BTreeMap<usize, BTreeSet<usize>> {
         steps.iter().filter(|_| steps.len() > 1).map(|i| (*i, before(plan, *i))).collect()
     };
-    let chained = waits(&members);
-    for (at, a) in members.iter().enumerate() {
-        for b in &members[at + 1..] {
-            if !chained[b].contains(a) && !chained[a].contains(b) {
-                let (a, b) = (&plan.steps[*a].action, &plan.steps[*b].action);
-                return Err(Broken::BadPlan(format!("{a} and {b} may happen at the same time")));
+    let ends = |i: &usize| matches!(plan.steps[*i].action, Action::AwaitServing { ends_silent: true, .. });
+    for alike in [members, (0..plan.steps.len()).filter(ends).collect()] {
+        let chained = waits(&alike);
+        for (at, a) in alike.iter().enumerate() {
+            for b in &alike[at + 1..] {
+                if !chained[b].contains(a) && !chained[a].contains(b) {
+                    let (a, b) = (&plan.steps[*a].action, &plan.steps[*b].action);
+                    return Err(Broken::BadPlan(format!("{a} and {b} may happen at the same time")));
+                }
             }
         }
     }

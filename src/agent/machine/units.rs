@@ -21,6 +21,8 @@ use tokio::time::{Instant, sleep};
 
 /// How long systemd may take to answer; on an overloaded host it takes many seconds.
 const ANSWER: Duration = Duration::from_secs(60);
+/// How long systemd may take to resume the processes of a unit.
+const RESUME: Duration = Duration::from_secs(10);
 /// How long a unit may take to become active, or to stop.
 const TIMEOUT: Duration = Duration::from_secs(110);
 /// A unit that has ended so often after its start will not come up.
@@ -320,13 +322,11 @@ pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wai
     enable(unit).await?;
     let verb = match how {
         HowToRun::Start => "start",
-        HowToRun::Restart => "restart",
+        HowToRun::Restart | HowToRun::RestartIfSilent => "restart",
         HowToRun::Reload => "reload-or-restart",
     };
-    if how == HowToRun::Restart {
-        // A suspended process ends by no signal but SIGKILL, which systemd sends only after its timeout. Without a
-        // process the command fails, and there is nothing to resume.
-        run(&["systemctl", "kill", "--signal=CONT", unit.as_str()], ANSWER).await?;
+    if how.restarts() {
+        resume(unit).await?;
     }
     let until = Instant::now() + TIMEOUT;
     // Before the reload: files written later may not have been read.
@@ -352,6 +352,16 @@ pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wai
         fs::write(&stamp, asked_ms.to_string()).explain("write", &stamp)?;
     }
     Ok(())
+}
+
+/// Resumes the processes of a unit: a suspended one ends by no signal but SIGKILL, which systemd sends only after its
+/// timeout. Without a process the command fails, and there is nothing to resume.
+async fn resume(unit: &UnitName) -> Outcome<()> {
+    match run(&["systemctl", "kill", "--signal=CONT", unit.as_str()], RESUME).await {
+        // A busy systemd must not use up the time of the restart, which ends a suspended process as well, only later.
+        Err(late) if late.kind == OpErrorKind::TimedOut => Ok(()),
+        ran => ran.map(drop),
+    }
 }
 
 async fn known(unit: &UnitName) -> Outcome<bool> {

@@ -23,8 +23,8 @@ const PINNED: &str = "io.cri-containerd.pinned=pinned";
 /// The label with the part from which an image was imported.
 const PART: &str = "hactl.part";
 const LIST: Duration = Duration::from_secs(10);
-/// How long containerd may take to accept a connection. If it is busy, it gets more time.
-const CONNECTS: [&str; 2] = ["2s", "6s"];
+/// How long containerd may take to accept a connection. If it is busy, it gets more time, as other components do.
+const CONNECTS: [&str; 2] = ["1s", "4s"];
 const IMPORT: Duration = Duration::from_secs(280);
 
 /// An image as `ctr` lists it.

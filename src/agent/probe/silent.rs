@@ -20,8 +20,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a component may take to answer, at first and when it is asked again.
-const TRIES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(6)];
+/// How long a component may take to answer, at first and when it is asked again: in all no longer than a run waits for
+/// the answer of a host.
+const TRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 /// Longer than each of them.
 const LONGER: Duration = Duration::from_secs(60);
 /// An API server listens some time before it serves, milliseconds.

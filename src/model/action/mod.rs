@@ -66,6 +66,8 @@ pub enum HowToRun {
     Start,
     /// It uses older files.
     Restart,
+    /// It uses its current files and did not answer. The host asks it again, and restarts it only if it still does not.
+    RestartIfSilent,
     /// It uses older files and can reload them.
     Reload,
 }
@@ -75,9 +77,13 @@ impl HowToRun {
     pub fn verb(self) -> &'static str {
         match self {
             Self::Start => "start",
-            Self::Restart => "restart",
+            Self::Restart | Self::RestartIfSilent => "restart",
             Self::Reload => "reload",
         }
+    }
+    /// Whether the unit may be interrupted.
+    pub fn restarts(self) -> bool {
+        matches!(self, Self::Restart | Self::RestartIfSilent)
     }
 }
 

@@ -219,7 +219,7 @@ actions! {
         /// How.
         how: HowToRun,
     }
-    within 120, if *how == HowToRun::Restart { outage(unit) } else { Disturbs::NOTHING }, ControlPlane,
+    within 120, if how.restarts() { outage(unit) } else { Disturbs::NOTHING }, ControlPlane,
     gives Running(host, unit),
     says ("{} {unit}", how.verb()),
     several Several::Names { verb: how.verb(), noun: "", name: short(unit) };
@@ -364,7 +364,7 @@ actions! {
         /// as much again), and would not see its Node and its pods for that long.
         restart_kubelet: bool,
     }
-    within 300, Disturbs::NOTHING, ControlPlane, gives Serving(host),
+    within 300, if *ends_silent { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane, gives Serving(host),
     says (
         "{}{}",
         if *ends_silent { "end the API server, and wait until it is back" } else { "wait for the API server" },
