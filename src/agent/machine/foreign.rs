@@ -36,7 +36,7 @@ fn is_link(path: &Path) -> bool {
 /// An empty one has nothing to keep, and may be hactl's after a loss of power.
 pub(crate) fn is_of_others(path: &Path) -> Outcome<bool> {
     let found = optional(fs::symlink_metadata(path)).explain("stat", path)?;
-    let has_content = found.is_some_and(|found| !found.is_dir() && !(found.is_file() && found.len() == 0));
+    let has_content = found.is_some_and(|found| !(found.is_dir() || found.is_file() && found.len() == 0));
     Ok(has_content && !is_link(path) && !is_written(path))
 }
 
