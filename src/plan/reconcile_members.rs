@@ -444,10 +444,10 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
                      restart etcd on one of them: `systemctl restart etcd`"
                 ),
             };
-            chain.steps.warnings.push(format!(
-                "etcd on {} has to be restarted ({why}); the restart waits until {until}",
-                host.name
-            ));
+            chain
+                .steps
+                .warnings
+                .push(format!("etcd on {} has to be restarted ({why}); the restart waits until {until}", host.name));
             continue;
         }
         let mut requires = ready_to_start(d, &host.name);

@@ -136,20 +136,21 @@ fn of_coredns(w: &World, reader: &Path, ca: &Path) {
     }
 }
 
-/// What the group may not do in the API.
+/// What the group may do in the API, and what not.
 fn rights(hactl: &Hactl) {
     let may = |words: &[&str]| {
         let own = ["auth", "can-i", "--as=hactl:metrics:prometheus", "--as-group=hactl:metrics"];
         hactl.kubectl(&[&own[..], words].concat()).out.trim().to_owned()
     };
-    assert_eq!(may(&["get", "nodes/metrics"]), "yes");
+    assert_eq!(may(&["get", "nodes", "--subresource=metrics"]), "yes");
+    assert_eq!(may(&["get", "pods", "--subresource=proxy", "-n", "kube-system"]), "yes");
     for words in [
         &["get", "secrets", "-n", "kube-system"][..],
-        &["get", "nodes/proxy"],
+        &["get", "nodes", "--subresource=proxy"],
         &["get", "pods", "-n", "default"],
-        &["get", "pods/proxy", "-n", "default"],
-        &["create", "pods/proxy", "-n", "kube-system"],
-        &["create", "pods/exec", "-n", "kube-system"],
+        &["get", "pods", "--subresource=proxy", "-n", "default"],
+        &["create", "pods", "--subresource=proxy", "-n", "kube-system"],
+        &["create", "pods", "--subresource=exec", "-n", "kube-system"],
     ] {
         assert_eq!(may(words), "no", "{words:?}");
     }

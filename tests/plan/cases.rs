@@ -349,9 +349,7 @@ fn a_silent_api_server_gets_its_new_manifest_only_once_the_silent_one_before_it_
     }
     world.release(|r| r.manifests += 1);
     let plan = world.plan().expect("sound").0.expect("a plan");
-    let writes = |action: &Action| {
-        matches!(action, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(3))
-    };
+    let writes = |action: &Action| matches!(action, Action::Configure { host, set: FileSet::ControlPlane, .. } if *host == cp(3));
     let step = plan.steps.iter().find(|step| writes(&step.action)).expect("its manifest is written");
     assert!(step.requires.contains(&Condition::Serving(cp(2))), "{step:?}");
     assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
