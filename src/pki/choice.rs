@@ -112,7 +112,7 @@ mod tests {
     use crate::model::healing::Mode;
 
     fn chosen(names: &[&str], hosts: &[&str]) -> Result<Chosen, NotRenewable> {
-        let mut desired = Desired { unattended_days: Some(365), ..sample(3) };
+        let mut desired = Desired { unattended_days: Some(365), metrics: true, ..sample(3) };
         desired.hosts[2].roles = vec![Role::Worker];
         desired.healing.mode = Mode::Watch;
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn without_names_every_leaf_that_hactl_renews_is_meant_and_not_the_kubeconfig() {
         let all = chosen(&[], &[]).unwrap();
-        assert_eq!((count(&all), all.admin), (vec![16, 16], false), "a worker has only its kubelet's");
-        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [16]);
+        assert_eq!((count(&all), all.admin), (vec![17, 17, 1], false), "its kubelet renews that of a worker itself");
+        assert_eq!(count(&chosen(&[], &["1"]).unwrap()), [17]);
     }
 
     #[test]

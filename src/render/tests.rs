@@ -517,8 +517,9 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
-    let first: Vec<&str> = ask.units.iter().take(3).map(UnitName::as_str).collect();
-    let residents = ["hactl-node-agent.service", "hactl-hosting.service", "hactl-guard.service"];
+    let first: Vec<&str> = ask.units.iter().take(4).map(UnitName::as_str).collect();
+    let residents =
+        ["hactl-metrics.service", "hactl-node-agent.service", "hactl-hosting.service", "hactl-guard.service"];
     assert_eq!(first, residents, "nothing starts again what is stopped");
     for path in super::paths(&desired, &desired.hosts[0]) {
         let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
