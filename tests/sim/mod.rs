@@ -25,10 +25,11 @@ pub use make::Release;
 pub use run::{Chaos, Ended, Script};
 pub use world::World;
 
-/// The same cases on every run. `PROPTEST_CASES` asks for another number, `HACTL_ALL_CASES` for ten times as many.
+/// The same cases on every run: half of them, or ten times as many with `HACTL_ALL_CASES`. `PROPTEST_CASES` asks for
+/// another number.
 pub fn config(cases: u32, max_shrink_iters: u32) -> proptest::prelude::ProptestConfig {
     use proptest::test_runner::{RngAlgorithm, RngSeed};
-    let cases = if std::env::var_os("HACTL_ALL_CASES").is_some() { cases * 10 } else { cases };
+    let cases = if std::env::var_os("HACTL_ALL_CASES").is_some() { cases * 10 } else { cases.div_ceil(2) };
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
     proptest::prelude::ProptestConfig {
         cases,
