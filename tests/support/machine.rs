@@ -61,8 +61,8 @@ impl Watch {
         Self { stop: Stop(stop), hosts, disk }
     }
 
-    /// The stalls, and how long the most stalled host got no processor in its worst second.
-    pub fn end(self) -> (Vec<Stall>, Duration) {
+    /// The stalls, and how long hosts got no processor.
+    pub fn end(self) -> (Vec<Stall>, Stalled) {
         drop(self.stop);
         let (mut seen, stalled) = self.hosts.join().expect("it ends");
         seen.extend(self.disk.join().expect("it ends"));
@@ -70,8 +70,17 @@ impl Watch {
     }
 }
 
-/// The worst second of each host that stalled, and the worst of all hosts.
-fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
+/// How long hosts got no processor in their worst seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Stalled {
+    /// The most stalled one.
+    pub one: Duration,
+    /// The three most stalled ones together: a request may wait for one after the other.
+    pub three: Duration,
+}
+
+/// The worst second of each host that stalled, and how long the most stalled ones were.
+fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Stalled) {
     let mut seen: BTreeMap<String, VecDeque<Duration>> = BTreeMap::new();
     let mut worst: BTreeMap<String, (Duration, Duration)> = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -87,7 +96,10 @@ fn hosts(stop: &AtomicBool, begun: Instant) -> (Vec<Stall>, Duration) {
         }
         std::thread::sleep(REST);
     }
-    let stalled = worst.values().map(|(without, _)| *without).max().unwrap_or_default();
+    let mut longest: Vec<Duration> = worst.values().map(|(without, _)| *without).collect();
+    longest.sort_unstable_by(|one, other| other.cmp(one));
+    let one = longest.first().copied().unwrap_or_default();
+    let stalled = Stalled { one, three: longest.iter().take(3).sum() };
     let bad = worst.into_iter().filter(|(_, (without, _))| *without >= WITHOUT);
     (bad.map(|(name, (without, until))| Stall::Host { name, without, until }).collect(), stalled)
 }

@@ -223,13 +223,15 @@ pub type Probe = (Duration, Duration, Option<String>);
 pub struct Reads {
     all: Vec<Probe>,
     pub stalled: Duration,
+    /// The same of the three most stalled hosts together.
+    pub three_stalled: Duration,
 }
 
 impl Reads {
     /// The reads of one kind, and the others.
     pub fn partition(self, of_kind: impl Fn(&Probe) -> bool) -> (Vec<Probe>, Self) {
         let (found, all) = self.all.into_iter().partition(|read| of_kind(read));
-        (found, Self { all, stalled: self.stalled })
+        (found, Self { all, ..self })
     }
     /// The reads alone.
     pub fn all(self) -> Vec<Probe> {
@@ -256,7 +258,8 @@ impl ReadLoop {
             let shown: Vec<String> = stalls.iter().map(ToString::to_string).collect();
             println!("        stalls of the machine: {}", shown.join(", "));
         }
-        Reads { all: self.runtime.block_on(self.task).expect("the reads end"), stalled }
+        let all = self.runtime.block_on(self.task).expect("the reads end");
+        Reads { all, stalled: stalled.one, three_stalled: stalled.three }
     }
 }
 
