@@ -47,7 +47,7 @@ impl fmt::Display for Stall {
 /// Watches the machine until it is ended or dropped.
 pub struct Watch {
     stop: Stop,
-    hosts: JoinHandle<(Vec<Stall>, Duration)>,
+    hosts: JoinHandle<(Vec<Stall>, Stalled)>,
     disk: JoinHandle<Vec<Stall>>,
 }
 
