@@ -51,10 +51,10 @@ fn read_on(w: &World, more: &str) -> (Hactl, PathBuf) {
     (hactl, folder)
 }
 
-/// What curl gets at a URL, with the certificate of these names and the CA in a file; `None`: it gets nothing.
-fn get(url: &str, certificate: Option<&Path>, ca: Option<&Path>) -> Option<String> {
+/// A request for a URL, with the certificate of these names and the CA in a file.
+fn curl(url: &str, certificate: Option<&Path>, ca: Option<&Path>) -> Command {
     let mut curl = Command::new("curl");
-    curl.args(["-sS", "--fail", "--max-time", "20", url]);
+    curl.args(["-sS", "--max-time", "20", url]);
     match ca {
         Some(ca) => curl.arg("--cacert").arg(ca),
         None => curl.arg("-k"),
@@ -62,7 +62,12 @@ fn get(url: &str, certificate: Option<&Path>, ca: Option<&Path>) -> Option<Strin
     if let Some(of) = certificate {
         curl.arg("--cert").arg(of.with_extension("crt")).arg("--key").arg(of.with_extension("key"));
     }
-    let output = curl.output().expect("curl can be started");
+    curl
+}
+
+/// What the request gets; `None`: nothing, or an error.
+fn get(url: &str, certificate: Option<&Path>, ca: Option<&Path>) -> Option<String> {
+    let output = curl(url, certificate, ca).arg("--fail").output().expect("curl can be started");
     if !output.status.success() {
         println!("        {url}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -98,13 +103,7 @@ fn read_by_readers(w: &World) {
     strangers(w, &folder);
 
     w.on("cp2", "sudo systemctl kill --signal=SIGSTOP etcd");
-    let frozen = Command::new("curl")
-        .args(["-sSk", "--max-time", "20", "--cert"])
-        .arg(reader.with_extension("crt"))
-        .arg("--key")
-        .arg(reader.with_extension("key"))
-        .arg(format!("https://{}:10273/metrics/etcd", address("cp2")))
-        .output();
+    let frozen = curl(&format!("https://{}:10273/metrics/etcd", address("cp2")), Some(&reader), None).output();
     w.on("cp2", "sudo systemctl kill --signal=SIGCONT etcd");
     let said = String::from_utf8_lossy(&frozen.expect("curl can be started").stdout).into_owned();
     assert_eq!(said, "etcd of this host does not answer: no answer within 8 s\n");
