@@ -29,7 +29,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)-kubernetes/prometheu
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build packages components bundle others registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
+.PHONY: help lab lab-down build tests packages components bundle others registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -68,22 +68,22 @@ $(DENY):
 
 $(REGISTRY):
 	@echo "building the registry $(REGISTRY_VERSION), for tests (once, some minutes)"
-	@GOBIN="$(dir $(REGISTRY))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	@GOBIN="$(dir $(REGISTRY))" GOFLAGS='-buildvcs=false -trimpath' GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/distribution/distribution/v3/cmd/registry@v$(REGISTRY_VERSION)
 
 $(STORAGE):
 	@echo "building the object storage $(STORAGE_VERSION), for tests (once, some minutes)"
-	@GOBIN="$(dir $(STORAGE))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	@GOBIN="$(dir $(STORAGE))" GOFLAGS='-buildvcs=false -trimpath' GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/versity/versitygw/cmd/versitygw@v$(STORAGE_VERSION)
 
 $(PROMTOOL):
 	@echo "building promtool $(PROMTOOL_VERSION), for tests (once, some minutes)"
-	@GOBIN="$(dir $(PROMTOOL))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	@GOBIN="$(dir $(PROMTOOL))" GOFLAGS='-buildvcs=false -trimpath' GOWORK=off CGO_ENABLED=0 \
 	  go install github.com/prometheus/prometheus/cmd/promtool@v$(PROMTOOL_VERSION)
 
 $(PROMETHEUS):
 	@echo "building prometheus $(PROMTOOL_VERSION), for tests (once, some minutes)"
-	@GOBIN="$(dir $(PROMETHEUS))" GOFLAGS=-buildvcs=false GOWORK=off CGO_ENABLED=0 \
+	@GOBIN="$(dir $(PROMETHEUS))" GOFLAGS='-buildvcs=false -trimpath' GOWORK=off CGO_ENABLED=0 \
 	  go install -tags remove_all_sd,enable_kubernetes_sd github.com/prometheus/prometheus/cmd/prometheus@v$(PROMTOOL_VERSION)
 
 prometheus: $(PROMETHEUS) ## build Prometheus for the test that scrapes guards
@@ -105,6 +105,10 @@ audit: packages $(DENY) ## check licences, sources and advisories of the depende
 	$(DENY) check bans licenses sources
 	@tests/advisories.sh $(DENY)
 	@sha256sum Cargo.lock deny.toml >.ci/audited
+
+tests: build ## compile the programs of `make test`
+	cargo test --release --locked --no-run
+	cargo test --release --locked --no-run --test lab --test publishers --test storage --test vagrant
 
 unit: build ## run the tests that need no lab
 	cargo test --release --locked -q

@@ -25,7 +25,7 @@ pub const EXAMPLES: &[(&str, &str, Scenario)] = &[
     (
         "t-x-local",
         "local-balancers.yaml",
-        example("inventories/local-balancers.yaml becomes a cluster", true, comes_up),
+        example("inventories/local-balancers.yaml becomes a cluster", false, comes_up),
     ),
     (
         "t-x-gap",

@@ -300,9 +300,9 @@ fn main() {
     tally.suite("t-moved", (6, 0), moved::SCENARIOS);
     tally.suite("t-leave", (5, 0), leaving::SCENARIOS);
     tally.suite("t-roles", (5, 0), roles::SCENARIOS);
-    tally.suite(
+    tally.suite_in(
         "t-worker",
-        (1, 1),
+        worker::world,
         &[
             worker::SCENARIOS,
             certs::SCENARIOS,

@@ -1,20 +1,40 @@
-//! One control-plane host and a worker: the smallest cluster with a host that has neither API server nor etcd.
+//! One control-plane host and a worker, without a virtual IP: the smallest cluster with a host that has neither API
+//! server nor etcd. Each of both has a load balancer of its own on loopback.
 
 use super::bare_hosts::variant;
 use super::{Scenario, World, with_pod};
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "one control-plane host and a worker become a cluster", cut: true, run: from_bare },
+    Scenario {
+        name: "one control-plane host and a worker become a cluster, each with its own load balancer",
+        cut: true,
+        run: from_bare,
+    },
     Scenario { name: "the etcd balancer reads a renewed certificate", cut: false, run: renewed },
 ];
 
 pub const LAST: &[Scenario] =
     &[Scenario { name: "hosts that were taken down can become another cluster", cut: false, run: another_cluster }];
 
+/// Bare hosts and an inventory with `endpoint.local`.
+pub fn world() -> World {
+    let w = World::bare("t-worker", (1, 1));
+    let path = w.lab.inventory();
+    let text = std::fs::read_to_string(&path).expect("the inventory is readable");
+    let vip = format!("vip: {}\n", w.lab.vip());
+    assert!(text.contains(&vip) && text.contains(", load-balancer"), "{text}");
+    let text = text.replace(&vip, "local: true\n").replace(", load-balancer", "");
+    std::fs::write(path, text).expect("the inventory is writable");
+    w
+}
+
 fn from_bare(w: &World) {
     w.hactl.up().ok().says("nodes Ready");
     w.hactl.up().ok().says("nothing to do");
     with_pod(&w.hactl, "w1", || ());
+    assert_eq!(w.on("w1", "ss -Hltn 'sport = :6443' | awk '{print $4}'"), "127.0.0.1:6443\n", "its load balancer");
+    let server = w.on("w1", "sudo grep server: /etc/kubernetes/kubelet.conf");
+    assert!(server.contains("https://127.0.0.1:"), "its kubelet uses it: {server}");
 }
 
 fn renewed(w: &World) {

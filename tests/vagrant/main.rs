@@ -158,28 +158,47 @@ fn a_fresh_box_becomes_a_cluster(world: &World) {
     ran(Command::new(source("box/build.sh")).arg(&boxed)).ok();
 
     // One machine runs; the addresses of the others are not known yet.
-    let shape = [("HACTL_CONTROL_PLANES", "3"), ("HACTL_WORKERS", "1")];
+    let shape = [("HACTL_CONTROL_PLANES", "1"), ("HACTL_WORKERS", "1")];
     world.vagrant(&["up", "--provider=lxc", "cp1"], &shape).ok();
-    says(&world.hactl(&["status"]).exits(2), "cp2 (not created), cp3 (not created), w1 (not created) in");
+    says(&world.hactl(&["status"]).exits(2), "w1 (not created) in");
     let up = world.vagrant(&["up", "--provider=lxc"], &shape).ok();
     says(&up, "the cluster is what the inventory asks for");
 
     // The shape is remembered and not repeated.
     let status = world.hactl(&["status", "-o", "json"]).ok();
     let json: Value = serde_json::from_str(status.out.lines().last().unwrap()).unwrap();
-    assert!(json.to_string().contains("10.88.201.14"), "the worker's address: {json}");
-    let api = Api::new(&world.kubeconfig(), Duration::from_secs(10));
-    let nodes = api.get("/api/v1/nodes").unwrap();
-    assert_eq!(nodes.pointer("/items").and_then(Value::as_array).map(Vec::len), Some(4));
+    assert!(json.to_string().contains("10.88.201.12"), "the worker's address: {json}");
+    assert_eq!(nodes(world), 2);
+
+    world.vagrant(&["halt", "-f", "w1"], &[]).ok();
+    says(&world.hactl(&["status"]).exits(4), "w1: 10.88.201.12:22 cannot be reached");
+    comes_back(world);
+    an_inventory_that_is_kept(world);
+}
+
+fn a_larger_shape_becomes_a_larger_cluster(world: &World) {
+    let larger = [("HACTL_CONTROL_PLANES", "3")];
+    says(&world.vagrant(&["up", "--provider=lxc"], &larger).ok(), "the cluster is what the inventory asks for");
+    assert_eq!(nodes(world), 4);
 
     // A control-plane host is gone at once, and the API answers again soon.
     world.vagrant(&["halt", "-f", "cp2"], &[]).ok();
+    let api = Api::new(&world.kubeconfig(), Duration::from_secs(10));
     support::wait_for("the API answers without cp2", Duration::from_secs(20), || {
         api.get("/api/v1/namespaces/default").is_ok()
     });
-    let degraded = world.hactl(&["status"]).exits(4);
-    says(&degraded, "cp2: 10.88.201.12:22 cannot be reached");
+    says(&world.hactl(&["status"]).exits(4), "cp2: 10.88.201.13:22 cannot be reached");
+    comes_back(world);
+}
 
+/// How many Nodes the API server has.
+fn nodes(world: &World) -> usize {
+    let nodes = Api::new(&world.kubeconfig(), Duration::from_secs(10)).get("/api/v1/nodes").unwrap();
+    nodes.pointer("/items").and_then(Value::as_array).map(Vec::len).unwrap()
+}
+
+/// A halted machine is started again, and the cluster is complete.
+fn comes_back(world: &World) {
     let again = world.vagrant(&["up"], &[]).ok();
     assert_eq!(
         again.out.matches("asking Vagrant").count() + again.err.matches("asking Vagrant").count(),
@@ -187,7 +206,6 @@ fn a_fresh_box_becomes_a_cluster(world: &World) {
         "one `hactl up`"
     );
     says(&world.hactl(&["up", "--yes"]).ok(), "nothing to do");
-    an_inventory_that_is_kept(world);
 }
 
 fn destroy_leaves_nothing_behind(world: &World) {
@@ -348,7 +366,12 @@ fn main() {
             unnamed_counts_stay_and_one_folder_is_one_lab,
         ),
         ("a folder that hactl cannot use is reported", true, a_folder_that_hactl_cannot_use_is_reported),
-        ("a fresh box becomes a cluster that survives a halted machine", true, a_fresh_box_becomes_a_cluster),
+        ("a fresh box becomes a cluster, and a machine that was halted comes back", true, a_fresh_box_becomes_a_cluster),
+        (
+            "a larger shape becomes a larger cluster, which survives a halted machine",
+            false,
+            a_larger_shape_becomes_a_larger_cluster,
+        ),
         ("a user without sudo is reported with the host", false, a_box_without_sudo),
         ("a machine that is created again joins the cluster again", false, a_machine_that_is_created_again),
         ("`vagrant destroy` leaves nothing behind", true, destroy_leaves_nothing_behind),
