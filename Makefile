@@ -5,7 +5,7 @@ HACTL := target/x86_64-unknown-linux-gnu/release/hactl
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
 # The versions from and to which upgrades are tested, beside the default.
-OTHERS := 1.34 1.35 1.37
+OTHERS := 1.34 1.35 1.36
 LAB   ?= lab
 HOSTS ?= 3
 HOURS ?= 24

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES]], for example build.sh dist 1.36
+# Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES]], for example build.sh dist 1.37
 # OUT gets bin/, images/ and components.json. Results are cached by the digest of their inputs.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 home=${XDG_CACHE_HOME:-$HOME/.cache}/hactl
 out=${1:-$home/dist}
-kubernetes=kubernetes-${2:-1.36}
+kubernetes=kubernetes-${2:-1.37}
 cache=$home/components
 go_at_least=1.26.8
 

@@ -56,7 +56,7 @@ pub enum LabVerb {
         #[arg(long, default_value_t = 0, value_name = "N")]
         spares: usize,
         /// Kubernetes version in the inventory
-        #[arg(long, default_value = "1.36.3", value_name = "VERSION")]
+        #[arg(long, default_value = crate::inventory::DEFAULT_KUBERNETES, value_name = "VERSION")]
         kubernetes: String,
         /// Debian mirror for the base image, with debian and debian-security below it
         #[arg(long, value_name = "URL")]

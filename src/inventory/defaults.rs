@@ -1,7 +1,7 @@
 //! The values of keys that an inventory leaves out, for the checks and for the published schema.
 
 /// Default version of Kubernetes.
-pub const DEFAULT_KUBERNETES: &str = "1.36.3";
+pub const DEFAULT_KUBERNETES: &str = "1.37.2";
 /// Default pod range.
 pub const PODS: &str = "10.244.0.0/16";
 /// Default service range.

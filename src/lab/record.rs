@@ -50,7 +50,7 @@ impl Spec {
             root: default_root(),
             cache: default_cache(),
             hosts: machines(usual),
-            kubernetes: "1.36.3".to_owned(),
+            kubernetes: crate::inventory::DEFAULT_KUBERNETES.to_owned(),
             mirror: None,
             timeout: Duration::from_secs(90),
         }

@@ -11,9 +11,9 @@ use hactl::lab::Scoped;
 use std::path::Path;
 use std::time::Duration;
 
-/// The old version, and the folder of its components.
+/// The old and the new version, and the folders of their components.
 const OLD: (&str, &str) = ("1.35.4", "dist-1.35");
-const NEW: &str = "1.36.3";
+const NEW: (&str, &str) = ("1.36.3", "dist-1.36");
 const HEAL: Duration = Duration::from_secs(180);
 
 /// What one tool took, and what a client noticed of it.
@@ -70,18 +70,18 @@ fn ours() -> Row {
     let lab = fresh("b-upgrade");
     let text = std::fs::read_to_string(lab.inventory()).expect("the inventory is readable");
     let of = |version: &str| {
-        let text = text.replace(&format!("kubernetes: \"{NEW}\""), &format!("kubernetes: \"{version}\""));
+        let text = text.replace(hactl::inventory::DEFAULT_KUBERNETES, version);
         std::fs::write(lab.inventory(), text).expect("the inventory is writable");
     };
     of(OLD.0);
     let hactl = Hactl::new(lab.inventory());
     hactl.up().ok();
     wait_for("status passes", HEAL, || hactl.run(&["status"]).code == 0);
-    of(NEW);
+    of(NEW.0);
     let api = Api::new(&hactl.state(lab.name()).join("kubeconfig"), Duration::from_secs(10));
     let row = Row::of(&api, || drop(hactl.up().ok()));
     let nodes = ["get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}"];
-    assert_eq!(hactl.kubectl(&nodes).ok().out.trim(), [format!("v{NEW}").as_str(); 3].join(" "));
+    assert_eq!(hactl.kubectl(&nodes).ok().out.trim(), [format!("v{}", NEW.0).as_str(); 3].join(" "));
     row
 }
 
@@ -91,15 +91,15 @@ fn theirs(dist: &Path) -> Row {
     let config = lab.dir().join("admin.conf");
     std::fs::write(&config, on(&lab, "cp1", "sudo cat /etc/kubernetes/admin.conf")).expect("writable");
     let api = Api::new(&config, Duration::from_secs(10));
-    let row = Row::of(&api, || println!("kubeadm: {}", kubeadm(&lab, "upgrade", dist)));
-    assert_eq!(kubelets(&lab, "/etc/kubernetes/admin.conf").trim(), [format!("v{NEW}").as_str(); 3].join(" "));
+    let row = Row::of(&api, || println!("kubeadm: {}", kubeadm(&lab, "upgrade", &dist.with_file_name(NEW.1))));
+    assert_eq!(kubelets(&lab, "/etc/kubernetes/admin.conf").trim(), [format!("v{}", NEW.0).as_str(); 3].join(" "));
     row
 }
 
 /// Prints the table.
 pub fn main(dist: &Path) {
     let (ours, theirs) = (ours(), theirs(dist));
-    println!("\n| {} becomes {NEW} on three hosts | kubeadm upgrade | hactl up |\n|---|---|---|", OLD.0);
+    println!("\n| {} becomes {} on three hosts | kubeadm upgrade | hactl up |\n|---|---|---|", OLD.0, NEW.0);
     println!(
         "| per host, of {:.0} s and {:.0} s | {:.1} s | {:.1} s ({:.2}) |",
         theirs.took.as_secs_f64(),

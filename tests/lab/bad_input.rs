@@ -68,7 +68,7 @@ fn wrong_login(w: &World) {
 }
 
 fn version(w: &World) {
-    let other = variant(w, "version.yaml", |t| t.replace("\"1.36.3\"", "\"1.36.99\""));
+    let other = variant(w, "version.yaml", |t| t.replace(hactl::inventory::DEFAULT_KUBERNETES, "1.36.99"));
     other.up().exits(2).says("1.36.99").says("hactl bundle build");
 }
 

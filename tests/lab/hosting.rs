@@ -6,7 +6,7 @@ use super::recover::lose_majority;
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{GIVEN_BACK, Hactl, ReadLoop, Reads, once_free, wait_for};
 use super::trials::nobody_failed_since;
-use super::upgrades::{NEWEST, NEXT, killed_in_its_midst, named};
+use super::upgrades::{LATEST, PREVIOUS, killed_in_its_midst, named};
 use super::{Scenario, World, in_one_line};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -86,7 +86,7 @@ pub const ALONE: &[Scenario] =
 
 /// From an older version on bare hosts.
 pub const UPGRADED: &[Scenario] = &[Scenario {
-    name: "a self-hosted Kubernetes 1.35 becomes 1.36 in a run that is killed and one that resumes it, and no connection \
+    name: "a self-hosted Kubernetes 1.36 becomes 1.37 in a run that is killed and one that resumes it, and no connection \
            fails",
     cut: false,
     run: upgraded,
@@ -429,17 +429,17 @@ fn alone(w: &World) {
 }
 
 fn upgraded(w: &World) {
-    asked(w, |text| named(&text, NEXT, "")).up().ok();
+    asked(w, |text| named(&text, PREVIOUS, "")).up().ok();
     let hactl = own(w);
     assert!(is_hosted(&hactl, CONTROL.len()), "{}", hactl.run(&["status"]).all());
     let clients = Clients::start(w);
-    killed_in_its_midst(w, &hactl);
+    killed_in_its_midst(w, &hactl, LATEST);
     let begun = Instant::now();
     once_free(GIVEN_BACK, || hactl.up()).ok();
     println!("        up took {:.1?} after the kill", begun.elapsed());
     clients.end(w);
     hosted_again(&hactl, begun);
-    assert_eq!(sets(&hactl, "spec.template.spec.containers[0].image").matches(NEWEST).count(), SETS.len());
+    assert_eq!(sets(&hactl, "spec.template.spec.containers[0].image").matches(LATEST).count(), SETS.len());
     w.healthy(HEAL);
 }
 

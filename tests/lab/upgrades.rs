@@ -13,8 +13,9 @@ use std::time::Duration;
 
 pub const OLD: &str = "1.34.4";
 pub const NEXT: &str = "1.35.4";
-pub const NEWEST: &str = "1.36.3";
-pub const LATEST: &str = "1.37.2";
+pub const PREVIOUS: &str = "1.36.3";
+/// What new clusters get.
+pub const LATEST: &str = hactl::inventory::DEFAULT_KUBERNETES;
 /// The versions of etcd that go with the last two.
 const ETCD: [&str; 2] = ["3.6.16", "3.7.3"];
 
@@ -49,7 +50,7 @@ const FILES: &str = "sudo sh -c 'sha256sum /etc/kubernetes/manifests/* /etc/syst
 
 /// An inventory with another version of Kubernetes, and with this added to `extra`.
 pub fn named(text: &str, version: &str, extra: &str) -> String {
-    let text = text.replace(&format!("kubernetes: \"{NEWEST}\""), &format!("kubernetes: \"{version}\""));
+    let text = text.replace(&format!("kubernetes: \"{LATEST}\""), &format!("kubernetes: \"{version}\""));
     if extra.is_empty() { text } else { text.replace("extra: {", &format!("extra: {{{extra}, ")) }
 }
 
@@ -186,7 +187,7 @@ fn broken(w: &World) {
     // The hosts have the parts of 1.35 already, and the encrypted state includes the inventory that asks for it.
     hactl.up().ok().says("Nothing that serves is disturbed");
     hactl.up().ok().says("nothing to do");
-    let refused = in_one_line(&of(w, NEWEST, "").up().exits(3));
+    let refused = in_one_line(&of(w, PREVIOUS, "").up().exits(3));
     assert!(refused.contains("skips a minor version"), "{refused}");
     assert!(refused.contains("first set versions.kubernetes to a release of 1.35"), "{refused}");
 }
@@ -236,12 +237,12 @@ fn next(w: &World) {
     assert!(refused.contains("an older minor version"), "{refused}");
 }
 
-/// Runs `up` to the newest version, and kills it when a second host has its new API server, also if that is in reserve.
-pub fn killed_in_its_midst(w: &World, hactl: &Hactl) {
+/// Runs `up` to that version, and kills it when a second host has its new API server, also if that is in reserve.
+pub fn killed_in_its_midst(w: &World, hactl: &Hactl, version: &str) {
     let mut child = hactl.command(&["up", "--yes"]).spawn().expect("hactl can be started");
     wait_for("a second host gets its new API server", Duration::from_secs(400), || {
         let manifest = "sudo sh -c 'cat /etc/kubernetes/*/kube-apiserver.yaml'";
-        members(w).iter().filter(|host| w.on(host, manifest).contains(NEWEST)).count() >= 2
+        members(w).iter().filter(|host| w.on(host, manifest).contains(version)).count() >= 2
     });
     child.kill().expect("it can be killed");
     let ended = child.wait().expect("it ends");
@@ -249,13 +250,13 @@ pub fn killed_in_its_midst(w: &World, hactl: &Hactl) {
 }
 
 fn killed(w: &World) {
-    let hactl = of(w, NEWEST, "");
+    let hactl = of(w, PREVIOUS, "");
     let writer = Writer::start(&w.api(), "w-killed");
     let reading = w.api().reads(Duration::from_millis(20));
-    killed_in_its_midst(w, &hactl);
+    killed_in_its_midst(w, &hactl, PREVIOUS);
     once_free(GIVEN_BACK, || hactl.up()).ok();
     nobody_noticed(&reading.end(), writer);
-    assert_eq!(versions(&hactl), [format!("v{NEWEST}")]);
+    assert_eq!(versions(&hactl), [format!("v{PREVIOUS}")]);
     hactl.up().ok().says("nothing to do");
     w.healthy(Duration::from_secs(120));
 }
@@ -271,7 +272,7 @@ fn etcds(w: &World) -> Vec<String> {
 }
 
 fn latest(w: &World) {
-    of(w, NEWEST, "").up().ok();
+    of(w, PREVIOUS, "").up().ok();
     assert_eq!(etcds(w), ETCD[..1]);
     let hactl = of(w, LATEST, "");
     println!("{}", hactl.run(&["plan"]).ok().out);
@@ -284,7 +285,7 @@ fn latest(w: &World) {
     assert_eq!(etcds(w), ETCD[1..]);
     hactl.up().ok().says("nothing to do");
     w.healthy(Duration::from_secs(120));
-    let refused = in_one_line(&of(w, NEWEST, "").up().exits(3));
+    let refused = in_one_line(&of(w, PREVIOUS, "").up().exits(3));
     assert!(refused.contains("an older minor version"), "{refused}");
     w.healthy(Duration::from_secs(120));
 }

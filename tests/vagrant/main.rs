@@ -366,7 +366,11 @@ fn main() {
             unnamed_counts_stay_and_one_folder_is_one_lab,
         ),
         ("a folder that hactl cannot use is reported", true, a_folder_that_hactl_cannot_use_is_reported),
-        ("a fresh box becomes a cluster, and a machine that was halted comes back", true, a_fresh_box_becomes_a_cluster),
+        (
+            "a fresh box becomes a cluster, and a machine that was halted comes back",
+            true,
+            a_fresh_box_becomes_a_cluster,
+        ),
         (
             "a larger shape becomes a larger cluster, which survives a halted machine",
             false,

@@ -18,11 +18,11 @@ use std::time::Instant;
 /// Fetch, build, verify and carry bundles of components.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  hactl bundle build --kubernetes 1.36.3     fetch the released components from their publishers
+  hactl bundle build --kubernetes 1.37.2     fetch the released components from their publishers
   hactl bundle build                         use the output of components/build.sh
   hactl bundle list
-  hactl bundle verify k8s-1.36.3             read every byte; exit with 1 if a file is damaged
-  hactl bundle export k8s-1.36.3 k8s.hactl   write one file, for places without internet access
+  hactl bundle verify k8s-1.37.2             read every byte; exit with 1 if a file is damaged
+  hactl bundle export k8s-1.37.2 k8s.hactl   write one file, for places without internet access
   hactl bundle import k8s.hactl")]
 pub struct BundleArgs {
     #[command(subcommand)]
@@ -33,10 +33,10 @@ pub struct BundleArgs {
 enum BundleVerb {
     /// Fetch released components, or use locally built ones; files that are already in the store are kept
     #[command(after_help = "Examples:
-  hactl bundle build --kubernetes 1.36.3                    from the publishers' servers
-  hactl bundle build --kubernetes 1.36.3 --dry-run          show what would be fetched, and from where
-  hactl bundle build --kubernetes 1.36.3 --with etcd=3.6.15 use another version than the built-in table
-  hactl bundle build --kubernetes 1.36.3 --mirror registry.k8s.io=https://harbor.example/k8s
+  hactl bundle build --kubernetes 1.37.2                    from the publishers' servers
+  hactl bundle build --kubernetes 1.37.2 --dry-run          show what would be fetched, and from where
+  hactl bundle build --kubernetes 1.37.2 --with etcd=3.7.2 use another version than the built-in table
+  hactl bundle build --kubernetes 1.37.2 --mirror registry.k8s.io=https://harbor.example/k8s
   hactl bundle build --from ./dist                          use the output of components/build.sh
 
 Fetches from dl.k8s.io, github.com, registry.k8s.io and ghcr.io, through HTTPS_PROXY if that is set. Digests are
@@ -46,20 +46,20 @@ locked at their first use. After an interruption, the same command resumes.")]
     #[command(after_help = "Examples:\n  hactl bundle list\n  hactl bundle list -o json")]
     List,
     /// Read and unpack every file of one bundle, or of all bundles
-    #[command(after_help = "Examples:\n  hactl bundle verify\n  hactl bundle verify k8s-1.36.3")]
+    #[command(after_help = "Examples:\n  hactl bundle verify\n  hactl bundle verify k8s-1.37.2")]
     Verify {
-        /// The bundle, such as k8s-1.36.3
+        /// The bundle, such as k8s-1.37.2
         name: Option<String>,
     },
     /// Write a bundle to one file
     #[command(
         allow_missing_positional = true,
         after_help = "Examples:
-  hactl bundle export k8s-1.36.3 /media/stick/k8s.hactl
+  hactl bundle export k8s-1.37.2 /media/stick/k8s.hactl
   hactl bundle export - | ssh admin@inside hactl bundle import -"
     )]
     Export {
-        /// The bundle, such as k8s-1.36.3; may be omitted if there is only one
+        /// The bundle, such as k8s-1.37.2; may be omitted if there is only one
         name: Option<String>,
         /// The file to write; `-` writes to standard output
         file: PathBuf,
@@ -67,7 +67,7 @@ locked at their first use. After an interruption, the same command resumes.")]
     /// Import a bundle from one file; it is used only after all of it is verified
     #[command(after_help = "Examples:
   hactl bundle import /media/stick/k8s.hactl
-  ssh admin@outside hactl bundle export k8s-1.36.3 - | hactl bundle import -
+  ssh admin@outside hactl bundle export k8s-1.37.2 - | hactl bundle import -
   hactl bundle import --expect 4f1c... k8s.hactl    the identity that `bundle list` shows on the other side")]
     Import {
         /// The file; `-` reads standard input

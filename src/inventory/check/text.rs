@@ -2,6 +2,7 @@
 
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
+use crate::inventory::defaults::DEFAULT_KUBERNETES;
 use crate::inventory::problem::shorten;
 use crate::inventory::suggest::nearest;
 use crate::inventory::yaml;
@@ -122,14 +123,14 @@ pub fn version(judge: &mut Validator<'_>, what: &str, text: &At<String>) -> Opti
     if parts.len() == 3 && parts.iter().all(digits) {
         return Some(given.to_owned());
     }
-    let expected = "\"MAJOR.MINOR.PATCH\" in quotes, such as \"1.36.3\"";
+    let expected = format!("\"MAJOR.MINOR.PATCH\" in quotes, such as \"{DEFAULT_KUBERNETES}\"");
     let quoted = yaml::written(judge.source, text.place).is_none_or(|word| word.starts_with(['"', '\'']));
     if !quoted && given.parse::<f64>().is_ok() {
         return judge.none(
             text.place,
             format!("the version of {what} is the number {given}, and versions are not numbers: 1.30 would become 1.3"),
             expected,
-            format!("write all three parts in quotes, such as \"{}.0\"", if parts.len() == 2 { given } else { "1.36" }),
+            format!("write all three parts in quotes, such as \"{}.0\"", if parts.len() == 2 { given } else { "1.37" }),
         );
     }
     let remedy = match given.strip_prefix('v') {
