@@ -53,9 +53,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
             recover::halt(host, &units, &programs).await.map(done)
         }
         Op::EndPods { manifests } => wipe::end_pods(host, &manifests).await.map(done),
-        Op::EndSilentApiServer { address, port } => {
-            repair::end_silent_api_server(host, (address, port)).await.map(done)
-        }
+        Op::EndHungApiServer { address, port } => repair::end_hung_api_server(host, (address, port)).await.map(done),
         Op::TakeSnapshot(ask) => recover::take(host, ask).await.map(Reply::Taken),
         Op::ReadSnapshot { recovery, from } => recover::read(host, recovery, from).await.map(Reply::Bytes),
         Op::Restore(ask) => restore::restore(host, *ask).await.map(done),

@@ -13,7 +13,7 @@ use crate::agent::machine::{files, processes, units, when};
 use crate::agent::op_error::{Explain as _, Outcome, failed};
 use crate::agent::parts::images;
 use crate::agent::power;
-use crate::agent::probe::{api_server_processes, is_suspended, silent, silent_api_server};
+use crate::agent::probe::{api_server_processes, hung, hung_api_server, is_suspended};
 use crate::model::fault::{FaultKind, evidence};
 use crate::model::healing::{GuardedHost, HEAL_UNIT, HEALED, Policy};
 use crate::model::hold::{ANNOTATED, Annotated, HOLD, Hold};
@@ -190,35 +190,40 @@ pub(super) async fn obey(host: &Host, ask: GuardAsk) -> Outcome<()> {
     host.root.blocking(writing).await
 }
 
-/// Makes a unit run with its current files. One that is to be restarted because it did not answer is asked again first:
-/// minutes may have passed since the plan was made, and a busy unit may answer by now. Then nothing interrupts it.
+/// Makes a unit run with its current files.
 pub(super) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wait: bool) -> Outcome<()> {
     units::own_systemd(host)?;
-    let how = match how {
-        HowToRun::RestartIfSilent => {
-            host.waits(format!("{unit} to answer"));
-            // One that ended meanwhile is started.
-            if is_silent(&host.root, unit).await? { HowToRun::Restart } else { HowToRun::Start }
-        }
-        how => how,
+    let asked = async {
+        host.waits(format!("{unit} to answer"));
+        is_hung(&host.root, unit).await
     };
-    units::run_unit(host, unit, how, no_wait).await
+    units::run_unit(host, unit, decided(how, asked).await?, no_wait).await
+}
+
+/// How a unit is run now. One that is to be restarted because it did not answer is asked again first: minutes may have
+/// passed since the plan was made, and a busy unit may answer by now. Then nothing interrupts it.
+async fn decided(how: HowToRun, is_hung: impl Future<Output = Outcome<bool>>) -> Outcome<HowToRun> {
+    if how != HowToRun::RestartIfHung {
+        return Ok(how);
+    }
+    // One that ended meanwhile is started.
+    Ok(if is_hung.await? { HowToRun::Restart } else { HowToRun::Start })
 }
 
 /// Whether a unit has processes and does not answer, asked as for an observation.
-async fn is_silent(root: &Root, unit: &UnitName) -> Outcome<bool> {
+async fn is_hung(root: &Root, unit: &UnitName) -> Outcome<bool> {
     if *unit == containerd_unit() {
         return images::list(root).await.map(|(_, trouble)| trouble.is_some());
     }
-    Ok(!silent(root, std::slice::from_ref(unit), None).await.is_empty())
+    Ok(!hung(root, std::slice::from_ref(unit), None).await.is_empty())
 }
 
 /// Ends the processes of the API server at this address if it still does not answer: the kubelet may have done that
 /// since the plan was made.
-pub(super) async fn end_silent_api_server(host: &Host, at: (IpAddr, u16)) -> Outcome<()> {
+pub(super) async fn end_hung_api_server(host: &Host, at: (IpAddr, u16)) -> Outcome<()> {
     units::own_systemd(host)?;
     host.waits("the API server to answer");
-    if silent_api_server(&host.root, at).await.is_none() {
+    if hung_api_server(&host.root, at).await.is_none() {
         return Ok(());
     }
     let ending = move |_: &Root| {
@@ -315,6 +320,18 @@ mod tests {
         let mut left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["folder", "young"]);
+    }
+
+    #[tokio::test]
+    async fn a_unit_is_restarted_for_a_missing_answer_only_if_it_still_does_not_answer() {
+        for (is_hung, expected) in [(true, HowToRun::Restart), (false, HowToRun::Start)] {
+            assert_eq!(decided(HowToRun::RestartIfHung, async { Ok(is_hung) }).await, Ok(expected));
+        }
+        for how in [HowToRun::Start, HowToRun::Restart, HowToRun::Reload] {
+            assert_eq!(decided(how, async { Err(failed("it was asked")) }).await, Ok(how));
+        }
+        let unknown = failed("systemd does not answer");
+        assert_eq!(decided(HowToRun::RestartIfHung, async { Err(unknown.clone()) }).await, Err(unknown.clone()));
     }
 
     #[test]

@@ -47,9 +47,10 @@ Examples:
   hactl certs client --name mimir --out ./mimir
 
 Writes client.crt, client.key (readable by its owner only), ca.crt, and kubelet-ca.crt for kubelets, and replaces no
-file. The certificate is valid for a year; hactl does not renew it. It reads metrics of all components if the inventory
-says `metrics: on`, and those of guards on port 10272 if it says `healing: {mode: on, metrics: host}`. Otherwise it has no
-rights in the Kubernetes API beyond those of every authenticated user.
+file. The certificate is valid for a year; hactl does not renew it. What it may read depends on the inventory:
+  `metrics: on`            metrics of all components: on port 10273 of each host, of API servers and of kubelets
+  `healing.metrics: host`  metrics of guards, on port 10272 of each host that has one
+In the Kubernetes API, only `metrics: on` gives it rights beyond those of every authenticated user.
 Nothing revokes it: only `hactl certs rotate cluster-ca --finish` ends it early.")]
     Client {
         /// The group of the certificate

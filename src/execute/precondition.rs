@@ -156,18 +156,9 @@ async fn member_can_go(actuator: &Actuator, down: &HostName) -> Result<(), StepE
     let now = members_now(actuator).await?;
     let peer = actuator.desired.host(down).map(crate::model::desired::Host::peer_url);
     let mine = peer.as_ref().and_then(|p| now.0.get(p)).is_some_and(|m| !m.learner && m.healthy);
-    let left = now.connected(peer.as_ref());
     // A single member has nobody to stand in for it: restarting it is an interruption the person agreed to.
-    if mine && now.voters() > 1 && left < now.quorum() {
-        return Err(Refusal::WouldLoseQuorum {
-            what: format!("restarting {down}"),
-            healthy: left,
-            voters: now.voters(),
-            quorum: now.quorum(),
-            silent: now.silent().map(|(_, name)| name).collect(),
-            apart: now.apart_by_name(peer.as_ref()),
-        }
-        .into());
+    if mine && now.voters() > 1 && now.connected(peer.as_ref()) < now.quorum() {
+        return Err(now.would_lose_quorum(format!("restarting {down}"), peer.as_ref()).into());
     }
     Ok(())
 }

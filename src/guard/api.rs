@@ -7,7 +7,7 @@ use super::shared::{Shared, replace, turns};
 use crate::agent::{Root, annotated};
 use crate::kube::{Client, KubeError, ObjectRef};
 use crate::model::desired::Role;
-use crate::model::healing::{CA, CERT, Foreign, KEY, Mode, Policy};
+use crate::model::healing::{CA, CERT, ForeignHealers, KEY, Mode, Policy};
 use crate::model::hold::{ANNOTATED, Annotated};
 use crate::model::names::HostName;
 use crate::model::selector::selects;
@@ -63,7 +63,7 @@ pub(super) async fn read(shared: Arc<Shared>, root: Root, policy: Policy) {
             holds = read;
             shared.with(|state| state.annotates(holds.clone()));
         }
-        if count % HEALERS_EVERY == 0 && policy.healing.foreign == Foreign::Refuse {
+        if count % HEALERS_EVERY == 0 && policy.healing.foreign == ForeignHealers::Refuse {
             match client.list(HEALTH_CHECKS, "", Instant::now() + TIMEOUT).await {
                 Ok(checks) => shared.healers(&nodes, &checks),
                 Err(error) if error.is_not_found() => shared.healers(&nodes, &[]),

@@ -31,11 +31,11 @@ pub struct Place {
 }
 
 impl Place {
-    fn turn(&self, silent: Option<Duration>) -> Turn {
+    fn turn(&self, missing: Option<Duration>) -> Turn {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let place = self.all.iter().position(|address| *address == self.own).unwrap_or(0);
-        turn_of(now, (count(place), count(self.all.len())), silent)
+        turn_of(now, (count(place), count(self.all.len())), missing)
     }
 
     /// Whether each of the others answers.
@@ -52,7 +52,7 @@ struct Keepers {
     components: [Component; 3],
     keepers: [Keeper; 3],
     /// Since when another API server does not answer.
-    silent: Option<Duration>,
+    missing: Option<Duration>,
     said: BTreeSet<String>,
     say: fn(&str),
 }
@@ -62,7 +62,7 @@ pub async fn run(root: Root, place: Place, say: fn(&str)) {
     let begun = Instant::now();
     let components = Component::all(place.own, place.port);
     let keepers = components.map(|component| Keeper::of(component.is_api_server()));
-    let mut all = Keepers { root, place, components, keepers, silent: None, said: BTreeSet::new(), say };
+    let mut all = Keepers { root, place, components, keepers, missing: None, said: BTreeSet::new(), say };
     all.start().await;
     notify::ready();
     // Pods cannot wait without it: static pods run on.
@@ -98,11 +98,11 @@ impl Keepers {
         let has_others = self.place.all.len() > 1;
         let others = if needed { self.place.others().await } else { vec![] };
         let others_serve = others.contains(&true);
-        self.silent = others.contains(&false).then(|| self.silent.unwrap_or(now));
-        let silent = self.silent.map(|since| now.saturating_sub(since));
+        self.missing = others.contains(&false).then(|| self.missing.unwrap_or(now));
+        let missing = self.missing.map(|since| now.saturating_sub(since));
         let api_server = self.components.iter().position(Component::is_api_server);
         let own_serves = api_server.is_some_and(|at| seen[at].answers);
-        Around { has_others, others_serve, own_serves, turn: self.place.turn(silent) }
+        Around { has_others, others_serve, own_serves, turn: self.place.turn(missing) }
     }
 
     async fn start(&mut self) {
@@ -174,7 +174,7 @@ mod tests {
         }
         let keepers = components.map(|component| Keeper::of(component.is_api_server()));
         let at = Place { own, port: 1, all: vec![own] };
-        (place, Keepers { root, place: at, components, keepers, silent: None, said: BTreeSet::new(), say: |_| {} })
+        (place, Keepers { root, place: at, components, keepers, missing: None, said: BTreeSet::new(), say: |_| {} })
     }
 
     fn placed(keepers: &Keepers, folder: &Path) -> Vec<&'static str> {

@@ -4,7 +4,7 @@
 //! In: the report and the figures. Out: text. Names of hosts and kinds are plain, so that no label needs an escape.
 
 use super::figures::{Effect, Figures, Snapshots};
-use super::readers::{self, Answers, Body, PAUSE, Readers};
+use super::readers::{self, Body, Handler, PAUSE, Readers};
 use super::shared::Shared;
 use super::state::EtcdSeen;
 use crate::model::fault::{Class, Fault, FaultKind};
@@ -28,7 +28,7 @@ pub(super) async fn serve(shared: Arc<Shared>, readers: Option<Readers>) {
     readers::serve(listener, readers, shared).await;
 }
 
-impl Answers for Shared {
+impl Handler for Shared {
     const WITHIN: Duration = Duration::from_secs(5);
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -40,8 +40,8 @@ impl Answers for Shared {
         readers::text(StatusCode::OK, text)
     }
 
-    fn refused(&self, from: IpAddr, why: &str) {
-        self.refused(from, why);
+    fn say(&self, line: &str) {
+        self.say(line);
     }
 }
 

@@ -5,9 +5,8 @@
 //! manager ask the API what its certificate may read.
 
 use super::notify;
-use super::readers::{self, Answers, Body, Readers};
+use super::readers::{self, Body, Handler, Readers};
 use super::setup::{GuardError, identity, settings};
-use super::shared::refusal;
 use crate::agent::Root;
 use crate::model::causes::causes;
 use crate::model::metrics::{CA, CERT, KEY, PORT, SETTINGS, Settings, Source};
@@ -15,9 +14,8 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -30,8 +28,6 @@ const LARGEST: usize = 64 << 20;
 struct Relay {
     settings: Settings,
     client: reqwest::Client,
-    /// What was said about refused connections.
-    refused: Mutex<BTreeSet<String>>,
     say: fn(&str),
 }
 
@@ -49,7 +45,7 @@ pub async fn run(root: Root, say: fn(&str)) -> Result<(), GuardError> {
     // At boot the address may come later than this program: systemd starts it again.
     let listener = TcpListener::bind(address).await.map_err(unbound)?;
     notify::ready();
-    let relay = Relay { settings, client, refused: Mutex::default(), say };
+    let relay = Relay { settings, client, say };
     readers::serve(listener, Some(Readers::of(server, identity.authorities)), Arc::new(relay)).await;
     Ok(())
 }
@@ -71,7 +67,7 @@ fn client(root: &Root) -> Result<reqwest::Client, GuardError> {
     made.map_err(|error| GuardError::Files(format!("the certificate for metrics cannot be used: {}", causes(&error))))
 }
 
-impl Answers for Relay {
+impl Handler for Relay {
     /// Longer than a component may take, for the transfer.
     const WITHIN: Duration = Duration::from_secs(20);
 
@@ -86,10 +82,8 @@ impl Answers for Relay {
         }
     }
 
-    fn refused(&self, from: IpAddr, why: &str) {
-        if let Some(line) = refusal(&self.refused, from, why) {
-            (self.say)(&format!("metrics: {line}"));
-        }
+    fn say(&self, line: &str) {
+        (self.say)(&format!("metrics: {line}"));
     }
 }
 

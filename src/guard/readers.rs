@@ -3,6 +3,7 @@
 //! In: a listener, and what answers a request. Out: answers. Clients are bounded in number, time and size, before and
 //! after their certificate is known.
 
+use super::shared::refusal;
 use crate::transport::mtls::{self, CONNECT};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -13,9 +14,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,12 +42,15 @@ pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 pub(super) struct Readers {
     acceptor: TlsAcceptor,
     authorities: Arc<[CertificateDer<'static>]>,
+    /// What was said about refused connections: anybody may connect, from many addresses.
+    pub refused: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Readers {
     /// Those with a certificate of these CAs.
     pub fn of(server: ServerConfig, authorities: Vec<CertificateDer<'static>>) -> Self {
-        Self { acceptor: TlsAcceptor::from(Arc::new(server)), authorities: authorities.into() }
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        Self { acceptor, authorities: authorities.into(), refused: Arc::default() }
     }
 
     /// The connection of one of them, or why it is none.
@@ -62,19 +66,19 @@ impl Readers {
 }
 
 /// What answers requests.
-pub(super) trait Answers: Send + Sync + 'static {
+pub(super) trait Handler: Send + Sync + 'static {
     /// How long any client may take in all.
     const WITHIN: Duration;
 
     /// The answer to a request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
 
-    /// A client was refused.
-    fn refused(&self, from: IpAddr, why: &str);
+    /// Writes a line to the journal.
+    fn say(&self, line: &str);
 }
 
 /// Serves until the program ends: these readers, or everybody who can connect.
-pub(super) async fn serve<A: Answers>(listener: TcpListener, readers: Option<Readers>, answers: Arc<A>) {
+pub(super) async fn serve<H: Handler>(listener: TcpListener, readers: Option<Readers>, handler: Arc<H>) {
     let free = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let Ok(turn) = Arc::clone(&free).acquire_owned().await else { return };
@@ -82,13 +86,17 @@ pub(super) async fn serve<A: Answers>(listener: TcpListener, readers: Option<Rea
             sleep(PAUSE).await;
             continue;
         };
-        let (answers, readers) = (Arc::clone(&answers), readers.clone());
+        let (handler, readers) = (Arc::clone(&handler), readers.clone());
         tokio::spawn(async move {
             match readers {
-                None => respond(&answers, stream).await,
+                None => respond(&handler, stream).await,
                 Some(readers) => match readers.admit(stream).await {
-                    Ok(stream) => respond(&answers, stream).await,
-                    Err(why) => answers.refused(from.ip(), &why),
+                    Ok(stream) => respond(&handler, stream).await,
+                    Err(why) => {
+                        if let Some(line) = refusal(&readers.refused, from.ip(), &why) {
+                            handler.say(&line);
+                        }
+                    }
                 },
             }
             drop(turn);
@@ -97,15 +105,15 @@ pub(super) async fn serve<A: Answers>(listener: TcpListener, readers: Option<Rea
 }
 
 /// Answers the request of one connection.
-async fn respond<A: Answers>(answers: &Arc<A>, stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn respond<H: Handler>(handler: &Arc<H>, stream: impl AsyncRead + AsyncWrite + Unpin) {
     let answer = service_fn(|request| {
-        let answers = Arc::clone(answers);
-        async move { Ok::<_, Infallible>(answers.answer(request).await) }
+        let handler = Arc::clone(handler);
+        async move { Ok::<_, Infallible>(handler.answer(request).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_buf_size(LARGEST).keep_alive(false);
     // A client that breaks off needs no answer.
-    let _ = timeout(A::WITHIN, http.serve_connection(TokioIo::new(stream), answer)).await;
+    let _ = timeout(H::WITHIN, http.serve_connection(TokioIo::new(stream), answer)).await;
 }
 
 /// An answer of text.

@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) begun: Instant,
     pub(super) said: Mutex<BTreeSet<String>>,
-    /// What was said about connections, apart from the rest: anybody may connect, from many addresses.
+    /// What was said about refused connections of other guards.
     pub(super) refused: Mutex<BTreeSet<String>>,
     pub(super) say: fn(&str),
     pub(super) events: Sender<Occurrence>,

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_pod_is_no_fault_of_the_run_and_a_busy_api_server_refuses_none() {
+    fn a_denied_pod_fails_the_check_with_the_reason_and_a_busy_api_server_denies_none() {
         let error = |status: u16, message: &str| KubeError::Refused {
             what: "create Pod kube-system/hactl-probe-cp2".to_owned(),
             status,

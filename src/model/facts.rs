@@ -188,10 +188,10 @@ pub struct HostFacts {
     /// Images in containerd's store: reference to the digest of the part it was imported from, or something else for
     /// an image that hactl did not import.
     pub images: BTreeMap<String, String>,
-    /// Components that were asked and did not answer although they have processes, with the reason: units, and the
-    /// API server by its program's name. Without an answer of containerd, its images are not known.
+    /// Components that were asked and did not answer although they have processes, with the reason as a clause: units,
+    /// and the API server by its program's name. Without an answer of containerd, its images are not known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub silent: BTreeMap<String, String>,
+    pub hung: BTreeMap<String, String>,
     /// When the static pods' main processes started, by program name, milliseconds since 1970.
     pub processes: BTreeMap<String, i64>,
     /// Versions of Kubernetes that the manifests of the static pods name, by program name.
@@ -318,11 +318,11 @@ impl HostFacts {
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))
     }
-    /// Why a component does not answer, if it runs and does not: a unit, or a program of a static pod.
-    pub fn why_silent(&self, component: &str) -> Option<&str> {
+    /// Why a component hangs, if it runs and does not answer: a unit, or a program of a static pod.
+    pub fn why_hung(&self, component: &str) -> Option<&str> {
         let is_active = |(name, unit): (&UnitName, &UnitFact)| name.as_str() == component && unit.active == "active";
         let runs = self.processes.contains_key(component) || self.units.iter().any(is_active);
-        self.silent.get(component).filter(|_| runs).map(String::as_str)
+        self.hung.get(component).filter(|_| runs).map(String::as_str)
     }
     /// The file with the name servers of this host, for pods.
     pub fn name_servers(&self) -> &'static str {

@@ -4,7 +4,7 @@
 //! hosts and paths and holds no secret.
 
 use super::desired::{Desired, EndpointKind, Host, Role};
-pub use super::healing_mode::{Delays, Foreign, Healing, Metrics, Mode, Reboot};
+pub use super::healing_mode::{Delays, ForeignHealers, Healing, Metrics, Mode, Reboot};
 use super::names::{ClusterName, Digest, HostName, PluginName};
 pub use super::units::HEAL_UNIT;
 use serde::{Deserialize, Serialize};

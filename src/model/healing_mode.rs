@@ -55,7 +55,7 @@ impl Reboot {
 /// What guards do about other healers of their Nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Foreign {
+pub enum ForeignHealers {
     /// They leave reboots, and hosts that are gone, to them.
     #[default]
     Refuse,
@@ -63,7 +63,7 @@ pub enum Foreign {
     Ignore,
 }
 
-impl Foreign {
+impl ForeignHealers {
     /// The word in the inventory.
     pub fn word(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ pub struct Healing {
     pub reboot: Reboot,
     /// What they do about other healers.
     #[serde(default)]
-    pub foreign: Foreign,
+    pub foreign: ForeignHealers,
     /// Where they serve their metrics.
     #[serde(default)]
     pub metrics: Metrics,

@@ -127,7 +127,7 @@ mod tests {
         assert!(members.apart_by_name(Some(&peer(2))).is_empty(), "without one of them, nobody lacks the other");
         let refusal = members.without(&peer(1)).quorate(&Action::RemoveMember { peer: peer(1) }).unwrap_err();
         let said = "remove member https://10.0.0.1:2380 would leave 1 connected of 2 voters, fewer than the quorum of \
-                    2: https://10.0.0.2:2380 and https://10.0.0.3:2380 do not hear each other";
+                    2: https://10.0.0.2:2380 and https://10.0.0.3:2380 have no peer connection";
         assert_eq!(refusal.to_string(), said);
     }
 

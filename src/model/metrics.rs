@@ -36,80 +36,55 @@ pub fn serves(desired: &Desired, host: &Host) -> bool {
     desired.metrics && host.has_components()
 }
 
-/// A component with metrics on loopback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// containerd.
-    Containerd,
-    /// The etcd member.
-    Etcd,
-    /// The balancer in front of etcd.
-    EtcdBalancer,
-    /// The guard.
-    Guard,
-    /// The balancer of the endpoint.
-    LoadBalancer,
-    /// The controller manager.
-    KubeControllerManager,
-    /// kube-proxy.
-    KubeProxy,
-    /// The scheduler.
-    KubeScheduler,
+macro_rules! sources {
+    ($($(#[doc = $doc:literal])+ $name:ident, $word:literal, $url:literal, $is_on:expr;)+) => {
+        /// A component with metrics on loopback.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Source {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Source {
+            /// All of them, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// Its word after `/metrics/` in the path at which readers get its metrics.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)+ }
+            }
+            /// Where the component serves them on its host.
+            pub fn url(self) -> &'static str {
+                match self { $(Self::$name => $url,)+ }
+            }
+            /// Whether a host has it.
+            fn is_on(self, desired: &Desired, host: &Host) -> bool {
+                let is_on: fn(&Desired, &Host) -> bool = match self { $(Self::$name => $is_on,)+ };
+                is_on(desired, host)
+            }
+        }
+    };
 }
 
-impl Source {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Containerd,
-        Self::Etcd,
-        Self::EtcdBalancer,
-        Self::Guard,
-        Self::LoadBalancer,
-        Self::KubeControllerManager,
-        Self::KubeProxy,
-        Self::KubeScheduler,
-    ];
-
-    /// Its word after `/metrics/` in the path at which readers get its metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Containerd => "containerd",
-            Self::Etcd => "etcd",
-            Self::EtcdBalancer => "etcd-balancer",
-            Self::Guard => "guard",
-            Self::LoadBalancer => "load-balancer",
-            Self::KubeControllerManager => "kube-controller-manager",
-            Self::KubeProxy => "kube-proxy",
-            Self::KubeScheduler => "kube-scheduler",
-        }
-    }
-
-    /// Where the component serves them on its host.
-    pub fn url(self) -> &'static str {
-        match self {
-            Self::Containerd => "http://127.0.0.1:1338/v1/metrics",
-            Self::Etcd => "http://127.0.0.1:2384/metrics",
-            Self::EtcdBalancer => "http://127.0.0.1:6482/metrics",
-            Self::Guard => "http://127.0.0.1:10272/metrics",
-            Self::LoadBalancer => "http://127.0.0.1:6480/metrics",
-            Self::KubeControllerManager => "https://127.0.0.1:10257/metrics",
-            Self::KubeProxy => "http://127.0.0.1:10249/metrics",
-            Self::KubeScheduler => "https://127.0.0.1:10259/metrics",
-        }
-    }
-
-    /// Whether a host has it.
-    fn is_on(self, desired: &Desired, host: &Host) -> bool {
-        match self {
-            Self::Containerd => host.is_node(),
-            Self::Etcd => host.may_vote(),
-            Self::EtcdBalancer | Self::KubeControllerManager | Self::KubeScheduler => host.is(Role::ControlPlane),
-            Self::Guard => is_guarded(desired, host),
-            Self::LoadBalancer => desired.balances(host),
-            Self::KubeProxy => host.is_node() && desired.network.kube_proxy == KubeProxy::Nftables,
-        }
-    }
+sources! {
+    /// containerd.
+    Containerd, "containerd", "http://127.0.0.1:1338/v1/metrics", |_, host| host.is_node();
+    /// The etcd member.
+    Etcd, "etcd", "http://127.0.0.1:2384/metrics", |_, host| host.may_vote();
+    /// The balancer in front of etcd.
+    EtcdBalancer, "etcd-balancer", "http://127.0.0.1:6482/metrics", |_, host| host.is(Role::ControlPlane);
+    /// The guard.
+    Guard, "guard", "http://127.0.0.1:10272/metrics", is_guarded;
+    /// The balancer of the endpoint.
+    LoadBalancer, "load-balancer", "http://127.0.0.1:6480/metrics", Desired::balances;
+    /// The controller manager.
+    KubeControllerManager, "kube-controller-manager", "https://127.0.0.1:10257/metrics",
+        |_, host| host.is(Role::ControlPlane);
+    /// kube-proxy.
+    KubeProxy, "kube-proxy", "http://127.0.0.1:10249/metrics",
+        |desired, host| host.is_node() && desired.network.kube_proxy == KubeProxy::Nftables;
+    /// The scheduler.
+    KubeScheduler, "kube-scheduler", "https://127.0.0.1:10259/metrics", |_, host| host.is(Role::ControlPlane);
 }
 
 /// What the program serves.
@@ -125,7 +100,7 @@ pub struct Settings {
 impl Settings {
     /// Those of a host.
     pub fn of(desired: &Desired, host: &Host) -> Self {
-        let sources = Source::ALL.into_iter().filter(|source| source.is_on(desired, host)).collect();
+        let sources = Source::ALL.iter().copied().filter(|source| source.is_on(desired, host)).collect();
         Self { address: host.address, sources }
     }
 
@@ -163,7 +138,7 @@ mod tests {
         assert_eq!(words(&desired, &[Role::Etcd]), ["etcd", "guard"]);
         assert_eq!(words(&desired, &[Role::LoadBalancer]), ["guard", "load-balancer"]);
         let all = words(&desired, &[Role::ControlPlane, Role::Etcd, Role::LoadBalancer]);
-        assert_eq!(all, Source::ALL.map(Source::word));
+        assert_eq!(all, Source::ALL.iter().map(|source| source.word()).collect::<Vec<_>>());
         desired.network.kube_proxy = KubeProxy::None;
         assert_eq!(words(&desired, &[Role::Worker]), ["containerd"]);
     }
@@ -183,7 +158,7 @@ mod tests {
     fn every_source_is_on_loopback_and_the_ports_of_hactl_are_those_of_its_constants() {
         let at =
             |source: Source| source.url().split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
-        for source in Source::ALL {
+        for &source in Source::ALL {
             assert!(at(source).parse::<u16>().is_ok(), "{}", source.url());
             let word = serde_json::to_value(source).unwrap();
             assert_eq!(word, source.word(), "the file has the same words");

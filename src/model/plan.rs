@@ -106,20 +106,25 @@ impl Members {
     /// # Errors
     /// [`Refusal::WouldLoseQuorum`].
     pub fn quorate(&self, what: &Action) -> Result<(), Refusal> {
-        let (healthy, voters, quorum) = (self.connected(None), self.voters(), self.quorum());
-        if healthy >= quorum {
+        if self.connected(None) >= self.quorum() {
             return Ok(());
         }
         // One that moves has answered: it is only not reached at its new address yet.
-        let moves = |url: &PeerUrl| matches!(what, Action::MoveMember { to, .. } if to == url);
-        let silent = self.silent().filter(|(url, _)| !moves(url)).map(|(_, name)| name).collect();
-        let apart = self.apart_by_name(None);
-        Err(Refusal::WouldLoseQuorum { what: what.to_string(), healthy, voters, quorum, silent, apart })
+        let moves = if let Action::MoveMember { to, .. } = what { Some(to) } else { None };
+        Err(self.would_lose_quorum(what.to_string(), moves))
     }
-    /// The voters that did not answer, by peer URL, each with its name, or with its peer URL while it has no name.
-    pub fn silent(&self) -> impl Iterator<Item = (&PeerUrl, String)> {
-        let silent = self.0.iter().filter(|(_, m)| !m.learner && !m.healthy);
-        silent.map(move |(url, _)| (url, self.name_of(url)))
+    /// The refusal of what leaves these voters without a quorum. One that stops, or moves, is counted, but neither
+    /// relied on nor named.
+    pub fn would_lose_quorum(&self, what: String, away: Option<&PeerUrl>) -> Refusal {
+        let unhealthy = self.0.iter().filter(|(url, m)| !m.learner && !m.healthy && Some(*url) != away);
+        Refusal::WouldLoseQuorum {
+            what,
+            healthy: self.connected(away),
+            voters: self.voters(),
+            quorum: self.quorum(),
+            unhealthy: unhealthy.map(|(url, _)| self.name_of(url)).collect(),
+            apart: self.apart_by_name(away),
+        }
     }
     /// The pairs of healthy voters that do not hear each other, without those of the voter that stops, if one does.
     pub fn apart_by_name(&self, stops: Option<&PeerUrl>) -> Vec<(String, String)> {

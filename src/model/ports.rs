@@ -154,6 +154,14 @@ pub fn purpose(desired: &Desired, way: Way) -> &'static str {
     }
 }
 
+/// What gives two members of etcd a peer connection, as a clause.
+pub fn reconnect(one: &str, other: &str) -> String {
+    format!(
+        "see that {one} and {other} reach each other on port {ETCD_PEERS} (network, firewall); if they do, restart \
+         etcd on one of them: `systemctl restart etcd`"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::desired::sample;

@@ -49,8 +49,8 @@ pub enum Refusal {
         /// Quorum afterwards.
         quorum: usize,
         /// Voters that did not answer, by name, or by peer URL where there is no name.
-        silent: Vec<String>,
-        /// Pairs of voters that answered and do not hear each other, named likewise.
+        unhealthy: Vec<String>,
+        /// Pairs of voters that answered and have no peer connection, named likewise.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         apart: Vec<(String, String)>,
     },
@@ -461,14 +461,14 @@ fn names(hosts: &[HostName]) -> String {
     hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// What the counted voters are: all of them are healthy, but some pairs may not hear each other.
+/// What the counted voters are: all of them are healthy, but some pairs may have no peer connection.
 fn counted_as(apart: &[(String, String)]) -> &'static str {
     if apart.is_empty() { "healthy" } else { "connected" }
 }
 
-/// The members that do not hear each other, as the end of a sentence.
+/// The members that have no peer connection, as the end of a sentence.
 fn deaf(apart: &[(String, String)]) -> String {
-    let pair = |(one, other): &(String, String)| format!("{one} and {other} do not hear each other");
+    let pair = |(one, other): &(String, String)| format!("{one} and {other} have no peer connection");
     let pairs: Vec<String> = apart.iter().map(pair).collect();
     if pairs.is_empty() { String::new() } else { format!(": {}", pairs.join(", ")) }
 }

@@ -63,7 +63,7 @@ fn hosts(desired: &Desired, facts: &Facts, list: &mut Vec<Check>) {
             list.push(check("host answers", Some(&host.name), Outcome::Fail, unreachable.why.clone(), hint));
         }
     }
-    list.extend(super::silent::checks(facts));
+    list.extend(super::hung::checks(facts));
     for (host, doubt) in facts.doubts() {
         let hint = Some("check its clock and its hactl; if both are right, treat the host as compromised");
         list.push(check(BELIEVED, Some(host), Outcome::Fail, format!("it {doubt}"), hint));

@@ -8,19 +8,19 @@ use crate::model::check::{Check, Outcome, check};
 use crate::model::desired::Desired;
 use crate::model::facts::Members;
 use crate::model::names::PeerUrl;
+use crate::model::ports::reconnect;
 
 /// A warning for each pair of healthy voters without a connection.
 pub(super) fn checks(desired: &Desired, members: &Members) -> Vec<Check> {
     let host = |peer: &PeerUrl| desired.entered().find(|host| host.peer_url() == *peer).map(|host| &host.name);
     let warning = |(one, other): (&PeerUrl, &PeerUrl)| {
-        let named = host(other).map_or_else(|| other.to_string(), ToString::to_string);
+        let [first, second] = [one, other].map(|peer| host(peer).map_or_else(|| peer.to_string(), ToString::to_string));
         let detail = format!(
-            "its member does not hear that of {named}, nor the reverse: together they are no quorum, so fewer members \
-             may fail"
+            "the members of {first} and {second} have no peer connection: together they are no quorum, so fewer \
+             members may fail"
         );
-        let hint = "see that the hosts reach each other on port 2380 (network, firewall); if they do, restart etcd on \
-                    one of them: systemctl restart etcd";
-        check("etcd members hear one another", host(one), Outcome::Warn, detail, Some(hint))
+        let hint = reconnect(&first, &second);
+        check("etcd members hear one another", host(one), Outcome::Warn, detail, Some(&hint))
     };
     members.apart().into_iter().map(warning).collect()
 }
@@ -44,7 +44,7 @@ mod tests {
         };
         assert!(said([&[], &[], &[]]).is_empty());
         assert!(said([&[], &[2], &[]]).is_empty(), "cp3 says that it hears cp2");
-        let detail = "its member does not hear that of cp3, nor the reverse: together they are no quorum, so fewer \
+        let detail = "the members of cp2 and cp3 have no peer connection: together they are no quorum, so fewer \
                       members may fail";
         assert_eq!(said([&[], &[2], &[1]]), [(Some("cp2".to_owned()), Outcome::Warn, detail.to_owned())]);
     }

@@ -51,7 +51,7 @@ pub(super) fn objects(d: &Draft) -> Steps {
             requires.extend(images.iter().filter(|(name, _)| *name == addon.name).map(|(_, mark)| mark.clone()));
         }
         if addon.name == "kube-proxy" {
-            requires.extend(super::upgrade::older_and_silent(d));
+            requires.extend(super::upgrade::older_and_unreachable(d));
         }
         if addon.name == "node-labels" {
             // A Node that does not exist yet must be created by its kubelet, or it would lack its taints.

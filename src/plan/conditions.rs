@@ -276,10 +276,10 @@ impl<'a> Observed<'a> {
         self.facts.host(host).and_then(|f| f.units.get(unit)).is_some_and(|u| u.active == "active")
     }
 
-    /// Whether a unit is running and not known to be silent, with any files.
+    /// Whether a unit is running and not known to hang, with any files.
     pub fn answers(&self, host: &HostName, unit: &UnitName) -> bool {
-        let silent = self.facts.host(host).and_then(|facts| facts.why_silent(unit.as_str()));
-        self.is_active(host, unit) && silent.is_none()
+        let hung = self.facts.host(host).and_then(|facts| facts.why_hung(unit.as_str()));
+        self.is_active(host, unit) && hung.is_none()
     }
 
     /// Whether the host has files of a kubelet.
@@ -339,7 +339,7 @@ impl<'a> Observed<'a> {
             Condition::Imported(h, digest) => self.pair(h).is_some_and(|(f, t)| {
                 t.parts.iter().filter(|p| &p.digest == digest).all(|p| match &p.place {
                     // What is missing shows once containerd has restarted.
-                    Place::Image { .. } if f.why_silent(containerd_unit().as_str()).is_some() => true,
+                    Place::Image { .. } if f.why_hung(containerd_unit().as_str()).is_some() => true,
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
                     Place::Program => true,
                 })
@@ -424,7 +424,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Whether the kubelet of the Node of this name has stopped to report.
-    pub fn is_silent(&self, node: &HostName) -> bool {
+    pub fn is_unreachable(&self, node: &HostName) -> bool {
         self.apis().any(|a| a.nodes.iter().any(|n| n.name == node.as_str() && n.unreachable))
     }
 

@@ -76,17 +76,17 @@ pub(super) fn run(d: &Draft, host: &HostName, set: FileSet, mut requires: Vec<Co
         return steps;
     }
     let active = d.is_active(host, &unit);
-    let silent = d.facts.host(host).and_then(|facts| facts.why_silent(unit.as_str()));
-    let how = match (active, silent) {
+    let hung = d.facts.host(host).and_then(|facts| facts.why_hung(unit.as_str()));
+    let how = match (active, hung) {
         (false, _) => HowToRun::Start,
         // There is no other reason to restart it.
-        (true, Some(_)) if d.is_current(host, wanted) && !renewed && !rewritten => HowToRun::RestartIfSilent,
+        (true, Some(_)) if d.is_current(host, wanted) && !renewed && !rewritten => HowToRun::RestartIfHung,
         (true, None) if wanted.reload => HowToRun::Reload,
         (true, _) => HowToRun::Restart,
     };
-    let why = match (how, silent) {
+    let why = match (how, hung) {
         (HowToRun::Start, _) => "it does not run".to_owned(),
-        (_, Some(trouble)) => format!("it runs but does not answer: {trouble}"),
+        (_, Some(why)) => why.to_owned(),
         (_, None) => "it runs with older files".to_owned(),
     };
     let noted = steps.must(Action::RunUnit { host: host.clone(), unit, how }, why, requires);
@@ -406,15 +406,15 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     requires.push(Condition::Held(name.clone()));
     let changes = !paths.is_empty() && !must_wait;
     let tried = on_trial.contains(&true);
-    let silent = d.facts.host(name).and_then(|facts| facts.why_silent(API_SERVER));
-    let silent = silent.filter(|_| pods != Pods::Rest && !serves_now);
+    let hung = d.facts.host(name).and_then(|facts| facts.why_hung(API_SERVER));
+    let hung = hung.filter(|_| pods != Pods::Rest && !serves_now);
     if changes {
         // An API server that this plan starts is ready when the other static pods follow.
         let serves = serves_now || (pods == Pods::Rest && d.plans(&Condition::ApiServer(name.clone())));
         if serves && others == 0 && restarts {
             requires.extend(rising);
         }
-        if restarts && silent.is_some() {
+        if restarts && hung.is_some() {
             requires.extend(d.ended());
         }
         // The clients of an API server can restart while it is the only one.
@@ -445,10 +445,10 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
     // A kubelet that waits for its own upgrade keeps its current files.
     let later = d.rollout.kubelets.contains_key(name) || comes_after(d, name);
     await_needs.extend(Some(kubelet).filter(|_| !later));
-    if silent.is_some() {
+    if hung.is_some() {
         await_needs.extend(d.ended());
     }
-    let action = Action::AwaitServing { host: name.clone(), ends_silent: silent.is_some(), restart_kubelet };
+    let action = Action::AwaitServing { host: name.clone(), ends_hung: hung.is_some(), restart_kubelet };
     let ready = d.holds(&serving);
     // It has passed its trial: the next files must roll back to these, not to the previous ones.
     let passed = pods == Pods::ApiServer && tried && ready;
@@ -457,10 +457,10 @@ fn static_pods(d: &Draft, name: &HostName, pods: Pods) -> Steps {
         return steps;
     }
     let trouble = d.facts.host(name).and_then(|f| f.api.as_ref()?.own_trouble.as_ref());
-    let why = match (silent, trouble) {
+    let why = match (hung, trouble) {
         _ if changes => "its manifests are new".to_owned(),
         _ if passed => "an interrupted run left it on trial, and it is ready".to_owned(),
-        (Some(silent), _) => format!("it runs but does not answer: {silent}"),
+        (Some(why), _) => why.to_owned(),
         (None, Some(trouble)) => format!("it is not ready: {trouble}"),
         (None, None) => "not all static pods run with their current manifests".to_owned(),
     };

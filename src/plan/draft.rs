@@ -126,10 +126,10 @@ impl<'a> Draft<'a> {
         serving.filter(rises).cloned().collect()
     }
 
-    /// What steps planned so far provide that end a silent API server. Under load all may be late: the next one is ended
+    /// What steps planned so far provide that end a hung API server. Under load all may be late: the next one is ended
     /// only once these serve.
     pub fn ended(&self) -> Vec<Condition> {
-        let ends = |step: &&Step| matches!(step.action, Action::AwaitServing { ends_silent: true, .. });
+        let ends = |step: &&Step| matches!(step.action, Action::AwaitServing { ends_hung: true, .. });
         self.steps.iter().filter(ends).map(|step| step.provides.clone()).collect()
     }
 
@@ -155,9 +155,9 @@ impl<'a> Draft<'a> {
 
     /// Those that the removal of a worker waits for: not those of another worker whose kubelet does not report, because
     /// its trouble would keep this one in the cluster.
-    pub fn given_beside_silent_workers(&self) -> Vec<Condition> {
+    pub fn given_beside_unreachable_workers(&self) -> Vec<Condition> {
         let is_worker = |host: &HostName| self.desired.host(host).is_some_and(|host| !is_of_control_plane(host));
-        self.given_by(|step| step.action.host().is_none_or(|host| !is_worker(host) || !self.is_silent(host)))
+        self.given_by(|step| step.action.host().is_none_or(|host| !is_worker(host) || !self.is_unreachable(host)))
     }
 
     /// The conditions of these steps, as far as they hold in the end.
@@ -289,14 +289,15 @@ fn warnings(o: Observed<'_>) -> Vec<String> {
     let limited = (!left.is_empty())
         .then(|| format!("--limit: nothing is planned for {}, nor for objects of the whole cluster", left.join(", ")));
     let doubts = o.facts.doubts().map(|(host, doubt)| disbelief(host, doubt));
-    let silent = o.facts.hosts.iter().filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
-    let silent = silent.map(|(host, why)| format!("{host} is left out ({}): nothing is planned for it", why.why));
+    let unreachable = o.facts.hosts.iter().filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
+    let unreachable =
+        unreachable.map(|(host, why)| format!("{host} is left out ({}): nothing is planned for it", why.why));
     let maintained = o.desired.hosts.iter().map(|host| (&host.name, o.maintenances(&host.name)));
     let maintained = maintained.filter(|(host, names)| o.is_chosen(host) && !names.is_empty()).map(|(host, names)| {
         let names = names.iter().map(HostName::as_str).collect::<Vec<_>>().join(", ");
         format!("{host} is left out: it is in maintenance ({names}); `hactl maintain finish {host}` ends that")
     });
-    limited.into_iter().chain(doubts).chain(silent).chain(maintained).collect()
+    limited.into_iter().chain(doubts).chain(unreachable).chain(maintained).collect()
 }
 
 /// No step may change a member or the member list if the list forecast for that step has no quorum: such a plan is

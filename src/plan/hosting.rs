@@ -64,8 +64,8 @@ pub enum Turn {
 
 /// What may make way on the host at this place among so many, if another API server has not answered for so long; `None`:
 /// all answer. Turns need no agreement: they keep hosts that start together from handing over together.
-pub fn turn_of(since_1970: Duration, (place, of): (u32, u32), silent: Option<Duration>) -> Turn {
-    let (turn, begin) = match silent {
+pub fn turn_of(since_1970: Duration, (place, of): (u32, u32), missing: Option<Duration>) -> Turn {
+    let (turn, begin) = match missing {
         None => SHORT,
         Some(lasts) if lasts >= LONG.0 => LONG,
         // It may be in a hand-over.

@@ -28,15 +28,17 @@ pub fn lost(members: Members<'_>) -> Option<String> {
         return None;
     }
     let all = members.voters.len();
-    let silent: Vec<&str> =
+    let unheard: Vec<&str> =
         members.voters.iter().filter(|host| !members.serve.contains_key(**host)).map(|host| host.as_str()).collect();
-    let heard = match silent.as_slice() {
+    let heard = match unheard.as_slice() {
         [] => format!("all {all} members are heard, and none serves"),
         [one] => format!("{one} is not heard, and none of the other {} members serves", all - 1),
-        _ if all - silent.len() == 1 => {
-            format!("{} are not heard, and the other member does not serve", listed(&silent))
+        _ if all - unheard.len() == 1 => {
+            format!("{} are not heard, and the other member does not serve", listed(&unheard))
         }
-        _ => format!("{} are not heard, and none of the other {} members serves", listed(&silent), all - silent.len()),
+        _ => {
+            format!("{} are not heard, and none of the other {} members serves", listed(&unheard), all - unheard.len())
+        }
     };
     let same = |position: &Position| members.known.is_none_or(|known| known.cluster == position.cluster);
     let reaches = members.reach.iter().filter(|(_, position)| same(position));

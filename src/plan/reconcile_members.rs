@@ -14,6 +14,7 @@ use crate::model::desired::{Host, Role};
 use crate::model::facts::{DiskFact, EtcdFact, EtcdView, Members};
 use crate::model::names::PeerUrl;
 use crate::model::plan::{Action, Condition, HowToRun, InitialClusterState, Precondition, STAND_IN};
+use crate::model::ports::reconnect;
 use crate::model::positions::{self, Unfit};
 use crate::model::refusal::Refusal;
 use crate::model::target::FileSet;
@@ -439,10 +440,7 @@ fn restarts(d: &Draft, chain: &mut Chain, stands: &[(&Host, Stand)]) {
         if list.voters() > 1 && costs {
             let until = match list.apart_by_name(Some(&host.peer_url())).as_slice() {
                 [] => "another member is healthy".to_owned(),
-                [(one, other), ..] => format!(
-                    "{one} and {other} hear each other. See that they reach each other on port 2380; if they do, \
-                     restart etcd on one of them: `systemctl restart etcd`"
-                ),
+                [(one, other), ..] => format!("{one} and {other} have a peer connection: {}", reconnect(one, other)),
             };
             chain
                 .steps

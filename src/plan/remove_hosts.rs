@@ -130,10 +130,10 @@ pub(super) fn left(o: &Observed) -> Option<String> {
     (!leaving(o).is_empty()).then(|| text.to_owned())
 }
 
-/// One host, once all steps planned so far are done; a worker does not wait for another one whose kubelet is silent.
+/// One host, once all steps planned so far are done; a worker does not wait for one whose kubelet does not report.
 pub(super) fn remove_host(d: &Draft, host: &Host) -> Result<Steps, Refusal> {
     let name = host.name.clone();
-    let given = if is_of_control_plane(host) { d.given() } else { d.given_beside_silent_workers() };
+    let given = if is_of_control_plane(host) { d.given() } else { d.given_beside_unreachable_workers() };
     let (mut steps, mut requires) = (Steps::default(), given);
     if host.is_node() && d.registered(&name) {
         let action = Action::Drain { host: name.clone(), within_s: DRAIN_S };

@@ -192,7 +192,7 @@ fn batches(d: &Draft, steps: &mut Steps, workers: Vec<Host>) -> Vec<Vec<Host>> {
 
 /// Unreachable API servers whose Nodes report a kubelet of an older minor version: they may be as old when they come
 /// back. Clients of the endpoint may reach them, so components that must not be newer wait for them.
-pub(super) fn older_and_silent(d: &Draft) -> Vec<Condition> {
+pub(super) fn older_and_unreachable(d: &Draft) -> Vec<Condition> {
     let wanted = Version::parse(&d.desired.versions.kubernetes).map(|wanted| wanted.minor);
     let known = kubelets(d.desired, d.facts);
     let older = |name: &HostName| known.get(name).zip(wanted).is_some_and(|(runs, wanted)| runs.minor < wanted);

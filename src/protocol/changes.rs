@@ -50,7 +50,7 @@ pub fn changes(op: &Op) -> bool {
         | Op::ArchiveData(_)
         | Op::Halt { .. }
         | Op::EndPods { .. }
-        | Op::EndSilentApiServer { .. }
+        | Op::EndHungApiServer { .. }
         | Op::TakeSnapshot(_)
         | Op::ReadSnapshot { .. }
         | Op::Restore(_)

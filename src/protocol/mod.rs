@@ -266,7 +266,7 @@ pub enum Op {
         manifests: Vec<String>,
     },
     /// Ends the processes of the API server of this host if it does not answer, so that the kubelet starts it again.
-    EndSilentApiServer {
+    EndHungApiServer {
         /// Its address.
         address: IpAddr,
         /// Its port.

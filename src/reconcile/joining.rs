@@ -154,47 +154,18 @@ pub(super) async fn lock(machine: &dyn Agent, holder: String) -> Result<Option<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Asking, Forwarding, Traffic, Watch};
-    use futures::future::BoxFuture;
-    use std::net::IpAddr;
+    use crate::transport::Stub;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A host whose lock is held for some attempts.
-    struct Busy {
-        name: HostName,
-        left: AtomicU32,
-        yields: bool,
-    }
-
-    impl Agent for Busy {
-        fn name(&self) -> &HostName {
-            &self.name
-        }
-        fn hactl_path(&self) -> String {
-            String::new()
-        }
-        fn call<'a>(&'a self, _: Op, _: Payload, _: Duration, _: Watch<'a>) -> Asking<'a> {
-            let free = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
-            let held = Reply::Held { by: "its guard".to_owned(), since: "now".to_owned(), yields: self.yields };
-            Box::pin(async move { Ok(if free { Reply::Locked { epoch: 1, wanted: false } } else { held }) })
-        }
-        fn forward(&self, _: IpAddr, _: u16) -> Forwarding<'_> {
-            Box::pin(async { Err(HostError::NoMoreSessions) })
-        }
-        fn counters(&self) -> Traffic {
-            Traffic::default()
-        }
-        fn holds_lock(&self) -> bool {
-            false
-        }
-        fn close(&self) -> BoxFuture<'_, ()> {
-            Box::pin(async {})
-        }
-    }
-
-    /// The holder at the end of locking, and the seconds that it took.
+    /// The holder at the end of locking, if the lock is held for some attempts, and the seconds that it took.
     async fn locked(left: u32, yields: bool) -> (Option<String>, u64) {
-        let host = Busy { name: "cp1".parse().unwrap(), left: left.into(), yields };
+        let left = AtomicU32::new(left);
+        let answer = |_: Op| -> Result<Reply, HostError> {
+            let free = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err();
+            let held = Reply::Held { by: "its guard".to_owned(), since: "now".to_owned(), yields };
+            Ok(if free { Reply::Locked { epoch: 1, wanted: false } } else { held })
+        };
+        let host = Stub("cp1".parse().unwrap(), answer);
         let begun = Instant::now();
         let held = lock(&host, "a run".to_owned()).await.unwrap();
         (held.map(|(by, _)| by), begun.elapsed().as_secs())

@@ -128,15 +128,15 @@ pub(super) fn former_on_demand(desired: &Desired, host: &Host) -> Vec<String> {
     if host.may_vote() && desired.snapshots.drill.is_none() {
         files.extend(drills::own());
     }
-    if guarded(desired, host) && guard::wanted(desired).is_empty() {
+    if guarded(desired, host) && !guard::wanted(desired) {
         files.extend(guard::own());
     } else if guarded(desired, host) {
         files.extend(guard::own_of_repairs());
     }
-    if host.is(Role::ControlPlane) && hosting::wanted(desired).is_empty() {
+    if host.is(Role::ControlPlane) && !hosting::wanted(desired) {
         files.extend(hosting::own());
     }
-    if host.is_node() && node_agent::wanted(desired).is_empty() {
+    if host.is_node() && !guard::wanted(desired) {
         files.extend(node_agent::own());
     }
     files

@@ -206,7 +206,9 @@ pub fn wipe(desired: &Desired, host: &Host, delete: bool) -> WipeAsk {
     ];
     let mut remove: Vec<String> = files.into_iter().filter(|path| !path.starts_with("/etc/haproxy/")).collect();
     // The files that a host created for drills, if it still has them.
-    remove.extend(drills::wanted(desired).iter().flat_map(|_| drills::MADE.map(str::to_owned)));
+    if desired.snapshots.drill.is_some() {
+        remove.extend(drills::MADE.map(str::to_owned));
+    }
     remove.extend(own.map(str::to_owned));
     let mut data = Vec::new();
     if host.may_vote() {

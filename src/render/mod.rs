@@ -94,7 +94,8 @@ pub fn host_sets(input: &Input<'_>) -> Result<Vec<RenderedSet>, RenderError> {
     let mut files: Vec<(FileSet, FilePut)> = Vec::new();
     for row in FILES.iter().filter(|row| (row.on)(input.desired, input.host)) {
         let texts = match row.what {
-            What::One(fill) => vec![(row.path.to_owned(), fill(input, row)?)],
+            What::If(asked, _) if !asked(input.desired) => vec![],
+            What::One(fill) | What::If(_, fill) => vec![(row.path.to_owned(), fill(input, row)?)],
             What::Each(items, fill) => {
                 let one = |item: String| Ok((row.path.replace('*', &item), fill(input, row, &item)?));
                 items(input.desired).into_iter().map(one).collect::<Result<_, RenderError>>()?

@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 use super::views::{
-    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, metrics as metrics_view, node_agent, os,
-    program, registries, renewal, runtime, snapshots,
+    Nothing, balancer, control_plane, drills, etcd, guard, hosting, kubelet, node_agent, os, program, registries,
+    renewal, runtime, snapshots,
 };
 use super::{Input, RenderError, text, yaml};
 use crate::model::boot::NODE_AGENT;
@@ -45,6 +45,8 @@ pub(super) struct Row {
 pub(super) enum What {
     /// A template and its view.
     One(fn(&Input<'_>, &Row) -> Result<String, RenderError>),
+    /// The same, if the inventory asks for it.
+    If(fn(&Desired) -> bool, fn(&Input<'_>, &Row) -> Result<String, RenderError>),
     /// The same for each of several items.
     Each(fn(&Desired) -> Vec<String>, fn(&Input<'_>, &Row, &str) -> Result<String, RenderError>),
     /// A static pod, with a hash of the files before it.
@@ -69,7 +71,8 @@ impl Row {
     pub(super) fn paths(&self, desired: &Desired) -> Vec<String> {
         match self.what {
             What::Each(items, _) => items(desired).iter().map(|item| self.path.replace('*', item)).collect(),
-            What::One(_) | What::Pod(_) => vec![self.path.to_owned()],
+            What::If(asked, _) if !asked(desired) => vec![],
+            What::One(_) | What::If(..) | What::Pod(_) => vec![self.path.to_owned()],
         }
     }
 }
@@ -268,12 +271,12 @@ pub(super) static FILES: &[Row] = &[
     row!(Approver, control_plane_host, 0o644, "/etc/hactl/approver.json", "templates/approver/approver.json", What::One(|i, r| r.fill(&control_plane::approver_nodes(i)))),
     row!(Approver, control_plane_host, 0o644, "/etc/systemd/system/hactl-approver.service", "templates/approver/hactl-approver.service", What::One(|i, r| r.fill(&control_plane::approver_unit(i)))),
 
-    Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::Each(renewal::wanted, |i, _, _| Ok(renewal::settings(i, readers(i.desired, i.host)))), check: &[] },
-    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::Each(renewal::wanted, |i, r, _| r.fill(&program(i)))),
-    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::Each(renewal::wanted, |i, r, _| r.fill(&renewal::timer(i)))),
+    Row { template: "", text: "", path: SETTINGS, mode: 0o644, set: FileSet::Renewal, on: keeps_state, what: What::If(|d| d.unattended_days.is_some(), |i, _| Ok(renewal::settings(i, readers(i.desired, i.host)))), check: &[] },
+    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.service", "templates/renewal/hactl-renew.service", What::If(|d| d.unattended_days.is_some(), |i, r| r.fill(&program(i)))),
+    row!(Renewal, keeps_state, 0o644, "/etc/systemd/system/hactl-renew.timer", "templates/renewal/hactl-renew.timer", What::If(|d| d.unattended_days.is_some(), |i, r| r.fill(&renewal::timer(i)))),
 
-    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::Each(drills::wanted, |i, r, _| r.fill(&snapshots::of_member(i)))),
-    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.timer", "templates/snapshots/hactl-drill.timer", What::Each(drills::wanted, |i, r, _| r.fill(&drills::timer(i)))),
+    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.service", "templates/snapshots/hactl-drill.service", What::If(|d| d.snapshots.drill.is_some(), |i, r| r.fill(&snapshots::of_member(i)))),
+    row!(Drills, etcd_host, 0o644, "/etc/systemd/system/hactl-drill.timer", "templates/snapshots/hactl-drill.timer", What::If(|d| d.snapshots.drill.is_some(), |i, r| r.fill(&drills::timer(i)))),
 
     // Encrypted: only the owners of the cluster can decrypt it. It is part of every snapshot, and restores the state
     // directory.
@@ -283,24 +286,24 @@ pub(super) static FILES: &[Row] = &[
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.service", "templates/snapshots/hactl-snapshot.service", What::One(|i, r| r.fill(&snapshots::of_member(i)))),
     row!(Snapshots, etcd_host, 0o644, "/etc/systemd/system/hactl-snapshot.timer", "templates/snapshots/hactl-snapshot.timer", What::One(|i, r| r.fill(&snapshots::timer(i)))),
 
-    Row { template: "", text: "", path: healing::POLICY, mode: 0o600, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(Policy::of(i.desired).to_text())), check: &[] },
-    Row { template: "", text: "", path: healing::CA, mode: 0o644, set: FileSet::Guard, on: guarded, what: What::Each(guard::wanted, |i, _, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
-    row!(Guard, guarded, 0o644, "/etc/systemd/system/hactl-guard.service", "templates/guard/hactl-guard.service", What::Each(guard::wanted, |i, r, _| r.fill(&guard::unit(i)))),
-    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer.socket", "templates/guard/hactl-guard-peer.socket", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
-    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
-    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::Each(guard::repairing, |i, r, _| r.fill(&guard::peer(i)))),
-    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.service", "templates/guard/hactl-peer-snapshots.service", What::Each(guard::copying, |i, r, _| r.fill(&guard::peer(i)))),
-    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.timer", "templates/guard/hactl-peer-snapshots.timer", What::Each(guard::copying, |i, r, _| r.fill(&guard::copies(i)))),
-    row!(Hosting, control_plane_host, 0o644, "/etc/systemd/system/hactl-hosting.service", "templates/hosting/hactl-hosting.service", What::Each(hosting::wanted, |i, r, _| r.fill(&hosting::unit(i)))),
+    Row { template: "", text: "", path: healing::POLICY, mode: 0o600, set: FileSet::Guard, on: guarded, what: What::If(guard::wanted, |i, _| Ok(Policy::of(i.desired).to_text())), check: &[] },
+    Row { template: "", text: "", path: healing::CA, mode: 0o644, set: FileSet::Guard, on: guarded, what: What::If(guard::wanted, |i, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
+    row!(Guard, guarded, 0o644, "/etc/systemd/system/hactl-guard.service", "templates/guard/hactl-guard.service", What::If(guard::wanted, |i, r| r.fill(&guard::unit(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer.socket", "templates/guard/hactl-guard-peer.socket", What::If(guard::repairing, |i, r| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-guard-peer@.service", "templates/guard/hactl-guard-peer@.service", What::If(guard::repairing, |i, r| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-heal.service", "templates/guard/hactl-heal.service", What::If(guard::repairing, |i, r| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.service", "templates/guard/hactl-peer-snapshots.service", What::If(guard::copying, |i, r| r.fill(&guard::peer(i)))),
+    row!(Guard, etcd_host, 0o644, "/etc/systemd/system/hactl-peer-snapshots.timer", "templates/guard/hactl-peer-snapshots.timer", What::If(guard::copying, |i, r| r.fill(&guard::copies(i)))),
+    row!(Hosting, control_plane_host, 0o644, "/etc/systemd/system/hactl-hosting.service", "templates/hosting/hactl-hosting.service", What::If(hosting::wanted, |i, r| r.fill(&hosting::unit(i)))),
 
-    row!(NodeAgent, node, 0o644, "/etc/systemd/system/hactl-node-agent.service", "templates/node-agent/hactl-node-agent.service", What::Each(node_agent::wanted, |i, r, _| r.fill(&node_agent::unit(i)))),
+    row!(NodeAgent, node, 0o644, "/etc/systemd/system/hactl-node-agent.service", "templates/node-agent/hactl-node-agent.service", What::If(guard::wanted, |i, r| r.fill(&node_agent::unit(i)))),
 
-    Row { template: "", text: "", path: metrics::SETTINGS, mode: 0o644, set: FileSet::Metrics, on: any, what: What::Each(metrics_view::wanted, |i, _, _| Ok(metrics::Settings::of(i.desired, i.host).to_text())), check: &[] },
-    Row { template: "", text: "", path: metrics::CA, mode: 0o644, set: FileSet::Metrics, on: any, what: What::Each(metrics_view::wanted, |i, _, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
-    row!(Metrics, any, 0o644, "/etc/systemd/system/hactl-metrics.service", "templates/metrics/hactl-metrics.service", What::Each(metrics_view::wanted, |i, r, _| r.fill(&program(i)))),
+    Row { template: "", text: "", path: metrics::SETTINGS, mode: 0o644, set: FileSet::Metrics, on: any, what: What::If(|d| d.metrics, |i, _| Ok(metrics::Settings::of(i.desired, i.host).to_text())), check: &[] },
+    Row { template: "", text: "", path: metrics::CA, mode: 0o644, set: FileSet::Metrics, on: any, what: What::If(|d| d.metrics, |i, _| Ok(ended(i.trust.cluster_ca))), check: &[] },
+    row!(Metrics, any, 0o644, "/etc/systemd/system/hactl-metrics.service", "templates/metrics/hactl-metrics.service", What::If(|d| d.metrics, |i, r| r.fill(&program(i)))),
 
     // It is made from the files of all hosts, so its content comes last.
-    Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::Each(guard::repairing, |_, _, _| Ok("{}\n".to_owned())), check: &[] },
+    Row { template: "", text: "", path: healing::SPEC, mode: 0o600, set: FileSet::Guard, on: etcd_host, what: What::If(guard::repairing, |_, _| Ok("{}\n".to_owned())), check: &[] },
 ];
 
 const HAPROXY: &[&str] = &["/usr/sbin/haproxy", "-c", "-f", "{}"];

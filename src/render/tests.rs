@@ -514,7 +514,7 @@ fn objects_are_named_once_and_flannel_alone_is_needed_for_nodes_to_be_ready() {
 }
 
 #[test]
-fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
+fn a_wipe_stops_first_what_starts_others_and_removes_every_written_file_but_those_below_etc_haproxy() {
     let desired = desired();
     let ask = wipe(&desired, &desired.hosts[0], false);
     let first: Vec<&str> = ask.units.iter().take(4).map(UnitName::as_str).collect();
@@ -522,11 +522,9 @@ fn a_wipe_removes_exactly_the_written_files_and_never_those_of_packages() {
         ["hactl-metrics.service", "hactl-node-agent.service", "hactl-hosting.service", "hactl-guard.service"];
     assert_eq!(first, residents, "nothing starts again what is stopped");
     for path in super::paths(&desired, &desired.hosts[0]) {
-        let covered = ask.remove.iter().any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
-        assert!(
-            covered || path.starts_with("/etc/haproxy/") || path.starts_with("/var/lib/kubelet/"),
-            "{path} is left"
-        );
+        let mut gone = ask.remove.iter().chain(&ask.data);
+        let goes = gone.any(|gone| path == *gone || path.starts_with(&format!("{gone}/")));
+        assert_eq!(goes, !path.starts_with("/etc/haproxy/"), "{path}");
     }
     assert!(!ask.remove.iter().any(|path| path == "/etc" || path == "/var/lib" || path == "/"));
     assert_eq!(ask.data[0], "/var/lib/etcd");

@@ -8,6 +8,7 @@ use super::words::{count, one_line, texts};
 use crate::model::desired::Role;
 use crate::model::facts::Evidence;
 use crate::model::names::HostName;
+use crate::model::ports::reconnect;
 use crate::model::refusal::{CaClaim, Refusal};
 use crate::model::rotation::{NoRotation, Rotatable};
 
@@ -51,28 +52,23 @@ impl From<&Refusal> for Verdict {
                     "only if the host never held a cluster: remove the host, or its role `etcd`, from the inventory",
                 ]),
             ),
-            Refusal::WouldLoseQuorum { voters, quorum, silent, apart, .. } => {
+            Refusal::WouldLoseQuorum { voters, quorum, unhealthy, apart, .. } => {
                 let counted = format!(
                     "The quorum counts all {voters} voters, healthy or not: {quorum} must answer, or etcd accepts no \
                      writes."
                 );
-                let (which, back) = match silent.as_slice() {
+                let (which, back) = match unhealthy.as_slice() {
                     [] => (None, "a member".to_owned()),
-                    silent => {
-                        let names = one_line(&silent.join(", "));
+                    unhealthy => {
+                        let names = one_line(&unhealthy.join(", "));
                         (Some(format!("Members that did not answer: {names}.")), names)
                     }
                 };
-                let connect = |(one, other): &(String, String)| {
-                    one_line(&format!(
-                        "see that {one} and {other} reach each other on port 2380 (network, firewall); if they do, \
-                         restart etcd on one of them: `systemctl restart etcd`"
-                    ))
-                };
+                let connect = |(one, other): &(String, String)| one_line(&reconnect(one, other));
                 let mut hints: Vec<String> = apart.iter().map(connect).collect();
                 let unconnected = (!apart.is_empty())
-                    .then(|| "Members that do not hear each other are no quorum together.".to_owned());
-                if apart.is_empty() || !silent.is_empty() {
+                    .then(|| "Members without a peer connection are no quorum together.".to_owned());
+                if apart.is_empty() || !unhealthy.is_empty() {
                     hints.extend(texts([
                         &format!("first bring {back} back: `hactl status` lists the unhealthy members"),
                         "if they are gone for good and there is no quorum, use `hactl recover`",

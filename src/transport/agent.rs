@@ -47,3 +47,32 @@ pub trait Connect: Send + Sync {
         target: &'a SshTarget,
     ) -> BoxFuture<'a, Result<Arc<dyn Agent>, HostError>>;
 }
+
+/// For tests: a host that answers each operation by a function, and can do nothing else.
+#[cfg(test)]
+pub struct Stub<F>(pub HostName, pub F);
+
+#[cfg(test)]
+impl<F: Fn(Op) -> Result<Reply, HostError> + Send + Sync> Agent for Stub<F> {
+    fn name(&self) -> &HostName {
+        &self.0
+    }
+    fn hactl_path(&self) -> String {
+        String::new()
+    }
+    fn call<'a>(&'a self, op: Op, _: Payload, _: Duration, _: Watch<'a>) -> Asking<'a> {
+        Box::pin(std::future::ready((self.1)(op)))
+    }
+    fn forward(&self, _: IpAddr, _: u16) -> Forwarding<'_> {
+        Box::pin(async { Err(HostError::NoMoreSessions) })
+    }
+    fn counters(&self) -> Traffic {
+        Traffic::default()
+    }
+    fn holds_lock(&self) -> bool {
+        false
+    }
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}

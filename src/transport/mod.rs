@@ -19,6 +19,8 @@ mod transfer;
 mod wire;
 
 pub use access::{AT_ONCE, Access, Binary};
+#[cfg(test)]
+pub use agent::Stub;
 pub use agent::{Agent, Agents, Asking, Connect, Forwarding};
 pub use agent_session::{Payload, Progress, Watch};
 pub use counters::Traffic;

@@ -27,17 +27,16 @@ const CLOCK: Duration = Duration::from_secs(10);
 /// All findings; those that stop the run first.
 pub async fn findings(session: &Session, look: &Round, choices: &Choices) -> Vec<Finding> {
     let desired = &session.desired;
-    let seen = crate::observe::preflight::look(desired, &session.machines, &look.facts, &look.target);
+    let seen = crate::observe::preflight::survey(desired, &session.machines, &look.facts, &look.target);
     let away = crate::observe::preflight::registries(desired, &session.machines, &look.facts, &look.target);
-    let (looked, stranger, away, ahead_ms) = tokio::join!(seen, stranger(session, look), away, clocks(session));
+    let (surveyed, stranger, away, ahead_ms) = tokio::join!(seen, stranger(session, look), away, clocks(session));
     let (target, facts) = (&look.target, &look.facts);
     let mut findings = judge(&Seen {
         desired,
         target,
         facts,
-        surveys: &looked.surveys,
-        unsurveyed: &looked.unsurveyed,
-        tried: &looked.tried,
+        surveys: &surveyed.surveys,
+        tried: &surveyed.tried,
         away: &away,
         stranger,
         ahead_ms: &ahead_ms,

@@ -101,7 +101,7 @@ fn others(w: &World) {
     w.on("cp2", "sudo mkdir -p /var/lib/containerd/theirs; sudo touch /var/lib/containerd/theirs/data");
     let answers = || w.on("cp1", "curl -s -o /dev/null -w '%{http_code}' localhost:8080/");
     assert_eq!(answers().trim(), "200");
-    let refused = "cp1: haproxy.service is in use and not hactl's (/etc/haproxy/haproxy.cfg)";
+    let refused = "cp1: haproxy.service was not set up by hactl and is in use (/etc/haproxy/haproxy.cfg)";
     w.hactl.up().exits(3).says("Nothing was changed").says(refused).says("[services-free]");
     assert_eq!(answers().trim(), "200");
     w.on("cp1", "sudo systemctl disable --now haproxy");

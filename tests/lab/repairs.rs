@@ -103,7 +103,10 @@ fn by_up(w: &World) {
     let status = w.hactl.run(&["status"]);
     let said = in_one_line(&status);
     for frozen in &all {
-        let named = format!("{} runs but does not answer", frozen.process);
+        let named = match frozen.process {
+            API_SERVER => format!("of {API_SERVER} is suspended"),
+            unit => format!("of {unit}.service is suspended"),
+        };
         assert!(said.contains(&named), "{named}: {}", status.all());
     }
     println!("        status took {:.1?}", status.took);

@@ -264,7 +264,7 @@ fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_import
     let mut planned = |active: &str| {
         let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) else { panic!("cp2 answers") };
         host.images.clear();
-        host.silent.insert("containerd.service".to_owned(), "ctr: context deadline exceeded".to_owned());
+        host.hung.insert("containerd.service".to_owned(), "it is suspended".to_owned());
         let unit = host.units.get_mut(&make::unit("containerd.service")).expect("it is there");
         active.clone_into(&mut unit.active);
         up(&world, &facts).expect("a plan").steps
@@ -272,8 +272,8 @@ fn a_containerd_that_runs_and_does_not_answer_is_restarted_and_nothing_is_import
     let steps = planned("active");
     let [step] = steps.as_slice() else { panic!("one step: {steps:?}") };
     let restart = |how| Action::RunUnit { host: cp(2), unit: make::unit("containerd.service"), how };
-    assert_eq!(step.action, restart(HowToRun::RestartIfSilent));
-    assert_eq!(step.why, "it runs but does not answer: ctr: context deadline exceeded");
+    assert_eq!(step.action, restart(HowToRun::RestartIfHung));
+    assert_eq!(step.why, "it is suspended");
     let imports = |step: &Step| matches!(&step.action, Action::Import { host, .. } if host == &cp(2));
     assert!(planned("inactive").iter().any(imports), "one that is down does not know its images either");
     let Some(Ok(host)) = facts.hosts.get_mut(&cp(2)) else { panic!("cp2 answers") };
@@ -293,12 +293,12 @@ fn components_that_run_and_do_not_answer_are_restarted_on_their_host_alone_and_t
     let plan = world.plan().expect("sound").0.expect("a plan");
     let step = |wanted: &Action| plan.steps.iter().find(|step| step.action == *wanted);
     for unit in units {
-        let restart = Action::RunUnit { host: cp(2), unit: make::unit(unit), how: HowToRun::RestartIfSilent };
+        let restart = Action::RunUnit { host: cp(2), unit: make::unit(unit), how: HowToRun::RestartIfHung };
         let why = step(&restart).unwrap_or_else(|| panic!("{unit} is restarted: {:?}", plan.steps)).why.as_str();
-        assert_eq!(why, "it runs but does not answer: it is suspended");
+        assert_eq!(why, "it is suspended");
     }
-    let ends = Action::AwaitServing { host: cp(2), ends_silent: true, restart_kubelet: false };
-    assert_eq!(step(&ends).expect("it is ended").why, "it runs but does not answer: it is suspended");
+    let ends = Action::AwaitServing { host: cp(2), ends_hung: true, restart_kubelet: false };
+    assert_eq!(step(&ends).expect("it is killed").why, "it is suspended");
     let disturbing = plan.steps.iter().filter(|step| step.impact() >= Impact::Restart);
     assert!(disturbing.filter_map(|step| step.action.host()).all(|host| *host == cp(2)), "{:?}", plan.steps);
     assert_eq!(world.converge(1, 4), Ok(Ended::Converged));
@@ -307,7 +307,7 @@ fn components_that_run_and_do_not_answer_are_restarted_on_their_host_alone_and_t
 }
 
 #[test]
-fn silent_components_that_answer_by_the_time_of_their_steps_are_left_alone() {
+fn steps_for_hung_components_restart_nothing_on_a_host_that_finds_them_answering() {
     let mut world = converged(Shape::Stacked(3));
     let frozen = ["kubelet.service", "haproxy.service", "kube-apiserver"].map(ToOwned::to_owned);
     world.host_mut(&cp(2)).frozen.extend(frozen);
@@ -324,14 +324,14 @@ fn silent_components_that_answer_by_the_time_of_their_steps_are_left_alone() {
 }
 
 #[test]
-fn silent_api_servers_are_ended_one_after_the_other_and_that_counts_as_a_restart() {
+fn hung_api_servers_are_killed_one_after_the_other_and_that_counts_as_a_restart() {
     let mut world = converged(Shape::Stacked(3));
     for n in [2, 3] {
         world.host_mut(&cp(n)).frozen.insert("kube-apiserver".to_owned());
     }
     let plan = world.plan().expect("sound").0.expect("a plan");
     let ends = |n| {
-        let ends = Action::AwaitServing { host: cp(n), ends_silent: true, restart_kubelet: false };
+        let ends = Action::AwaitServing { host: cp(n), ends_hung: true, restart_kubelet: false };
         plan.steps.iter().position(|step| step.action == ends).unwrap_or_else(|| panic!("{:?}", plan.steps))
     };
     assert!(plan.after[ends(3)].contains(&ends(2)), "{:?}", plan.after);
@@ -342,7 +342,7 @@ fn silent_api_servers_are_ended_one_after_the_other_and_that_counts_as_a_restart
 }
 
 #[test]
-fn a_silent_api_server_gets_its_new_manifest_only_once_the_silent_one_before_it_serves_again() {
+fn a_hung_api_server_gets_its_new_manifest_only_once_the_hung_one_before_it_serves_again() {
     let mut world = converged(Shape::Stacked(3));
     for n in [2, 3] {
         world.host_mut(&cp(n)).frozen.insert("kube-apiserver".to_owned());
@@ -387,7 +387,8 @@ fn the_only_member_that_hears_both_others_is_not_restarted_and_no_failure_is_tol
     let (steps, detail) = restarted(&mut facts, &[3]);
     assert_eq!((steps, detail.as_str()), (names(&[2, 3]), "3 of 3 voters, quorum 2, tolerates 0 more failures"));
     let warnings = up(&world, &facts).expect("a plan").warnings;
-    assert!(warnings.iter().any(|text| text.contains("waits until cp2 and cp3 hear each other")), "{warnings:?}");
+    let waits = "waits until cp2 and cp3 have a peer connection";
+    assert!(warnings.iter().any(|text| text.contains(waits)), "{warnings:?}");
 }
 
 #[test]

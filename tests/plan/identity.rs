@@ -119,20 +119,21 @@ fn a_confirmed_host_is_refused_under_a_new_name_while_its_old_node_exists() {
 fn a_new_host_is_refused_under_the_name_of_a_node_for_which_a_kubelet_elsewhere_reports() {
     let mut world = converged(Shape::Stacked(3));
     let (worker, other) = (make::worker(1).name, IpAddr::from([10, 99, 0, 9]));
-    let mut answer = |is_new: bool, is_silent: bool, has_address: bool| {
+    let mut answer = |is_new: bool, is_unreachable: bool, has_address: bool| {
         let mut facts = world.observe();
         let found = host(&mut facts, &worker);
         found.cluster_id = found.cluster_id.take().filter(|_| !is_new);
         let address = InterfaceAddress { interface: "eth0".to_owned(), address: other, prefix: 24 };
         found.addresses.extend(has_address.then_some(address));
         for node in nodes(&mut facts).flatten().filter(|node| node.name == worker.as_str()) {
-            (node.address, node.unreachable) = (Some(other), is_silent);
+            (node.address, node.unreachable) = (Some(other), is_unreachable);
         }
         up(&world, &facts)
     };
     let taken = Refusal::NameInUse { host: worker.clone(), at: other };
     assert_eq!(answer(true, false, false), Err(taken.clone()));
-    for (is_new, is_silent, has_address) in [(false, false, false), (true, true, false), (true, false, true)] {
-        assert_ne!(answer(is_new, is_silent, has_address), Err(taken.clone()), "{is_new} {is_silent} {has_address}");
+    for (is_new, is_unreachable, has_address) in [(false, false, false), (true, true, false), (true, false, true)] {
+        let answered = answer(is_new, is_unreachable, has_address);
+        assert_ne!(answered, Err(taken.clone()), "{is_new} {is_unreachable} {has_address}");
     }
 }

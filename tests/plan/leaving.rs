@@ -207,16 +207,16 @@ fn a_worker_leaves_without_waiting_for_another_one_whose_kubelet_does_not_report
     assert_eq!(world.converge(7, 4), Ok(Ended::Converged));
     let (stays, leaves) = (make::worker(1).name, make::worker(2).name);
     world.leave(&leaves);
-    for is_silent in [true, false] {
+    for is_unreachable in [true, false] {
         let mut facts = world.observe();
         let apis = facts.hosts.values_mut().filter_map(|answer| answer.as_mut().ok()?.api.as_mut());
         for node in apis.flat_map(|api| &mut api.nodes).filter(|node| node.name == stays.as_str()) {
-            (node.ready, node.unreachable) = (false, is_silent);
+            (node.ready, node.unreachable) = (false, is_unreachable);
         }
         let plan = hactl::plan::up(&world.desired, &world.target, &facts, &world.intent).expect("a plan");
         let awaited = position(&plan, |a| matches!(a, Action::AwaitNode { host } if host == &stays));
         let drained = position(&plan, |a| matches!(a, Action::Drain { host, .. } if host == &leaves));
-        assert_eq!(follows(&plan, drained, awaited), !is_silent, "silent: {is_silent}");
+        assert_eq!(follows(&plan, drained, awaited), !is_unreachable, "unreachable: {is_unreachable}");
     }
 }
 
@@ -279,15 +279,15 @@ fn the_lost_quorum_and_not_the_host_left_behind_is_reported_when_every_host_was_
 }
 
 #[test]
-fn a_member_does_not_leave_when_the_others_would_have_no_quorum_and_the_silent_one_is_named() {
+fn a_member_does_not_leave_when_the_others_would_have_no_quorum_and_the_unhealthy_one_is_named() {
     let mut world = converged(Shape::Stacked(3));
     world.power_off(&cp(2));
     world.leave(&cp(3));
     let refusal = refused(&mut world);
-    let Refusal::WouldLoseQuorum { healthy: 1, voters: 2, quorum: 2, silent, .. } = &refusal else {
+    let Refusal::WouldLoseQuorum { healthy: 1, voters: 2, quorum: 2, unhealthy, .. } = &refusal else {
         panic!("{refusal:?}")
     };
-    assert_eq!(*silent, ["cp2"]);
+    assert_eq!(*unhealthy, ["cp2"]);
 }
 
 #[test]

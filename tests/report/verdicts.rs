@@ -34,7 +34,7 @@ fn refusals() -> Vec<Refusal> {
             healthy: 1,
             voters: 2,
             quorum: 2,
-            silent: vec!["cp3".into()],
+            unhealthy: vec!["cp3".into()],
             apart: vec![],
         },
         Refusal::WouldLoseQuorum {
@@ -42,7 +42,7 @@ fn refusals() -> Vec<Refusal> {
             healthy: 1,
             voters: 3,
             quorum: 2,
-            silent: vec![],
+            unhealthy: vec![],
             apart: vec![("cp2".into(), "cp3".into())],
         },
         Refusal::MembersChanged { peer: peer(2) },

@@ -325,13 +325,13 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
         Op::RunUnit { unit, how, .. } => {
             let mut all = vec![Effect::UnitEnabled(name.clone(), unit.clone())];
             // One that answers by now is left alone.
-            if how == HowToRun::RestartIfSilent && world.host(name).runs(unit.as_str()) {
+            if how == HowToRun::RestartIfHung && world.host(name).runs(unit.as_str()) {
                 return Ok(all);
             }
             all.extend(how.restarts().then(|| Effect::UnitStops(name.clone(), unit.clone())));
             all.push(match how {
                 HowToRun::Reload => Effect::UnitReloads(host, unit),
-                HowToRun::Start | HowToRun::Restart | HowToRun::RestartIfSilent => Effect::UnitStarts(host, unit),
+                HowToRun::Start | HowToRun::Restart | HowToRun::RestartIfHung => Effect::UnitStarts(host, unit),
             });
             all
         }
@@ -340,7 +340,7 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
             .flat_map(|unit| [Effect::UnitStops(name.clone(), unit.clone()), Effect::UnitDisabled(name.clone(), unit)])
             .collect(),
         Op::EndPods { manifests } => manifests.into_iter().map(|path| Effect::PodEnds(name.clone(), path)).collect(),
-        Op::EndSilentApiServer { .. } => vec![Effect::ApiServerEnds(host)],
+        Op::EndHungApiServer { .. } => vec![Effect::ApiServerEnds(host)],
         Op::StartMember(start) => starts(name, start),
         Op::Defragment { .. } => vec![
             Effect::UnitStops(name.clone(), etcd.clone()),

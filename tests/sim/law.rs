@@ -294,7 +294,7 @@ fn serial(world: &World, plan: &Plan) -> Result<(), Broken> {
     let waits = |steps: &[usize]| -> BTreeMap<usize, BTreeSet<usize>> {
         steps.iter().filter(|_| steps.len() > 1).map(|i| (*i, before(plan, *i))).collect()
     };
-    let ends = |i: &usize| matches!(plan.steps[*i].action, Action::AwaitServing { ends_silent: true, .. });
+    let ends = |i: &usize| matches!(plan.steps[*i].action, Action::AwaitServing { ends_hung: true, .. });
     for alike in [members, (0..plan.steps.len()).filter(ends).collect()] {
         let chained = waits(&alike);
         for (at, a) in alike.iter().enumerate() {

@@ -86,7 +86,7 @@ impl World {
             leaves: host.leaves.clone(),
             images: host.images.clone(),
             processes: host.processes.clone(),
-            silent: host.frozen.iter().map(|component| (component.clone(), "it is suspended".to_owned())).collect(),
+            hung: host.frozen.iter().map(|component| (component.clone(), "it is suspended".to_owned())).collect(),
             versions: make::MANIFESTS
                 .iter()
                 .filter(|path| host.files.contains_key(**path))

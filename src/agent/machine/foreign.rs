@@ -76,15 +76,19 @@ pub(crate) fn keep_shared(root: &Root, path: &Path) -> Outcome<()> {
     if SHARED.iter().any(|shared| root.own(shared.path) == path) { keep(path) } else { Ok(()) }
 }
 
+/// Those of some directories that are as asked.
+fn those<'a>(
+    root: &Root,
+    folders: impl IntoIterator<Item = &'a str>,
+    asked: impl Fn(&Path) -> Outcome<bool>,
+) -> Outcome<Vec<&'a str>> {
+    let judged = folders.into_iter().map(|folder| Ok(asked(&root.below(folder))?.then_some(folder)));
+    judged.filter_map(Result::transpose).collect()
+}
+
 /// The directories of [`FOLDERS`] that are in use.
 pub(crate) fn folders_in_use(root: &Root) -> Outcome<Vec<&'static str>> {
-    let mut found = Vec::new();
-    for folder in FOLDERS {
-        if is_in_use(&root.own(folder))? {
-            found.push(folder);
-        }
-    }
-    Ok(found)
+    those(root, FOLDERS, is_in_use)
 }
 
 /// Whether there are files below a directory, besides those of a new file system and those that a former cluster left.
@@ -131,13 +135,9 @@ pub(crate) fn recorded(root: &Root) -> Outcome<BTreeSet<PathBuf>> {
 /// Takes directories off the record that were moved aside as a whole: what is there later is hactl's. A mount point
 /// stays on it, because the data that was moved aside is inside.
 pub(crate) fn forget_moved(root: &Root) -> Outcome<()> {
-    let (before, mut left) = (read(root)?, Vec::new());
-    for folder in &before {
-        let at = root.below(folder);
-        if optional(fs::symlink_metadata(&at)).explain("stat", &at)?.is_some() {
-            left.push(folder.as_str());
-        }
-    }
+    let is_there = |at: &Path| Ok(optional(fs::symlink_metadata(at)).explain("stat", at)?.is_some());
+    let before = read(root)?;
+    let left = those(root, before.iter().map(String::as_str), is_there)?;
     if left.len() < before.len() { write(root, &left) } else { Ok(()) }
 }
 

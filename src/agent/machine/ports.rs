@@ -6,7 +6,8 @@
 use crate::agent::machine::root::Root;
 use crate::model::facts::PortFact;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -24,22 +25,22 @@ struct Listener {
 
 /// Listening sockets.
 fn listeners(root: &Root) -> Vec<Listener> {
-    let read = |path| fs::read_to_string(root.own(path)).unwrap_or_default();
     // Those of this process's own network namespace: /proc/net refers to it.
-    [read("/proc/net/tcp"), read("/proc/net/tcp6")].iter().flat_map(|text| parse(text)).collect()
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|path| File::open(root.own(path)).ok());
+    tables.flat_map(|table| parse(BufReader::new(table))).collect()
 }
 
-fn parse(text: &str) -> Vec<Listener> {
-    text.lines()
-        .skip(1)
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let (address, port) = fields.get(1)?.rsplit_once(':')?;
-            let port = u16::from_str_radix(port, 16).ok()?;
-            let inode = fields.get(9)?.parse().ok()?;
-            (*fields.get(3)? == LISTEN).then_some(Listener { address: address_of(address)?, port, inode })
-        })
-        .collect()
+/// The listening sockets of a table. The kernel lists them first (its documentation, `networking/proc_net_tcp`): the
+/// connections, of which there may be thousands, are not read.
+fn parse(table: impl BufRead) -> impl Iterator<Item = Listener> {
+    let lines = table.lines().skip(1).map_while(Result::ok);
+    let listening = lines.take_while(|line| line.split_whitespace().nth(3) == Some(LISTEN));
+    listening.filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (address, port) = fields.get(1)?.rsplit_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        Some(Listener { address: address_of(address)?, port, inode: fields.get(9)?.parse().ok()? })
+    })
 }
 
 /// An address in a table of the kernel: words of 32 bits, each in network order, written as numbers of this machine.
@@ -138,7 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_of_this_very_process_is_found_with_its_name() {
+    fn of_a_table_the_sockets_before_the_first_connection_are_read() {
+        let line = |port: u16, state: &str| format!("0: 0100007F:{port:04X} 0:0 {state} 0:0 0:0 0 0 0 {port} 1 0\n");
+        let table = ["head\n".to_owned(), line(1, LISTEN), line(2, LISTEN), line(3, "01"), line(4, LISTEN)].concat();
+        assert_eq!(parse(table.as_bytes()).map(|socket| socket.port).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_listener_of_this_very_process_is_found_with_its_name_beside_a_connection() {
+        let older = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _connection = std::net::TcpStream::connect(older.local_addr().unwrap()).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let found = taken(&Root::host(), &[port, 1]);

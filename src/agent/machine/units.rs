@@ -322,7 +322,7 @@ pub(crate) async fn run_unit(host: &Host, unit: &UnitName, how: HowToRun, no_wai
     enable(unit).await?;
     let verb = match how {
         HowToRun::Start => "start",
-        HowToRun::Restart | HowToRun::RestartIfSilent => "restart",
+        HowToRun::Restart | HowToRun::RestartIfHung => "restart",
         HowToRun::Reload => "reload-or-restart",
     };
     if how.restarts() {
@@ -393,7 +393,7 @@ pub(crate) async fn blame(unit: &UnitName, kind: OpErrorKind, what: &str) -> OpE
     let lines =
         match run(&["journalctl", "-u", unit.as_str(), "-n", "100", "-o", "cat", "--no-pager", "-q"], ANSWER).await {
             Ok(ran) => tail(&telling(&ran.out)),
-            Err(silent) => vec![format!("(its journal could not be read: {})", silent.what)],
+            Err(error) => vec![format!("(its journal could not be read: {})", error.what)],
         };
     OpError { tail: lines, ..fault(kind, format!("{unit} {what}")) }
 }

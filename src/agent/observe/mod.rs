@@ -56,7 +56,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         (on_trial, versions),
         blobs,
         (units, old_systemd),
-        mut silent,
+        mut hung,
         leaves,
         certificates,
         (images, runtime_trouble),
@@ -78,7 +78,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         async {
             // A look that asks about no units is one before a step, and only about whether the API server is ready.
             let api = ask.api.as_ref().map(|api| api.own).filter(|_| !ask.units.is_empty());
-            Ok(probe::silent(root, &ask.units, api).await)
+            Ok(probe::hung(root, &ask.units, api).await)
         },
         root.blocking(move |root| chosen(ask.leaves, |leaf| Ok(pki::look(root, leaf)?.map(|fact| (leaf.id, fact))))),
         certificates::look(root, ask.certificates),
@@ -99,7 +99,8 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
             OptionFuture::from(components.map(|all| look_all(root, all))).await.transpose().map(Option::flatten)
         },
     )?;
-    silent.extend(runtime_trouble.map(|why| (containerd_unit().to_string(), why)));
+    let containerd = containerd_unit().to_string();
+    hung.extend(runtime_trouble.map(|why| (containerd.clone(), format!("{containerd} does not answer: {why}"))));
     let facts = HostFacts {
         addresses,
         files,
@@ -110,7 +111,7 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         leaves,
         certificates,
         images,
-        silent,
+        hung,
         processes: processes::started(),
         versions,
         programs,

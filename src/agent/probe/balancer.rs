@@ -26,9 +26,9 @@ const ANY_PORT: u16 = 9;
 /// Whether every haproxy of the host answers.
 pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
     // At the same time: a frozen one must not delay what is known of the other.
-    let asked = async { if host.balances { silent(HAPROXY, endpoint(ANSWER)).await } else { None } };
+    let asked = async { if host.balances { trouble(HAPROXY, endpoint(ANSWER)).await } else { None } };
     let of_socket =
-        async { if host.is(Role::ControlPlane) { silent(ETCD_BALANCER, socket(root, ANSWER)).await } else { None } };
+        async { if host.is(Role::ControlPlane) { trouble(ETCD_BALANCER, socket(root, ANSWER)).await } else { None } };
     let (of_endpoint, of_etcd) = tokio::join!(asked, of_socket);
     let kinds = [FaultKind::BalancerFrozen, FaultKind::EtcdBalancerFrozen].into_iter();
     let found = kinds.zip([of_endpoint, of_etcd]).filter_map(|(kind, why)| Some(Found::new(kind, why?)));
@@ -36,7 +36,7 @@ pub(super) async fn look(root: &Root, host: &GuardedHost) -> Seen {
 }
 
 /// Why a haproxy does not serve. One that is suspended is not asked: it would not answer.
-async fn silent<T>(unit: &str, asked: impl Future<Output = Result<T, String>>) -> Option<String> {
+async fn trouble<T>(unit: &str, asked: impl Future<Output = Result<T, String>>) -> Option<String> {
     if let suspended @ Runs::Suspended(_) = process::of(unit) {
         return Some(suspended.words(unit));
     }

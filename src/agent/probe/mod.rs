@@ -9,19 +9,19 @@ mod balancer;
 mod certificates;
 mod disk;
 mod etcd;
+mod hung;
 mod process;
 mod restarts;
 mod runtime;
-mod silent;
 mod syncs;
 
 pub use api_server::api_server_processes;
 pub use balancer::{is_own, is_usable};
 pub use certificates::first_to_renew;
 pub use etcd::{is_wanted, position, serves_reads, vote};
+pub use hung::{hung, hung_api_server};
 pub use process::is_suspended;
 pub use restarts::{Starts, starts};
-pub use silent::{silent, silent_api_server};
 pub use syncs::{Syncs, syncs};
 
 use crate::agent::machine::root::Root;

@@ -24,7 +24,7 @@ const SETTINGS: (usize, u8) = (3, 4);
 pub(super) async fn kubelet() -> Seen {
     Some(match answers(HEALTHZ, "/healthz", ANSWER).await {
         Ok(_) => Vec::new(),
-        Err(why) => vec![silent(FaultKind::KubeletFrozen, KUBELET, &why)],
+        Err(why) => vec![unanswered(FaultKind::KubeletFrozen, KUBELET, &why)],
     })
 }
 
@@ -43,9 +43,9 @@ pub(super) async fn containerd(root: &Root) -> Seen {
         Ok(Err(error)) => format!("{SOCKET} does not answer: {error}"),
         Err(_) => format!("{SOCKET} does not answer within {} s", ANSWER.as_secs()),
     };
-    Some(vec![silent(FaultKind::RuntimeFrozen, CONTAINERD, &why)])
+    Some(vec![unanswered(FaultKind::RuntimeFrozen, CONTAINERD, &why)])
 }
 
-fn silent(kind: FaultKind, unit: &str, why: &str) -> Found {
+fn unanswered(kind: FaultKind, unit: &str, why: &str) -> Found {
     Found::new(kind, format!("{}, and {why}", process::of(unit).words(unit)))
 }

@@ -89,11 +89,11 @@ impl Doing<'_> {
                 return self.change_members(MemberChange::AddLearner(peer.clone())).await;
             }
             Action::Promote { peer } => return self.promote(peer).await,
-            Action::AwaitServing { host, ends_silent, restart_kubelet } => {
+            Action::AwaitServing { host, ends_hung, restart_kubelet } => {
                 let tries = if step.rollback.is_empty() { CrashLoopPolicy::NEW } else { CrashLoopPolicy::TRIAL };
-                if *ends_silent {
+                if *ends_hung {
                     let (address, port) = (known(host)?.address, self.desired.api_port);
-                    self.call(host, Op::EndSilentApiServer { address, port }).await?;
+                    self.call(host, Op::EndHungApiServer { address, port }).await?;
                 }
                 return self.await_serving(host, (tries, *restart_kubelet)).await;
             }

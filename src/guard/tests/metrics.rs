@@ -219,11 +219,12 @@ async fn each_attempt_is_counted_once_when_its_outcome_is_known() {
     assert_eq!(cp1.with(|state| state.figures.repairs.values().sum::<u64>()), 3, "nothing else is counted");
 }
 
-/// cp1, which serves its metrics with this identity.
-fn serving(net: u8, identity: &Identity) -> (Arc<Shared>, tokio::task::JoinHandle<()>) {
+/// cp1, which serves its metrics with this identity to these readers.
+fn serving(net: u8, identity: &Identity) -> ((Arc<Shared>, Readers), tokio::task::JoinHandle<()>) {
     let cp1 = shared(&policy(net), "cp1");
     let readers = Readers::of(identity.server().unwrap(), identity.authorities.clone());
-    (Arc::clone(&cp1), tokio::spawn(serve(cp1, Some(readers))))
+    let serving = tokio::spawn(serve(Arc::clone(&cp1), Some(readers.clone())));
+    ((cp1, readers), serving)
 }
 
 async fn connected(to: &Shared) -> TcpStream {
@@ -238,7 +239,7 @@ async fn connected(to: &Shared) -> TcpStream {
 }
 
 /// What a client with this configuration gets of cp1, and what cp1 said about clients.
-async fn get(cp1: &Shared, client: ClientConfig, path: &str) -> (String, String) {
+async fn get((cp1, readers): &(Arc<Shared>, Readers), client: ClientConfig, path: &str) -> (String, String) {
     let (stream, address) = (connected(cp1).await, cp1.own.address);
     let mut got = Vec::new();
     let connector = TlsConnector::from(Arc::new(client));
@@ -249,7 +250,7 @@ async fn get(cp1: &Shared, client: ClientConfig, path: &str) -> (String, String)
             let _ = stream.read_to_end(&mut got).await;
         }
     }
-    let said = || cp1.refused.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n");
+    let said = || readers.refused.lock().unwrap().iter().cloned().collect::<Vec<_>>().join("\n");
     let until = Instant::now() + Duration::from_secs(10);
     while got.is_empty() && said().is_empty() {
         assert!(Instant::now() < until, "neither an answer nor a refusal");
@@ -322,12 +323,12 @@ async fn a_client_that_sends_nothing_keeps_no_place_for_long() {
     let of_cp1 = leaf("cp1", GUARDS, address(1));
     let reader = leaf("cp2", METRICS_READERS, address(2)).client().unwrap();
     let (cp1, serving) = serving(78, &of_cp1);
-    let mut silent = Vec::new();
+    let mut idle = Vec::new();
     for _ in 0..8 {
-        silent.push(connected(&cp1).await);
+        idle.push(connected(&cp1.0).await);
     }
     let (got, said) = get(&cp1, reader, "/metrics").await;
     serving.abort();
-    drop(silent);
+    drop(idle);
     assert!(got.starts_with("HTTP/1.1 200"), "{got}{said}");
 }

@@ -5,7 +5,7 @@ use super::text::{choice, duration_within};
 use super::validator::Validator;
 use crate::inventory::at::{At, Place};
 use crate::inventory::schema;
-use crate::model::healing::{Delays, Foreign, Healing, Metrics, Mode, Reboot, may_be_guarded};
+use crate::model::healing::{Delays, ForeignHealers, Healing, Metrics, Mode, Reboot, may_be_guarded};
 
 /// The whole key.
 pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> Healing {
@@ -31,7 +31,7 @@ pub fn healing(judge: &mut Validator<'_>, raw: Option<&At<schema::Healing>>) -> 
             Healing {
                 mode,
                 after,
-                foreign: given.foreign.as_ref().map_or(Foreign::Refuse, |word| foreign(judge, word)),
+                foreign: given.foreign.as_ref().map_or(ForeignHealers::Refuse, |word| foreign(judge, word)),
                 reboot: given.reboot.as_ref().map_or(Reboot::Never, |word| reboot(judge, word, mode)),
                 metrics: given.metrics.as_ref().map_or(Metrics::Loopback, |word| metrics(judge, word)),
             }
@@ -56,8 +56,8 @@ pub fn standbys(judge: &mut Validator<'_>, healing: Healing, hosts: &Hosts) {
     }
 }
 
-fn foreign(judge: &mut Validator<'_>, word: &At<String>) -> Foreign {
-    let words = [Foreign::Refuse, Foreign::Ignore].map(|foreign| (foreign.word(), foreign));
+fn foreign(judge: &mut Validator<'_>, word: &At<String>) -> ForeignHealers {
+    let words = [ForeignHealers::Refuse, ForeignHealers::Ignore].map(|foreign| (foreign.word(), foreign));
     choice(judge, "healing.foreign", word, &words).unwrap_or_default()
 }
 

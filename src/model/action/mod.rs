@@ -67,7 +67,7 @@ pub enum HowToRun {
     /// It uses older files.
     Restart,
     /// It uses its current files and did not answer. The host asks it again, and restarts it only if it still does not.
-    RestartIfSilent,
+    RestartIfHung,
     /// It uses older files and can reload them.
     Reload,
 }
@@ -77,13 +77,17 @@ impl HowToRun {
     pub fn verb(self) -> &'static str {
         match self {
             Self::Start => "start",
-            Self::Restart | Self::RestartIfSilent => "restart",
+            Self::Restart | Self::RestartIfHung => "restart",
             Self::Reload => "reload",
         }
     }
+    /// On which condition, as the end of a clause.
+    fn only_if(self) -> &'static str {
+        if self == Self::RestartIfHung { " if it still does not answer" } else { "" }
+    }
     /// Whether the unit may be interrupted.
     pub fn restarts(self) -> bool {
-        matches!(self, Self::Restart | Self::RestartIfSilent)
+        matches!(self, Self::Restart | Self::RestartIfHung)
     }
 }
 

@@ -221,7 +221,7 @@ actions! {
     }
     within 120, if how.restarts() { outage(unit) } else { Disturbs::NOTHING }, ControlPlane,
     gives Running(host, unit),
-    says ("{} {unit}", how.verb()),
+    says ("{} {unit}{}", how.verb(), how.only_if()),
     several Several::Names { verb: how.verb(), noun: "", name: short(unit) };
 
     /// Stops and disables a unit.
@@ -358,16 +358,16 @@ actions! {
         on host,
         /// Whether it runs and did not answer: its processes are ended first if it still does not, and the kubelet
         /// starts it again.
-        ends_silent: bool,
+        ends_hung: bool,
         /// Whether the kubelet is restarted afterwards. A kubelet that queried an API server before there was one backs
         /// off after each refusal, up to half a minute (client-go's reflectors: 0.8 s, doubled each time, jittered by
         /// as much again), and would not see its Node and its pods for that long.
         restart_kubelet: bool,
     }
-    within 300, if *ends_silent { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane, gives Serving(host),
+    within 300, if *ends_hung { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane, gives Serving(host),
     says (
         "{}{}",
-        if *ends_silent { "end the API server, and wait until it is back" } else { "wait for the API server" },
+        if *ends_hung { "kill the hung API server, and wait until it is back" } else { "wait for the API server" },
         if *restart_kubelet { ", then restart the kubelet" } else { "" }
     ),
     done "API server ready";

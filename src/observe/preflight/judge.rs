@@ -47,9 +47,7 @@ pub struct Seen<'a> {
     /// The facts of every host.
     pub facts: &'a Facts,
     /// The surveys of new hosts, and of hosts that get a service.
-    pub surveys: &'a BTreeMap<HostName, Survey>,
-    /// Those of these hosts that gave no survey, each with the reason.
-    pub unsurveyed: &'a BTreeMap<HostName, String>,
+    pub surveys: &'a super::Surveys,
     /// The connections that were tested.
     pub tried: &'a [Tried],
     /// The registries that a Node cannot reach although it needs them for every image.
@@ -66,13 +64,17 @@ pub fn judge(seen: &Seen<'_>) -> Vec<Finding> {
     for host in &seen.desired.hosts {
         let Some(facts) = seen.facts.host(&host.name) else { continue };
         basics(seen, host, facts, &mut list);
-        // Without a survey nothing that it checks is known, so its absence is no consent.
-        if let Some(why) = seen.unsurveyed.get(&host.name) {
-            let what = format!("was not surveyed, so that `up` could end services of others on it unseen: {why}");
-            let remedy = "run the same command again; if the host did not answer in time, when its load is lower";
-            list.push(stops("surveyed", &host.name, what, remedy));
-        }
-        let Some(survey) = seen.surveys.get(&host.name) else { continue };
+        let survey = match seen.surveys.get(&host.name) {
+            None => continue,
+            Some(Ok(survey)) => survey,
+            // Nothing that a survey checks is known: that is no consent.
+            Some(Err(why)) => {
+                let what = format!("hactl could not check which services run on it, and `up` might replace one: {why}");
+                let remedy = "run the same command again; if the host did not answer in time, when its load is lower";
+                list.push(stops("surveyed", &host.name, what, remedy));
+                continue;
+            }
+        };
         services(host, survey, &mut list);
         if facts.cluster_id.is_none() {
             surveyed(seen.desired, host, facts, survey, &mut list);
@@ -164,7 +166,7 @@ fn services(host: &Host, survey: &Survey, list: &mut Vec<Finding>) {
     }
     let idle = used.remove("").unwrap_or_default();
     for (by, paths) in used {
-        let what = format!("{by} is in use and not hactl's ({}): `up` would end what it serves", paths.join(", "));
+        let what = format!("{by} was not set up by hactl and is in use ({}): `up` would replace it", paths.join(", "));
         let kept = "`up` then keeps its files under other names";
         let docker = [DOCKER, DOCKER_SOCKET].contains(&by);
         // The socket first: it would start the service again.
@@ -299,11 +301,12 @@ fn duplicates(facts: &Facts, list: &mut Vec<Finding>) {
 }
 
 /// Compares every clock with the median.
-fn clocks(facts: &Facts, surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
+fn clocks(facts: &Facts, surveys: &super::Surveys, list: &mut Vec<Finding>) {
     let mut clocks: Vec<(i64, &HostName)> =
         facts.hosts.iter().filter_map(|(h, f)| Some((f.as_ref().ok()?.now_ms, h))).collect();
     clocks.sort_unstable();
-    let Some((median, _)) = clocks.get(clocks.len() / 2).copied().filter(|_| !surveys.is_empty()) else { return };
+    let any = surveys.values().any(Result::is_ok);
+    let Some((median, _)) = clocks.get(clocks.len() / 2).copied().filter(|_| any) else { return };
     for (now, host) in clocks {
         let apart = now - median;
         let direction = if apart > 0 { "ahead of" } else { "behind" };
@@ -372,8 +375,8 @@ fn virtual_address(seen: &Seen<'_>, list: &mut Vec<Finding>) {
     }
 }
 
-fn mtus(surveys: &BTreeMap<HostName, Survey>, list: &mut Vec<Finding>) {
-    let known: Vec<(u32, &HostName)> = surveys.iter().filter_map(|(h, s)| Some((s.mtu?, h))).collect();
+fn mtus(surveys: &super::Surveys, list: &mut Vec<Finding>) {
+    let known: Vec<(u32, &HostName)> = surveys.iter().filter_map(|(h, s)| Some((s.as_ref().ok()?.mtu?, h))).collect();
     let (Some(least), Some(most)) = (known.iter().min(), known.iter().max()) else { return };
     if least.0 != most.0 {
         let what = format!("its interface has an MTU of {}, but that of {} has {}", least.0, most.1, most.0);
@@ -420,7 +423,8 @@ fn ways(seen: &Seen<'_>, list: &mut Vec<Finding>) {
             format!("{way} for {} cannot be reached from {}: {why}", purpose(seen.desired, way), from.join(", "));
         let addresses: Vec<String> =
             tried.iter().filter_map(|t| Some(seen.desired.host(&t.from)?.address.to_string())).collect();
-        let firewalls = seen.surveys.get(to).map(|s| s.firewalls.as_slice()).unwrap_or_default();
+        let survey = seen.surveys.get(to).and_then(|survey| survey.as_ref().ok());
+        let firewalls = survey.map(|s| s.firewalls.as_slice()).unwrap_or_default();
         let (check, remedy) = if large {
             let remedy =
                 "the network between them drops packets of the interface's MTU: make the MTUs equal, or lower them";

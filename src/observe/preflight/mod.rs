@@ -68,20 +68,21 @@ fn gets_service(target: &Target, facts: &Facts, host: &HostName) -> bool {
     SHARED.iter().any(|shared| places.iter().any(|path| path == shared.path) && !found.files.contains_key(shared.mark))
 }
 
+/// The surveys of new hosts, and of hosts that get a service; or why a host gave none.
+pub type Surveys = BTreeMap<HostName, Result<Survey, String>>;
+
 /// What hosts report before anything is changed.
 #[derive(Debug, Default)]
-pub struct Looked {
-    /// The surveys of new hosts, and of hosts that get a service.
-    pub surveys: BTreeMap<HostName, Survey>,
-    /// Those of these hosts that gave no survey, each with the reason.
-    pub unsurveyed: BTreeMap<HostName, String>,
+pub struct Surveyed {
+    /// What is on them.
+    pub surveys: Surveys,
     /// The connections that were tested.
     pub tried: Vec<Tried>,
 }
 
 /// Surveys new hosts and those that get a service, and tests connectivity between new hosts and the other ones. An
 /// unreachable host is left out; it is reported elsewhere.
-pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts, target: &Target) -> Looked {
+pub async fn survey(desired: &Desired, machines: &Agents, facts: &Facts, target: &Target) -> Surveyed {
     let new: BTreeSet<&HostName> = desired
         .hosts
         .iter()
@@ -91,7 +92,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts, target: &
     let is_surveyed = |host: &&Host| new.contains(&host.name) || gets_service(target, facts, &host.name);
     let surveyed: Vec<&Host> = desired.hosts.iter().filter(is_surveyed).collect();
     if surveyed.is_empty() {
-        return Looked::default();
+        return Surveyed::default();
     }
     let surveys = async {
         let one = async |host: &Host| -> (HostName, Result<Survey, String>) {
@@ -110,18 +111,7 @@ pub async fn look(desired: &Desired, machines: &Agents, facts: &Facts, target: &
         join_all(surveyed.iter().map(|host| one(host))).await
     };
     let (surveys, tried) = tokio::join!(surveys, meet(desired, machines, &new, facts));
-    let mut looked = Looked { tried, ..Looked::default() };
-    for (host, survey) in surveys {
-        match survey {
-            Ok(survey) => {
-                looked.surveys.insert(host, survey);
-            }
-            Err(why) => {
-                looked.unsurveyed.insert(host, why);
-            }
-        }
-    }
-    looked
+    Surveyed { surveys: surveys.into_iter().collect(), tried }
 }
 
 /// Whether the component that listens on this port runs on a host of the cluster; on a host to be healed it may not.
@@ -195,38 +185,8 @@ mod tests {
     use crate::model::facts::{ClusterId, HostFacts};
     use crate::model::names::Digest;
     use crate::protocol::{OpError, OpErrorKind};
-    use crate::transport::{Agent, Asking, Forwarding, HostError, Traffic, Watch};
-    use futures::future::BoxFuture;
-    use std::net::IpAddr;
+    use crate::transport::{Agent, HostError, Stub};
     use std::sync::Arc;
-
-    /// A host on which every operation fails.
-    struct Failing(HostName);
-
-    impl Agent for Failing {
-        fn name(&self) -> &HostName {
-            &self.0
-        }
-        fn hactl_path(&self) -> String {
-            String::new()
-        }
-        fn call<'a>(&'a self, _: Op, _: Payload, _: Duration, _: Watch<'a>) -> Asking<'a> {
-            let what = "systemctl show did not end within 60 s".to_owned();
-            Box::pin(async { Err(HostError::Op(OpError { kind: OpErrorKind::TimedOut, what, tail: vec![] })) })
-        }
-        fn forward(&self, _: IpAddr, _: u16) -> Forwarding<'_> {
-            Box::pin(async { Err(HostError::NoMoreSessions) })
-        }
-        fn counters(&self) -> Traffic {
-            Traffic::default()
-        }
-        fn holds_lock(&self) -> bool {
-            false
-        }
-        fn close(&self) -> BoxFuture<'_, ()> {
-            Box::pin(async {})
-        }
-    }
 
     #[tokio::test]
     async fn a_host_that_is_to_be_surveyed_and_gives_no_survey_is_named_with_the_reason() {
@@ -242,11 +202,14 @@ mod tests {
         ];
         let facts = Facts::of(hosts.into());
         assert!(facts.host(&unreachable).is_none(), "it is reported elsewhere");
-        let agent: Arc<dyn Agent> = Arc::new(Failing(fails.clone()));
-        let looked = look(&desired, &Agents::from([(fails.clone(), agent)]), &facts, &Target::default()).await;
-        assert!(looked.surveys.is_empty());
         let why = ["systemctl show did not end within 60 s", "there is no connection to it"].map(str::to_owned);
-        let named: BTreeMap<HostName, String> = [fails, lost].into_iter().zip(why).collect();
-        assert_eq!(looked.unsurveyed, named);
+        let what = why[0].clone();
+        let answer = move |_: Op| -> Result<Reply, HostError> {
+            Err(HostError::Op(OpError { kind: OpErrorKind::TimedOut, what: what.clone(), tail: vec![] }))
+        };
+        let agent: Arc<dyn Agent> = Arc::new(Stub(fails.clone(), answer));
+        let found = survey(&desired, &Agents::from([(fails.clone(), agent)]), &facts, &Target::default()).await;
+        let named: Surveys = [fails, lost].into_iter().zip(why.map(Err)).collect();
+        assert_eq!(found.surveys, named);
     }
 }

@@ -146,10 +146,10 @@ fn a_host_that_starts_places_only_an_api_server_and_only_if_no_other_answers() {
 
 #[test]
 fn turns_of_two_hosts_are_far_apart() {
-    let apart = |silent: Option<Duration>, seconds: u64| {
+    let apart = |missing: Option<Duration>, seconds: u64| {
         let begins: Vec<(u64, u32)> = (0..2000)
             .flat_map(|at| (0..3).map(move |place| (at, place)))
-            .filter(|(at, place)| turn_of(second(*at), (*place, 3), silent) == Turn::All)
+            .filter(|(at, place)| turn_of(second(*at), (*place, 3), missing) == Turn::All)
             .collect();
         assert!((0..3).all(|place| begins.iter().any(|(_, of)| *of == place)));
         for (at, place) in &begins {
@@ -157,7 +157,7 @@ fn turns_of_two_hosts_are_far_apart() {
             assert_eq!(near, None, "at {at}");
         }
         for at in 0..2000 {
-            let turns = (0..3).filter(|place| turn_of(second(at), (*place, 3), silent) != Turn::None);
+            let turns = (0..3).filter(|place| turn_of(second(at), (*place, 3), missing) != Turn::None);
             assert_eq!(turns.count(), 1, "one slot at a time");
         }
     };
@@ -170,8 +170,8 @@ fn turns_of_two_hosts_are_far_apart() {
 #[test]
 fn while_another_api_server_may_be_in_a_hand_over_nobody_has_a_turn() {
     for at in 0..2000 {
-        for silent in [0, 10, 74] {
-            assert_eq!(turn_of(second(at), (0, 3), Some(second(silent))), Turn::None, "{at}");
+        for missing in [0, 10, 74] {
+            assert_eq!(turn_of(second(at), (0, 3), Some(second(missing))), Turn::None, "{at}");
         }
     }
 }
@@ -203,14 +203,14 @@ proptest! {
         course in prop::collection::vec((any_fact(), 1_u64..40, any::<bool>(), any::<bool>()), 1..40),
     ) {
         let (mut keeper, mut placed, mut at) = (Keeper::of(api_server), true, 0);
-        let mut silent = 0;
+        let mut missing = 0;
         for (fact, lasts, others_serve, turn) in course {
             for _ in 0..lasts {
                 at += 1;
                 let seen = ComponentFact { placed, aside: !placed, ..fact.clone() };
                 let around = Around { others_serve, turn: if turn { Turn::All } else { Turn::None }, ..SAFE };
                 let is_missed = api_server || others_serve;
-                silent = if seen.answers || placed || !is_missed { 0 } else { silent + 1 };
+                missing = if seen.answers || placed || !is_missed { 0 } else { missing + 1 };
                 match keeper.judge(second(at), &mode(), &seen, around) {
                     Some(Move::Withdraw(Why::Beaten)) => {
                         let pod = seen.workload().expect("a pod has the port");
@@ -228,7 +228,7 @@ proptest! {
                     }
                     None => {}
                 }
-                prop_assert!(silent <= 60 * 8 + 1, "nobody answers, and no manifest comes");
+                prop_assert!(missing <= 60 * 8 + 1, "nobody answers, and no manifest comes");
             }
         }
     }

@@ -1,15 +1,10 @@
 //! Unattended restore drills of etcd hosts: their schedule, and the files that they leave on a host.
 
 use super::turn;
-use crate::model::desired::{Desired, Host};
+use crate::model::desired::Host;
 use crate::model::drill::{IDENTITY, LAST_TURN, Period, RECORD, SERVICE, TIMER};
 use crate::render::Input;
 use serde::Serialize;
-
-/// One item if hosts are to run drills; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    desired.snapshots.drill.iter().map(|_| String::new()).collect()
-}
 
 /// The files that the host created for them.
 pub(crate) const MADE: [&str; 3] = [IDENTITY, RECORD, LAST_TURN];

@@ -9,19 +9,19 @@ use crate::render::Input;
 use serde::Serialize;
 use std::net::SocketAddr;
 
-/// One item if the inventory asks for guards; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    if desired.healing.mode == Mode::Off { vec![] } else { vec![String::new()] }
+/// Whether the inventory asks for guards, and so for node agents, which act on maintenances.
+pub(crate) fn wanted(desired: &Desired) -> bool {
+    desired.healing.mode != Mode::Off
 }
 
-/// One item if guards repair; it is part of no path.
-pub(crate) fn repairing(desired: &Desired) -> Vec<String> {
-    if desired.healing.mode == Mode::On { vec![String::new()] } else { vec![] }
+/// Whether guards repair.
+pub(crate) fn repairing(desired: &Desired) -> bool {
+    desired.healing.mode == Mode::On
 }
 
-/// One item if etcd hosts keep copies of one another's snapshots; it is part of no path.
-pub(crate) fn copying(desired: &Desired) -> Vec<String> {
-    if desired.hosts.iter().any(|host| keeps_peer_snapshots(desired, host)) { vec![String::new()] } else { vec![] }
+/// Whether etcd hosts keep copies of one another's snapshots.
+pub(crate) fn copying(desired: &Desired) -> bool {
+    desired.hosts.iter().any(|host| keeps_peer_snapshots(desired, host))
 }
 
 /// Files that may be on a host from an earlier inventory: its units, settings, certificate and key.
@@ -73,7 +73,7 @@ pub(crate) fn unit(input: &Input<'_>) -> Unit {
     Unit {
         program: input.hactl_path.to_owned(),
         host: input.host.name.to_string(),
-        repairs: input.desired.healing.mode == Mode::On,
+        repairs: repairing(input.desired),
         socket: if heals(input.desired, input.host) { PEER_SOCKET.to_owned() } else { String::new() },
         copies: if keeps_peer_snapshots(input.desired, input.host) {
             PEER_SNAPSHOTS_TIMER.to_owned()

@@ -5,9 +5,9 @@ use crate::model::hosting::{Hosting, MODE, UNIT};
 use crate::render::Input;
 use serde::Serialize;
 
-/// One item if the control plane is self-hosted; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    if desired.hosting == Hosting::SelfHosted { vec![String::new()] } else { vec![] }
+/// Whether the control plane is self-hosted.
+pub(crate) fn wanted(desired: &Desired) -> bool {
+    desired.hosting == Hosting::SelfHosted
 }
 
 /// Files that may be on a host from an earlier inventory. Manifests are not among them: they are where the kubelet reads

@@ -1,12 +1,6 @@
 //! The metrics of components: what serves them on a host, and what it leaves there.
 
-use crate::model::desired::Desired;
 use crate::model::metrics::{CA, CERT, KEY, SETTINGS, UNIT};
-
-/// One item if the inventory asks for them; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    if desired.metrics { vec![String::new()] } else { vec![] }
-}
 
 /// Files that may be on a host from an earlier inventory: its unit, settings, certificate and key.
 pub(crate) fn own() -> Vec<String> {

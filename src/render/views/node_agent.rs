@@ -1,16 +1,9 @@
-//! The node agent: which Nodes have one, and what it leaves on a host.
+//! The node agent: where guards act on maintenances, each Node has one; and what it leaves on a host.
 
 use super::kubelet;
 use crate::model::boot::NODE_AGENT;
-use crate::model::desired::Desired;
-use crate::model::healing::Mode;
 use crate::render::Input;
 use serde::Serialize;
-
-/// One item if the inventory asks for guards, which act on maintenances; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    if desired.healing.mode == Mode::Off { vec![] } else { vec![String::new()] }
-}
 
 /// Files that may be on a host from an earlier inventory.
 pub(crate) fn own() -> Vec<String> {

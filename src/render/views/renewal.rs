@@ -1,17 +1,11 @@
 //! Unattended renewal: the certificates that a host may renew, and its schedule.
 
 use super::turn;
-use crate::model::desired::Desired;
 use crate::model::renewal::{Reader, SERVICE, SETTINGS, Settings, TIMER, issuer_paths};
 use crate::model::target::CertId;
 use crate::pki::has_issuer;
 use crate::render::Input;
 use serde::Serialize;
-
-/// One item if hosts are to renew their own certificates; it is part of no path.
-pub(crate) fn wanted(desired: &Desired) -> Vec<String> {
-    desired.unattended_days.iter().map(|_| String::new()).collect()
-}
 
 /// Files that may be on a host from an earlier inventory: its units, and issuing CAs with their keys.
 pub(crate) fn own() -> Vec<String> {

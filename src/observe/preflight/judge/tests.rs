@@ -15,8 +15,7 @@ fn named(host: &str) -> HostName {
 struct Case {
     desired: Desired,
     facts: Facts,
-    surveys: BTreeMap<HostName, Survey>,
-    unsurveyed: BTreeMap<HostName, String>,
+    surveys: crate::observe::preflight::Surveys,
     tried: Vec<Tried>,
     away: BTreeMap<HostName, BTreeMap<String, String>>,
     stranger: Option<(HostName, String)>,
@@ -47,9 +46,8 @@ fn case() -> Case {
     };
     Case {
         facts: Facts::of(desired.hosts.iter().map(|h| (h.name.clone(), Ok(fact(h)))).collect()),
-        surveys: desired.hosts.iter().map(|h| (h.name.clone(), survey.clone())).collect(),
+        surveys: desired.hosts.iter().map(|h| (h.name.clone(), Ok(survey.clone()))).collect(),
         desired,
-        unsurveyed: BTreeMap::new(),
         tried: vec![],
         away: BTreeMap::new(),
         stranger: None,
@@ -64,7 +62,6 @@ impl Case {
             target: &Target::default(),
             facts: &self.facts,
             surveys: &self.surveys,
-            unsurveyed: &self.unsurveyed,
             tried: &self.tried,
             away: &self.away,
             stranger: self.stranger.clone(),
@@ -80,7 +77,7 @@ impl Case {
         self.facts.hosts.get_mut(&named(host)).and_then(|f| f.as_mut().ok()).expect("a host of the case")
     }
     fn survey(&mut self, host: &str) -> &mut Survey {
-        self.surveys.get_mut(&named(host)).expect("a host of the case")
+        self.surveys.get_mut(&named(host)).and_then(|found| found.as_mut().ok()).expect("a host of the case")
     }
     fn only(&self) -> Finding {
         let found = self.judge();
@@ -122,7 +119,7 @@ fn each_fault_of_a_host_is_found_under_its_name() {
         (
             "services-free",
             true,
-            "cp2: haproxy.service is in use and not hactl's (/etc/haproxy/haproxy.cfg): `up`",
+            "cp2: haproxy.service was not set up by hactl and is in use (/etc/haproxy/haproxy.cfg): `up`",
             |c| {
                 c.survey("cp2").foreign = vec![foreign("/etc/haproxy/haproxy.cfg", Some("haproxy.service"))];
             },
@@ -133,9 +130,8 @@ fn each_fault_of_a_host_is_found_under_its_name() {
         ("services-free", true, "run `systemctl disable --now docker.socket docker.service` on the host", |c| {
             c.survey("cp2").foreign = vec![foreign("/run/containerd/containerd.sock", Some("docker.socket"))];
         }),
-        ("surveyed", true, "services of others on it unseen: timed out; run the same command", |c| {
-            c.surveys.remove(&named("cp2"));
-            c.unsurveyed.insert(named("cp2"), "timed out".to_owned());
+        ("surveyed", true, "which services run on it, and `up` might replace one: timed out; run the same", |c| {
+            c.surveys.insert(named("cp2"), Err("timed out".to_owned()));
         }),
         ("services-free", true, "(/etc/containerd/config.toml, /etc/systemd/system/containerd.service): `up`", |c| {
             let files = ["/etc/containerd/config.toml", "/etc/systemd/system/containerd.service"];
@@ -282,7 +278,7 @@ fn of_a_host_of_the_cluster_that_gets_a_service_only_what_others_use_is_judged()
     case.survey("cp2").others = vec!["kubeadm (/etc/kubernetes/admin.conf)".to_owned()];
     assert_eq!(case.judge(), []);
     case.survey("cp2").foreign = vec![foreign("/etc/keepalived/keepalived.conf", Some("keepalived.service"))];
-    says(&case.only(), "services-free", true, "keepalived.service is in use and not hactl's");
+    says(&case.only(), "services-free", true, "keepalived.service was not set up by hactl and is in use");
 }
 
 #[test]

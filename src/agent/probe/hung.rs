@@ -1,9 +1,9 @@
 //! Which components of this host run and do not answer. systemd calls a unit active while a signal has suspended its
 //! processes or while they hang, and the kubelet takes minutes to end such an API server.
 //!
-//! In: units, and the address of the API server. Out: the silent ones, with the reason. Only silence counts: a refused
-//! connection is that of a component that starts or is down, and an error is an answer. A busy component may answer
-//! late, so it is asked twice.
+//! In: units, and the address of the API server. Out: those that hang, each with the reason. A refused connection is
+//! that of a component that starts or is down, and an error is an answer. A busy component may answer late, so it is
+//! asked twice.
 
 use super::api_server::api_server_processes;
 use super::process::{self, Runs};
@@ -28,30 +28,31 @@ const LONGER: Duration = Duration::from_secs(60);
 /// An API server listens some time before it serves, milliseconds.
 const STARTS_MS: i64 = 60_000;
 
-/// The silent ones among these, each with the reason: units by their names, the API server by that of its program.
-pub async fn silent(root: &Root, units: &[UnitName], api: Option<(IpAddr, u16)>) -> BTreeMap<String, String> {
+/// Those of them that hang, each with the reason as a clause: units by their names, the API server by that of its
+/// program.
+pub async fn hung(root: &Root, units: &[UnitName], api: Option<(IpAddr, u16)>) -> BTreeMap<String, String> {
     // The components of this machine must not answer for a test directory.
     if !root.is_host() {
         return BTreeMap::new();
     }
     let units = join_all(units.iter().map(|unit| async move { Some((unit.to_string(), of_unit(root, unit).await?)) }));
-    let api = async { Some((API_SERVER.to_owned(), silent_api_server(root, api?).await?)) };
+    let api = async { Some((API_SERVER.to_owned(), hung_api_server(root, api?).await?)) };
     let (units, api) = tokio::join!(units, api);
     units.into_iter().chain([api]).flatten().collect()
 }
 
-/// Why a unit does not answer. Units that nobody can ask are not silent.
+/// Why a unit does not answer. A unit that nobody can ask does not hang.
 async fn of_unit(root: &Root, unit: &UnitName) -> Option<String> {
     let name = unit.as_str();
     let known = [runtime::KUBELET, balancer::HAPROXY, balancer::ETCD_BALANCER, balancer::KEEPALIVED];
     if !known.contains(&name) {
         return None;
     }
-    match process::of(name) {
+    let process = match process::of(name) {
         Runs::No => return None,
         suspended @ Runs::Suspended(_) => return Some(suspended.words(name)),
-        Runs::As(_) => {}
-    }
+        Runs::As(process) => process,
+    };
     for within in TRIES {
         let is_late = match name {
             runtime::KUBELET => late(within, answers(runtime::HEALTHZ, "/healthz", LONGER)).await,
@@ -64,12 +65,12 @@ async fn of_unit(root: &Root, unit: &UnitName) -> Option<String> {
             return None;
         }
     }
-    Some(unanswered(&process::of(name).words(name)))
+    Some(unanswered(name, process))
 }
 
 /// Why the API server at this address does not answer. A request without TLS needs no certificate: its own process
 /// answers it with an error, whether etcd works or not.
-pub async fn silent_api_server(root: &Root, (address, port): (IpAddr, u16)) -> Option<String> {
+pub async fn hung_api_server(root: &Root, (address, port): (IpAddr, u16)) -> Option<String> {
     let server = SocketAddr::new(address, port).to_string();
     let mut processes = Vec::new();
     for within in TRIES {
@@ -84,16 +85,16 @@ pub async fn silent_api_server(root: &Root, (address, port): (IpAddr, u16)) -> O
     }
     let newest = processes.last()?;
     let has_started = now_ms().saturating_sub(started_at(*newest)?) >= STARTS_MS;
-    has_started.then(|| unanswered(&format!("{API_SERVER} runs as process {newest}")))
+    has_started.then(|| unanswered(API_SERVER, *newest))
 }
 
 async fn late<T>(within: Duration, asked: impl Future<Output = T>) -> bool {
     timeout(within, asked).await.is_err()
 }
 
-fn unanswered(runs: &str) -> String {
+fn unanswered(component: &str, process: u32) -> String {
     let whole: Duration = TRIES.iter().sum();
-    format!("{runs}, and has not answered for {} s", whole.as_secs())
+    format!("{component} (process {process}) has not answered for {} s", whole.as_secs())
 }
 
 #[cfg(test)]
@@ -117,6 +118,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let units: [UnitName; 2] = [runtime::KUBELET, balancer::HAPROXY].map(|name| name.parse().unwrap());
         let api = Some(([127, 0, 0, 1].into(), 6443));
-        assert_eq!(silent(&Root::at(folder.path()), &units, api).await, BTreeMap::new());
+        assert_eq!(hung(&Root::at(folder.path()), &units, api).await, BTreeMap::new());
     }
 }
