@@ -4,6 +4,8 @@ SHELL := /bin/sh
 HACTL := target/x86_64-unknown-linux-gnu/release/hactl
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hactl
 DIST  := $(CACHE)/dist
+# The conformance suite of Kubernetes and the images of its tests.
+E2E   := $(CACHE)/e2e
 # The versions from and to which upgrades are tested, beside the default.
 OTHERS := 1.34 1.35 1.36
 LAB   ?= lab
@@ -29,7 +31,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)-kubernetes/prometheu
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build tests packages components bundle others registry storage promtool prometheus test test-all test-first test-second check audit unit coverage fuzz bench soak crowd clean
+.PHONY: help lab lab-down build tests packages components bundle others registry storage promtool prometheus suite test test-all test-first test-second check audit unit coverage fuzz bench soak crowd conformance clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -94,6 +96,9 @@ storage: $(STORAGE) ## build the object storage for tests of copies of snapshots
 
 registry: $(REGISTRY) ## build the registry for download tests
 
+suite: packages ## build the conformance suite of Kubernetes and the images of its tests
+	@components/build.sh "$(E2E)" '' e2e
+
 check: packages ## check formatting, lints, shell scripts, and the dependencies if they have changed
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
@@ -122,15 +127,15 @@ test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-li
 test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
-test-all: audit bundle others registry storage promtool prometheus ## run everything, with all lab scenarios
+test-all: audit bundle others registry storage promtool prometheus suite ## run everything, with all lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" \
-	  PROMETHEUS="$(PROMETHEUS)" tests/run.sh all
+	  PROMETHEUS="$(PROMETHEUS)" E2E="$(E2E)" tests/run.sh all
 
 test-first: audit bundle others registry storage promtool ## run the first half of that: everything except half of the lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMTOOL="$(PROMTOOL)" tests/run.sh first
 
-test-second: bundle others storage prometheus ## run the second half: the other lab scenarios
-	@DIST="$(DIST)" OBJECT_STORAGE="$(STORAGE)" PROMETHEUS="$(PROMETHEUS)" tests/run.sh second
+test-second: bundle others registry storage prometheus suite ## run the second half: the other lab scenarios
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMETHEUS="$(PROMETHEUS)" E2E="$(E2E)" tests/run.sh second
 
 fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1
@@ -145,6 +150,9 @@ soak: bundle ## let one random fault after the other happen on $(HOSTS) hosts fo
 
 crowd: bundle ## let pods use up the processors of five hosts for $(HOURS) hours: no guard repairs anything
 	@DIST="$(DIST)" cargo test --release --locked --test lab -- crowd $(HOURS) 5
+
+conformance: bundle registry suite ## run the conformance tests of Kubernetes on three control-plane hosts and two workers
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" E2E="$(E2E)" cargo test --release --locked --test lab -- conformance
 
 clean: lab-down ## remove the lab and the build output; caches stay
 	cargo clean

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES]], for example build.sh dist 1.37
-# OUT gets bin/, images/ and components.json. Results are cached by the digest of their inputs.
+# Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES [e2e]]], for example build.sh dist 1.37
+# OUT gets bin/, images/ and components.json. Results are cached by the digest of their inputs. With `e2e`, it builds the
+# conformance suite of that version and the images of its tests instead.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 home=${XDG_CACHE_HOME:-$HOME/.cache}/hactl
 out=${1:-$home/dist}
 kubernetes=kubernetes-${2:-1.37}
+e2e=
 cache=$home/components
 go_at_least=1.26.8
 
@@ -17,6 +19,11 @@ die() {
 
 [ -d "$here/$kubernetes" ] || die "components/$kubernetes does not exist; there are:" \
 	"$(cd "$here" && printf '%s ' kubernetes-*)"
+if [ -n "${3:-}" ]; then
+	e2e=e2e-${2:-1.37}
+	[ "$3" = e2e ] || die "build.sh builds the components or, with e2e, the conformance suite, and no $3"
+	[ -d "$here/$e2e" ] || die "components/$e2e does not exist; there are:" "$(cd "$here" && printf '%s ' e2e-[0-9]*)"
+fi
 command -v go >/dev/null || die "go is missing: install Go $go_at_least or later"
 
 # The same environment on every machine, whatever the caller's settings are.
@@ -112,27 +119,38 @@ part() {
 	cat "$stored/rows" >>"$work/rows"
 }
 
-part pause
-pause=$stored
-part base
-base=$stored
-part cni
-part cni-flannel
-cni_flannel=$stored
-part runc
-# A release that goes with another etcd names its folder.
-part "$(cat "$here/$kubernetes/etcd" 2>/dev/null || echo etcd)"
-etcd=$stored
-part containerd
-part flannel
-flannel=$stored
-part coredns
-coredns=$stored
-part "$kubernetes"
-kube=$stored
-part image
-maker=$stored
-part images "$maker" "$base" "$pause" "$etcd" "$coredns" "$flannel" "$cni_flannel" "$kube"
+if [ -n "$e2e" ]; then
+	part image
+	maker=$stored
+	part e2e-base
+	base=$stored
+	part "$e2e"
+	suite=$stored
+	part sample-apiserver
+	part e2e-images "$maker" "$base" "$suite" "$stored"
+else
+	part pause
+	pause=$stored
+	part base
+	base=$stored
+	part cni
+	part cni-flannel
+	cni_flannel=$stored
+	part runc
+	# A release that goes with another etcd names its folder.
+	part "$(cat "$here/$kubernetes/etcd" 2>/dev/null || echo etcd)"
+	etcd=$stored
+	part containerd
+	part flannel
+	flannel=$stored
+	part coredns
+	coredns=$stored
+	part "$kubernetes"
+	kube=$stored
+	part image
+	maker=$stored
+	part images "$maker" "$base" "$pause" "$etcd" "$coredns" "$flannel" "$cni_flannel" "$kube"
+fi
 
 awk -v architecture="$architecture" '
 	BEGIN { printf "{\"schema\":1,\"components\":[" }

@@ -1,7 +1,7 @@
 // Command image writes one OCI image as a tar: uncompressed layers, the same bytes from the same inputs.
 //
-//	image -out FILE -name REFERENCE [-name ALIAS] [-base LAYER.tar] [-user UID:GID]
-//	      -add FILE=/path ... -link /path=target ... -entrypoint /path
+//	image -out FILE -name REFERENCE [-name ALIAS] [-base LAYER.tar ...] [-user UID:GID]
+//	      -add FILE=/path ... -setuid /path ... -link /path=target ... -entrypoint /path -cmd ARGUMENT ...
 package main
 
 import (
@@ -30,10 +30,12 @@ const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 // Recipe says what an image holds.
 type Recipe struct {
 	Names      []string          // references; the first is the image's own, the others are aliases
-	Base       string            // a layer to put under the files, as a tar; empty for none
+	Bases      []string          // layers to put under the files, as tars, the lowest first
 	Files      map[string]string // path in the image -> file here
+	Setuid     map[string]bool   // files that run with the rights of their owner and group, which are root
 	Links      map[string]string // path in the image -> target
 	Entrypoint string
+	Command    []string // arguments of the entrypoint, or a program and its arguments if there is none
 	User       string
 }
 
@@ -122,7 +124,11 @@ func (r Recipe) layer(to io.Writer) error {
 		return err
 	}
 	for _, name := range sorted(r.Files) {
-		if err := copyIn(w, header(name, tar.TypeReg, 0o755), r.Files[name]); err != nil {
+		mode := int64(0o755)
+		if r.Setuid[name] {
+			mode = 0o6755
+		}
+		if err := copyIn(w, header(name, tar.TypeReg, mode), r.Files[name]); err != nil {
 			return err
 		}
 	}
@@ -154,15 +160,34 @@ func copyIn(w *tar.Writer, h *tar.Header, file string) error {
 	return err
 }
 
+// check finds what would make an image that cannot run.
+func (r Recipe) check() error {
+	if len(r.Names) == 0 {
+		return errors.New("an image needs a name")
+	}
+	if r.Entrypoint == "" && len(r.Command) == 0 {
+		return errors.New("an image needs an entrypoint or a command")
+	}
+	if r.Entrypoint != "" && r.Files[r.Entrypoint] == "" && len(r.Bases) == 0 {
+		return fmt.Errorf("the entrypoint %s is not among the files, and there is no base that could have it", r.Entrypoint)
+	}
+	for name := range r.Setuid {
+		if r.Files[name] == "" {
+			return fmt.Errorf("%s is to be setuid and is not among the files", name)
+		}
+	}
+	return nil
+}
+
 // Write makes the image at file: all of it or nothing.
 func (r Recipe) Write(file string) (err error) {
-	if len(r.Names) == 0 || r.Entrypoint == "" || r.Files[r.Entrypoint] == "" {
-		return errors.New("an image needs a name, and an entrypoint among its files")
+	if err := r.check(); err != nil {
+		return err
 	}
 	const layerType = "application/vnd.oci.image.layer.v1.tar"
 	var layers []blob
-	if r.Base != "" {
-		base, err := fromFile(layerType, r.Base)
+	for _, name := range r.Bases {
+		base, err := fromFile(layerType, name)
 		if err != nil {
 			return err
 		}
@@ -185,7 +210,13 @@ func (r Recipe) Write(file string) (err error) {
 		diffs = append(diffs, l.Digest) // the layers are not compressed: their digest is their content's
 		descriptors = append(descriptors, l.descriptor)
 	}
-	settings := map[string]any{"Entrypoint": []string{r.Entrypoint}, "Env": []string{searchPath}, "WorkingDir": "/"}
+	settings := map[string]any{"Env": []string{searchPath}, "WorkingDir": "/"}
+	if r.Entrypoint != "" {
+		settings["Entrypoint"] = []string{r.Entrypoint}
+	}
+	if len(r.Command) > 0 {
+		settings["Cmd"] = r.Command
+	}
 	if r.User != "" {
 		settings["User"] = r.User
 	}
@@ -297,14 +328,24 @@ func pairs(into map[string]string, keyFirst bool) func(string) error {
 	}
 }
 
+// more collects a flag that may be repeated.
+func more(into *[]string) func(string) error {
+	return func(text string) error {
+		*into = append(*into, text)
+		return nil
+	}
+}
+
 func main() {
-	r := Recipe{Files: map[string]string{}, Links: map[string]string{}}
+	r := Recipe{Files: map[string]string{}, Setuid: map[string]bool{}, Links: map[string]string{}}
 	out := flag.String("out", "", "the tar to write")
-	flag.StringVar(&r.Base, "base", "", "a layer to put under the files")
 	flag.StringVar(&r.User, "user", "", "UID:GID to run as")
 	flag.StringVar(&r.Entrypoint, "entrypoint", "", "the program to run")
-	flag.Func("name", "a reference; may be repeated", func(s string) error { r.Names = append(r.Names, s); return nil })
+	flag.Func("name", "a reference; may be repeated", more(&r.Names))
+	flag.Func("base", "a layer to put under the files; may be repeated, the lowest first", more(&r.Bases))
+	flag.Func("cmd", "an argument of the entrypoint; may be repeated", more(&r.Command))
 	flag.Func("add", "FILE=/path in the image", pairs(r.Files, false))
+	flag.Func("setuid", "/path of a file that runs as root", func(s string) error { r.Setuid[s] = true; return nil })
 	flag.Func("link", "/path in the image=target", pairs(r.Links, true))
 	flag.Parse()
 	if *out == "" || flag.NArg() > 0 {

@@ -23,7 +23,7 @@ func sample(t *testing.T) (Recipe, string) {
 		}
 	}
 	return Recipe{
-		Names: []string{"example.org/a/b:v1", "example.org/a/b:v2"}, Base: base, Entrypoint: "/usr/local/bin/b",
+		Names: []string{"example.org/a/b:v1", "example.org/a/b:v2"}, Bases: []string{base}, Entrypoint: "/usr/local/bin/b",
 		Files: map[string]string{"/usr/local/bin/b": program}, Links: map[string]string{"/b": "/usr/local/bin/b"},
 	}, dir
 }
@@ -45,8 +45,10 @@ func read(t *testing.T, content []byte) map[string][]byte {
 	}
 }
 
-func TestEveryBlobHasItsDigestAndEveryNameItsManifest(t *testing.T) {
-	recipe, dir := sample(t)
+// written writes an image and reads it back: a descriptor for each name, the layers and the config. Every blob has the
+// digest that it is named by.
+func written(t *testing.T, recipe Recipe, dir string) ([]descriptor, [][]byte, []byte) {
+	t.Helper()
 	out := filepath.Join(dir, "image.tar")
 	if err := recipe.Write(out); err != nil {
 		t.Fatal(err)
@@ -72,25 +74,92 @@ func TestEveryBlobHasItsDigestAndEveryNameItsManifest(t *testing.T) {
 	if err := json.Unmarshal(entries["index.json"], &index); err != nil {
 		t.Fatal(err)
 	}
-	if len(index.Manifests) != 2 {
-		t.Fatalf("%d names", len(index.Manifests))
-	}
-	for i, m := range index.Manifests {
-		if m.Annotations["io.containerd.image.name"] != recipe.Names[i] {
-			t.Errorf("name %d is %v", i, m.Annotations)
-		}
+	for _, m := range index.Manifests {
 		if err := json.Unmarshal(blob(m.Digest), &manifest); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(manifest.Layers) != 2 || string(blob(manifest.Layers[0].Digest)) != "a layer" {
+	layers := [][]byte{}
+	for _, l := range manifest.Layers {
+		layers = append(layers, blob(l.Digest))
+	}
+	return index.Manifests, layers, blob(manifest.Config.Digest)
+}
+
+func TestEveryBlobHasItsDigestAndEveryNameItsManifest(t *testing.T) {
+	recipe, dir := sample(t)
+	manifests, layers, config := written(t, recipe, dir)
+	if len(manifests) != 2 {
+		t.Fatalf("%d names", len(manifests))
+	}
+	for i, m := range manifests {
+		if m.Annotations["io.containerd.image.name"] != recipe.Names[i] {
+			t.Errorf("name %d is %v", i, m.Annotations)
+		}
+	}
+	if len(layers) != 2 || string(layers[0]) != "a layer" {
 		t.Fatal("the base is not the first layer, byte for byte")
 	}
-	if own := read(t, blob(manifest.Layers[1].Digest)); string(own["usr/local/bin/b"]) != "a program" {
+	if own := read(t, layers[1]); string(own["usr/local/bin/b"]) != "a program" {
 		t.Error("the program is not in its layer")
 	}
-	if !bytes.Contains(blob(manifest.Config.Digest), []byte(`"Entrypoint":["/usr/local/bin/b"]`)) {
-		t.Error("no entrypoint")
+	if !bytes.Contains(config, []byte(`"Entrypoint":["/usr/local/bin/b"]`)) || bytes.Contains(config, []byte(`"Cmd"`)) {
+		t.Errorf("the config is %s", config)
+	}
+}
+
+func TestBasesKeepTheirOrderAndOnlySetuidFilesAreSetuid(t *testing.T) {
+	recipe, dir := sample(t)
+	upper := filepath.Join(dir, "upper.tar")
+	if err := os.WriteFile(upper, []byte("another layer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	recipe.Bases = append(recipe.Bases, upper)
+	recipe.Files["/usr/local/bin/c"] = recipe.Files["/usr/local/bin/b"]
+	recipe.Setuid = map[string]bool{"/usr/local/bin/c": true}
+	_, layers, _ := written(t, recipe, dir)
+	if len(layers) != 3 || string(layers[0]) != "a layer" || string(layers[1]) != "another layer" {
+		t.Fatal("the bases are not in their order")
+	}
+	modes := map[string]int64{}
+	for r := tar.NewReader(bytes.NewReader(layers[2])); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		modes[h.Name] = h.Mode
+	}
+	if modes["usr/local/bin/b"] != 0o755 || modes["usr/local/bin/c"] != 0o6755 {
+		t.Errorf("the modes are %v", modes)
+	}
+}
+
+func TestACommandNeedsNoEntrypointAndOneOfBothIsNeeded(t *testing.T) {
+	recipe, dir := sample(t)
+	recipe.Command = []string{"c", "d"}
+	_, _, config := written(t, recipe, dir)
+	if !bytes.Contains(config, []byte(`"Cmd":["c","d"],"Entrypoint":["/usr/local/bin/b"]`)) {
+		t.Errorf("the config is %s", config)
+	}
+	recipe.Entrypoint = ""
+	_, _, config = written(t, recipe, dir)
+	if !bytes.Contains(config, []byte(`"Cmd":["c","d"]`)) || bytes.Contains(config, []byte("Entrypoint")) {
+		t.Errorf("the config is %s", config)
+	}
+	recipe.Command = nil
+	if err := recipe.Write(filepath.Join(dir, "neither.tar")); err == nil {
+		t.Error("an image without an entrypoint and a command was written")
+	}
+	recipe.Entrypoint, recipe.Bases = "/missing", nil
+	if err := recipe.Write(filepath.Join(dir, "missing.tar")); err == nil {
+		t.Error("an image was written whose entrypoint is nowhere")
+	}
+	recipe.Entrypoint, recipe.Setuid = "/usr/local/bin/b", map[string]bool{"/missing": true}
+	if err := recipe.Write(filepath.Join(dir, "setuid.tar")); err == nil {
+		t.Error("an image was written without the file that is to be setuid")
 	}
 }
 

@@ -10,6 +10,8 @@
     reason = "a suite without a harness prints what it ran"
 )]
 
+#[path = "../support/registry.rs"]
+mod registry;
 #[path = "../support/storage.rs"]
 mod storage;
 #[path = "../support/mod.rs"]
@@ -25,6 +27,7 @@ mod beside;
 mod bundles;
 mod certs;
 mod cluster;
+mod conformance;
 mod crowded;
 mod drains;
 mod examples;
@@ -256,6 +259,7 @@ fn main() {
     match chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("soak", settings)) => return soak::soak(settings),
         Some(("crowd", settings)) => return crowded::crowd(settings),
+        Some(("conformance", [])) => return conformance::all(),
         _ => {}
     }
     let mut tally = Tally { passed: 0, failed: 0, chosen };
@@ -349,6 +353,7 @@ fn main() {
     tally.suite("t-rotate", (3, 1), &[authentic::SCENARIOS, unattended::SCENARIOS, rotations::SCENARIOS].concat());
     tally.suite("t-pods", (3, 1), &[hardened::SCENARIOS, hardened::LAST].concat());
     tally.suite("t-crowd", (3, 0), crowded::SCENARIOS);
+    tally.suite("t-conformance", (3, 2), conformance::SCENARIOS);
     tally.suite("t-fire", (3, 1), firewalls::SCENARIOS);
     tally.suite("t-grown", (3, 0), shapes::GROWN);
     tally.suite("t-local", (3, 1), shapes::LOCAL);

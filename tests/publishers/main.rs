@@ -11,6 +11,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod lay;
+#[path = "../support/registry.rs"]
+mod registry;
 #[path = "../support/scenarios.rs"]
 mod scenarios;
 #[path = "../download/server.rs"]
@@ -18,9 +20,11 @@ mod scenarios;
 mod server;
 
 use hactl::component::{self, Kind, Lock};
-use lay::{Layout, Registry};
+use lay::Layout;
+use registry::Registry;
 use server::Server;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -35,7 +39,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let registry = Registry::start(root.path());
+        let registry = Registry::start(root.path(), Ipv4Addr::LOCALHOST.into());
         let server = Server::start();
         Layout::of(&dist()).publish(&server, &registry);
         Self { server, registry, root }

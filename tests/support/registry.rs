@@ -1,0 +1,109 @@
+//! A registry on this machine: the reference implementation on a folder, stopped when its value is dropped.
+//!
+//! In: a folder, and archives as `components/image` writes them. Out: a registry over plain HTTP, and a client for it.
+
+use oci_client::client::{Client, ClientConfig, ClientProtocol};
+use oci_client::secrets::RegistryAuth;
+use oci_client::{Reference, RegistryOperation};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running registry.
+pub struct Registry {
+    child: Child,
+    at: String,
+}
+
+impl Registry {
+    /// Starts it with its files below `root`, on a free port of this address.
+    pub fn start(root: &Path, address: IpAddr) -> Self {
+        let program = std::env::var("REGISTRY").expect("REGISTRY names the registry's binary, as the Makefile does");
+        let listener = TcpListener::bind((address, 0)).expect("a free port");
+        let at = listener.local_addr().expect("an address").to_string();
+        drop(listener);
+        let config = json!({"version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
+            "storage": {"filesystem": {"rootdirectory": root.join("registry")}}, "http": {"addr": at}});
+        let file = root.join("registry.yml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).expect("writable");
+        let log = root.join("registry.log");
+        let mut command = Command::new(&program);
+        command.arg("serve").arg(&file).env("OTEL_TRACES_EXPORTER", "none").stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(fs::File::create(&log).expect("writable")).spawn();
+        let mut registry = Self { child: child.unwrap_or_else(|e| panic!("{program}: {e}")), at };
+        let begun = Instant::now();
+        while TcpStream::connect(&registry.at).is_err() {
+            let said = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(registry.child.try_wait().expect("it can be asked").is_none(), "{}", said());
+            assert!(begun.elapsed() < Duration::from_secs(20), "the registry does not listen: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        registry
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.at)
+    }
+
+    /// A client that may push to a repository, and the name of an image there.
+    pub async fn client(&self, repository: &str, tag: &str) -> (Client, Reference) {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let target = Reference::with_tag(self.at.clone(), repository.to_owned(), tag.to_owned());
+        let config =
+            ClientConfig { protocol: ClientProtocol::Http, use_monolithic_push: true, ..ClientConfig::default() };
+        let client = Client::try_from(config).expect("a client");
+        client.auth(&target, &RegistryAuth::Anonymous, RegistryOperation::Push).await.expect("anybody may push");
+        (client, target)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        drop(ended);
+    }
+}
+
+/// An image as a file: its parts by path.
+pub struct Archive(BTreeMap<String, Vec<u8>>);
+
+impl Archive {
+    pub fn open(path: &Path) -> Self {
+        let file = fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut tar = tar::Archive::new(file);
+        let read = |entry: std::io::Result<tar::Entry<'_, fs::File>>| {
+            let mut entry = entry.expect("a readable archive");
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).expect("a readable archive");
+            (entry.path().expect("a path").to_string_lossy().into_owned(), content)
+        };
+        Self(tar.entries().expect("a readable archive").map(read).collect())
+    }
+
+    /// Each name of the image, with the digest of its manifest.
+    pub fn names(&self) -> Vec<(String, String)> {
+        let index: Value = serde_json::from_slice(&self.0["index.json"]).expect("an OCI layout");
+        let text = |value: &Value| value.as_str().expect("an index of an image").to_owned();
+        let one = |entry: &Value| (text(&entry["annotations"]["io.containerd.image.name"]), text(&entry["digest"]));
+        index["manifests"].as_array().expect("manifests").iter().map(one).collect()
+    }
+
+    /// The digests of a manifest's config and layers.
+    pub fn parts(&self, manifest: &str) -> Vec<String> {
+        let manifest: Value = serde_json::from_slice(&self.blob(manifest)).expect("a manifest");
+        let layers = manifest["layers"].as_array().expect("layers");
+        let digest = |part: &Value| part["digest"].as_str().expect("a digest").to_owned();
+        std::iter::once(&manifest["config"]).chain(layers).map(digest).collect()
+    }
+
+    pub fn blob(&self, digest: &str) -> Vec<u8> {
+        let hex = digest.strip_prefix("sha256:").expect("a SHA-256 digest");
+        self.0[&format!("blobs/sha256/{hex}")].clone()
+    }
+}
