@@ -82,7 +82,7 @@ if [ "$which" != second ]; then
 	else
 		suite units tests/coverage.sh
 		grep '^coverage' "$logs/units.log" || true
-		suite alerts sh -c "'$PROMTOOL' test rules tests/alerts.yaml && echo 'test result: ok. 1 passed; 0 failed;'"
+		suite alerts sh -c "'$PROMTOOL' test rules tests/alerts*.yaml && echo 'test result: ok. 1 passed; 0 failed;'"
 	fi
 	suite publishers cargo test --release --locked --test publishers
 	suite storage cargo test --release --locked --test storage

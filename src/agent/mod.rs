@@ -31,7 +31,7 @@ mod static_pods;
 mod web;
 
 pub use admission::{Admission, Caller};
-pub use backup::{Incoming, PeerSnapshots, copies_beside, drill, newest_snapshot, save_bundle};
+pub use backup::{Incoming, PeerSnapshots, copies_beside, drill, last_drills, newest_snapshot, save_bundle};
 pub use etcd::{Fence, cluster_of, fence, heir, pass_to, record_positions, remembered, serving, voters, yield_lead};
 pub use machine::Root;
 pub use observe::{DnsError, dns_probe, guard_fact};

@@ -1,15 +1,17 @@
-//! What a guard counts and measures for its metrics alone: its repairs since its start, the end of certificates, and the
-//! age of snapshots.
+//! What a guard counts and measures for its metrics alone: its repairs since its start, the end of certificates, the
+//! age of snapshots, and the last drills.
 //!
 //! In: outcomes of repairs, files of the host. Out: numbers, read by `metrics`.
 
 use super::shared::{Shared, turns};
 use crate::agent::probe::first_to_renew;
-use crate::agent::{Root, newest_snapshot};
+use crate::agent::{Root, last_drills, newest_snapshot};
+use crate::model::drill::LastDrill;
 use crate::model::fault::FaultKind;
 use crate::model::maintained::Maintained;
 use crate::model::repair::LocalStep;
 use crate::plan::local_repair::step;
+use crate::protocol::OpError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +61,8 @@ pub struct Figures {
     pub certificate_ends_s: Option<i64>,
     /// The snapshots; `None`: the host takes none.
     pub snapshots: Option<Snapshots>,
+    /// The last drills on the host, at most one with each identity.
+    pub drills: Vec<LastDrill>,
     /// What the maintenances come to; `None`: another guard acts on them.
     pub maintained: Option<Maintained>,
 }
@@ -84,12 +88,20 @@ pub(super) async fn measure(shared: Arc<Shared>, root: Root) {
     loop {
         turn.tick().await;
         let certificate = first_to_renew(&root).await;
-        let snapshots = newest_snapshot(&root).await;
-        let snapshots = snapshots.unwrap_or_else(|error| {
-            shared.say_once(&format!("cannot tell the age of the snapshots of this host: {}", error.what));
-            None
-        });
+        let snapshots = or_none(&shared, "the age of the snapshots", newest_snapshot(&root).await);
         let snapshots = snapshots.map(|(every_s, newest_ms)| Snapshots { newest_ms, every_s });
-        shared.with(|state| (state.figures.certificate_ends_s, state.figures.snapshots) = (certificate, snapshots));
+        let drills = or_none(&shared, "the last drills", last_drills(&root).await);
+        shared.with(|state| {
+            let figures = &mut state.figures;
+            (figures.certificate_ends_s, figures.snapshots, figures.drills) = (certificate, snapshots, drills);
+        });
     }
+}
+
+/// What was found; after an error, which the guard says once, nothing.
+fn or_none<T: Default>(shared: &Shared, what: &str, found: Result<T, OpError>) -> T {
+    found.unwrap_or_else(|error| {
+        shared.say_once(&format!("cannot tell {what} of this host: {}", error.what));
+        T::default()
+    })
 }

@@ -7,6 +7,7 @@ use super::figures::{Effect, Figures, Snapshots};
 use super::readers::{self, Body, Handler, PAUSE, Readers};
 use super::shared::Shared;
 use super::state::EtcdSeen;
+use crate::model::drill::LastDrill;
 use crate::model::fault::{Class, Fault, FaultKind};
 use crate::model::guard_report::GuardReport;
 use crate::model::healing::METRICS_PORT;
@@ -126,6 +127,12 @@ pub(super) fn text(report: &GuardReport, etcd: Option<EtcdSeen>, figures: &Figur
         let every = every_s as f64;
         metric("hactl_snapshot_interval_seconds", "The interval of snapshots.", &[(String::new(), every)]);
     }
+    let drill = |last: &LastDrill| {
+        let labels = format!("{{identity=\"{}\",outcome=\"{}\"}}", last.identity, last.outcome);
+        (labels, seconds(report.at_ms.saturating_sub(last.at_ms)))
+    };
+    let drills: Vec<_> = figures.drills.iter().map(drill).collect();
+    metric("hactl_drill_age_seconds", "How long ago the last drill on this host was, by its outcome.", &drills);
     if let Some(Maintained { states, blocked_pods, drains, reboots, evictions }) = &figures.maintained {
         let states: Vec<_> =
             states.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), one(*count)[0].1)).collect();

@@ -85,6 +85,28 @@ pub enum Showed {
     },
 }
 
+impl Showed {
+    /// Its word in `hactl status -o json` and in metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Restored(_) => "restored",
+            Self::SealedBefore => "sealed-before",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// The last drill on a host with one identity, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastDrill {
+    /// Whose identity decrypted the snapshot: `owners` or `host`.
+    pub identity: &'static str,
+    /// The word of its result; `none`: the host is to run drills, and has run none.
+    pub outcome: &'static str,
+    /// When it was, milliseconds since 1970; without one, since when the host has its identity for drills.
+    pub at_ms: i64,
+}
+
 /// The result of a run of the timer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrillOutcome {
@@ -110,6 +132,7 @@ mod tests {
             (failed, r#"{"failed":{"what":"x","damaged":true}}"#),
         ] {
             assert_eq!(serde_json::to_string(&showed).unwrap(), text);
+            assert!(text.contains(&format!("\"{}\"", showed.word())), "the record has the same word");
             let drill = OwnDrill { at_ms: 2, bundle: "a.hactl".to_owned(), taken_ms: 1, showed };
             let written = serde_json::to_vec(&drill).unwrap();
             assert_eq!(serde_json::from_slice::<OwnDrill>(&written).unwrap(), drill);

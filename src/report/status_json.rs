@@ -110,13 +110,13 @@ fn drills(host: &HostName, facts: &Facts) -> Vec<Value> {
         })
     });
     let by_host = found.own_drill.as_ref().map(|drill| {
-        let (outcome, why, proof) = match &drill.showed {
-            Showed::Restored(proof) => ("restored", None, Some(proof)),
-            Showed::SealedBefore => ("sealed-before", None, None),
-            Showed::Failed { what, .. } => ("failed", Some(what), None),
+        let (why, proof) = match &drill.showed {
+            Showed::Restored(proof) => (None, Some(proof)),
+            Showed::SealedBefore => (None, None),
+            Showed::Failed { what, .. } => (Some(what), None),
         };
         json!({
-            "host": host, "heldBy": "host", "atMs": drill.at_ms, "outcome": outcome, "why": why,
+            "host": host, "heldBy": "host", "atMs": drill.at_ms, "outcome": drill.showed.word(), "why": why,
             "bundle": drill.bundle, "takenMs": drill.taken_ms,
             "keys": proof.map(|p| p.keys), "restoredMs": proof.map(|p| p.restored_ms),
         })

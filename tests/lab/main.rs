@@ -10,6 +10,8 @@
     reason = "a suite without a harness prints what it ran"
 )]
 
+#[path = "../support/dashboard.rs"]
+mod dashboard;
 #[path = "../support/registry.rs"]
 mod registry;
 #[path = "../support/storage.rs"]

@@ -1,10 +1,12 @@
 //! The metrics of all components, on a cluster that is asked for them: read with the certificate for it, and with no other.
 
+use super::dashboard::{dashboard, queries};
 use super::guard::{CLEARED, asked};
-use super::prometheus::Prometheus;
+use super::prometheus::{Prometheus, rules};
 use super::support::{Hactl, wait_for};
 use super::{Scenario, World};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +21,7 @@ pub const READ: &[Scenario] = &[Scenario {
 
 /// On one with a worker.
 pub const SCRAPED: &[Scenario] = &[Scenario {
-    name: "Prometheus scrapes every component of the cluster by the configuration of the documentation",
+    name: "Prometheus scrapes every component by the configuration of the documentation, and shows the dashboard",
     cut: false,
     run: scraped,
 }];
@@ -35,6 +37,8 @@ const OF_CONTROL: [(&str, &str); 7] = [
     ("containerd", "containerd_"),
     ("kube-proxy", "kubeproxy_sync_proxy_rules_"),
 ];
+/// Panels of the dashboard that show only what has happened: faults, repairs and maintenances.
+const EVENTS: [&str; 3] = ["Faults by host", "Repairs", "Maintenances of Nodes"];
 
 /// hactl with this inventory, once `up` has nothing to do, and the files of a reader.
 fn read_on(w: &World, more: &str) -> (Hactl, PathBuf) {
@@ -82,23 +86,30 @@ fn read_by_readers(w: &World) {
     let (hactl, folder) = read_on(w, "metrics: on");
     let (reader, ca) = (folder.join("client/client"), folder.join("client/ca.crt"));
     let address = |host: &str| w.lab.address(host).expect("an address");
+    let mut read: BTreeMap<&str, String> = BTreeMap::new();
     for host in CONTROL {
         for (word, line) in OF_CONTROL {
             let found = get(&format!("https://{}:10273/metrics/{word}", address(host)), Some(&reader), Some(&ca));
             assert!(has(found.as_ref(), line), "{host}, {word}: {found:?}");
+            read.entry(word).or_default().push_str(&found.unwrap_or_default());
         }
         let found = get(&format!("https://{}:6443/metrics", address(host)), Some(&reader), Some(&ca));
         assert!(has(found.as_ref(), "apiserver_request_total{"), "{host}");
+        read.entry("kube-apiserver").or_default().push_str(&found.unwrap_or_default());
     }
     let serving = folder.join("client/kubelet-ca.crt");
-    for (path, line) in [("metrics", "kubelet_node_name{"), ("metrics/cadvisor", "container_cpu_usage_seconds_total{")]
-    {
+    for (job, path, line) in [
+        ("kubelet", "metrics", "kubelet_node_name{"),
+        ("containers", "metrics/cadvisor", "container_cpu_usage_seconds_total{"),
+    ] {
         let found = get(&format!("https://{}:10250/{path}", address("cp1")), Some(&reader), Some(&serving));
         assert!(has(found.as_ref(), line), "{path}");
+        read.insert(job, found.unwrap_or_default());
     }
     let guard = format!("https://{}:10273/metrics/guard", address("cp1"));
     assert_eq!(get(&guard, Some(&reader), Some(&ca)), None, "there are no guards");
-    of_coredns(w, &reader, &ca);
+    read.insert("coredns", of_coredns(w, &reader, &ca));
+    all_served(&read);
     rights(&hactl);
     strangers(w, &folder);
 
@@ -121,18 +132,32 @@ fn read_by_readers(w: &World) {
     w.healthy(CLEARED);
 }
 
-/// The pods of CoreDNS, through an API server.
-fn of_coredns(w: &World, reader: &Path, ca: &Path) {
+/// Each metric that the alert rules and the dashboard name is served by the component that they name.
+fn all_served(read: &BTreeMap<&str, String>) {
+    let is_missing = |line: &&str| {
+        let (job, metric) = line.split_once('\t').expect("a job, a tab and a metric");
+        let is_it = |one: &str| one.strip_prefix(metric).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        read.get(job).is_none_or(|text| !text.lines().any(is_it))
+    };
+    let missing: Vec<&str> = include_str!("metrics.tsv").lines().filter(is_missing).collect();
+    assert!(missing.is_empty(), "components do not serve {missing:?}");
+}
+
+/// The metrics of the pods of CoreDNS, through an API server.
+fn of_coredns(w: &World, reader: &Path, ca: &Path) -> String {
     let base = format!("https://{}:6443/api/v1/namespaces/kube-system/pods", w.lab.address("cp1").expect("an address"));
     let list = get(&format!("{base}?labelSelector=k8s-app%3Dkube-dns"), Some(reader), Some(ca));
     let list: Value = serde_json::from_str(&list.expect("a list")).expect("JSON");
     let pods = list["items"].as_array().expect("a list");
     assert!(!pods.is_empty());
+    let mut read = String::new();
     for pod in pods {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let found = get(&format!("{base}/{name}:9153/proxy/metrics"), Some(reader), Some(ca));
         assert!(has(found.as_ref(), "coredns_build_info{"), "{name}");
+        read.push_str(&found.unwrap_or_default());
     }
+    read
 }
 
 /// What the group may do in the API, and what not.
@@ -197,7 +222,32 @@ fn scraped(w: &World) {
     wait_for("every target is up", Duration::from_secs(60), || prometheus.query("up == 1").len() == targets);
     assert_eq!(prometheus.query("count by (job) (up == 1)").len(), jobs);
     assert_eq!(prometheus.query("up == 0"), []);
+    rules(&prometheus, &["alerts.yaml", "alerts-components.yaml"]);
+    drilled(&hactl, &prometheus);
+    shown(&prometheus);
+    assert_eq!(prometheus.query("ALERTS{alertstate=\"firing\"}"), [], "nothing is wrong");
     drop(prometheus);
     asked(w, "").up().ok();
     w.healthy(CLEARED);
+}
+
+/// A snapshot and a drill are in the metrics of guards, which look for both once a minute.
+fn drilled(hactl: &Hactl, prometheus: &Prometheus) {
+    hactl.run(&["snapshot", "take"]).ok();
+    hactl.run(&["recover", "--drill"]).ok();
+    for age in ["hactl_snapshot_age_seconds", "hactl_drill_age_seconds{identity=\"owners\",outcome=\"restored\"}"] {
+        wait_for(age, Duration::from_secs(90), || !prometheus.query(&format!("{age} < 300")).is_empty());
+    }
+}
+
+/// Prometheus understands each query of the dashboard, and finds something unless nothing has happened.
+fn shown(prometheus: &Prometheus) {
+    let queries = queries(&dashboard());
+    assert!(EVENTS.iter().all(|panel| queries.iter().any(|(title, _)| title == panel)), "{queries:?}");
+    for (panel, query) in &queries {
+        let is_event = EVENTS.contains(&panel.as_str());
+        let shows = || !prometheus.query(query).is_empty() || is_event;
+        wait_for(&format!("{panel}: {query}"), Duration::from_secs(60), shows);
+    }
+    println!("        Prometheus answered {} queries of the dashboard", queries.len());
 }

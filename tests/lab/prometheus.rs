@@ -39,10 +39,11 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// With a configuration of the documentation, its rules, and the certificate in `folder/client`.
+    /// With a configuration of the documentation, the rules beside it, and the certificate in `folder/client`.
     pub fn start(folder: &Path, config: &str) -> Self {
-        let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/alerts.yaml");
-        fs::copy(rules, folder.join("alerts.yaml")).expect("writable");
+        for rules in ["alerts.yaml", "alerts-components.yaml"] {
+            fs::copy(documents().join(rules), folder.join(rules)).expect("writable");
+        }
         let own = folder.join("client").display().to_string();
         let mut config = config.to_owned();
         for (example, here) in [("/etc/prometheus/hactl", own.as_str()), ("_interval: 15s", "_interval: 2s")] {
@@ -130,7 +131,7 @@ fn scraped(w: &World) {
     assert_eq!(prometheus.query("hactl_snapshot_interval_seconds"), each(900.0));
     assert_eq!(prometheus.query("hactl_certificate_days > 300").len(), 3);
     assert_eq!(prometheus.query("sum by (instance) (hactl_guard_repairs_total)"), each(0.0));
-    rules(&prometheus);
+    rules(&prometheus, &["alerts.yaml"]);
     strangers(w, &folder, &addresses[0]);
 
     hactl.run(&["guard", "pause", "--for", "1h", "--reason", "a test"]).ok();
@@ -189,10 +190,14 @@ fn without_rights(hactl: &Hactl) {
     assert_eq!(of_reader, may("somebody", "some:group"));
 }
 
-/// Every alert rule of the documentation is loaded and evaluated.
-fn rules(prometheus: &Prometheus) {
-    let named = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/alerts.yaml")).expect("readable");
-    let named = named.matches("- alert: ").count();
+fn documents() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
+
+/// Every alert rule in these files of the documentation is loaded and evaluated, and none fires.
+pub fn rules(prometheus: &Prometheus, files: &[&str]) {
+    let of = |file: &&str| fs::read_to_string(documents().join(file)).expect("readable").matches("- alert: ").count();
+    let named: usize = files.iter().map(of).sum();
     wait_for("every rule is evaluated", SLACK, || {
         let data = prometheus.data("rules", "");
         let groups = data["groups"].as_array().expect("groups").iter();

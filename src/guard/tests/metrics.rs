@@ -6,6 +6,7 @@ use crate::guard::figures::{Effect, Figures, Snapshots};
 use crate::guard::metrics::{serve, text};
 use crate::guard::readers::Readers;
 use crate::guard::repair::{LocalHost, Repairs};
+use crate::model::drill::LastDrill;
 use crate::model::healing::{METRICS_PORT, METRICS_READERS};
 use crate::model::hold::Hold;
 use crate::model::maintained::Maintained;
@@ -78,23 +79,31 @@ fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
 }
 
 #[test]
-fn the_age_of_snapshots_the_end_of_certificates_and_every_repair_are_served_as_numbers() {
+fn the_age_of_snapshots_and_drills_the_end_of_certificates_and_every_repair_are_served_as_numbers() {
     let mut cp1 = Played::new();
     let text = text_of(&cp1);
-    for absent in ["hactl_certificate_days", "hactl_snapshot", "hactl_guard_repairs_total{"] {
+    for absent in
+        ["hactl_certificate_days", "hactl_snapshot", "hactl_drill_age_seconds{", "hactl_guard_repairs_total{"]
+    {
         assert!(!text.contains(absent), "{absent}: not measured, or nothing is repaired");
     }
     let snapshots = Some(Snapshots { newest_ms: None, ..SNAPSHOTS });
     cp1.state.figures = Figures { certificate_ends_s: Some(43_200), snapshots, ..Figures::of_repairs() };
     let text = text_of(&cp1);
     assert!(text.contains("hactl_certificate_days 0.5\n"), "{text}");
-    assert!(text.contains("hactl_snapshot_interval_seconds 900\n") && !text.contains("_age_"), "{text}");
+    assert!(text.contains("hactl_snapshot_interval_seconds 900\n") && !text.contains("snapshot_age_"), "{text}");
     cp1.state.figures.snapshots = Some(SNAPSHOTS);
+    cp1.state.figures.drills = vec![
+        LastDrill { identity: "owners", outcome: "restored", at_ms: -90_000 },
+        LastDrill { identity: "host", outcome: "failed", at_ms: -60_000 },
+    ];
     cp1.state.figures.count(FaultKind::EtcdFrozen, LocalStep::Restart, Effect::Helped);
     cp1.state.figures.count(FaultKind::EtcdFrozen, LocalStep::Reboot, Effect::Helped);
     let text = text_of(&cp1);
     for line in [
         "hactl_snapshot_age_seconds 3\n",
+        "hactl_drill_age_seconds{identity=\"owners\",outcome=\"restored\"} 90\n",
+        "hactl_drill_age_seconds{identity=\"host\",outcome=\"failed\"} 60\n",
         "# TYPE hactl_guard_repairs_total counter\n",
         "hactl_guard_repairs_total{kind=\"EtcdFrozen\",step=\"restart\",outcome=\"helped\"} 1\n",
         "hactl_guard_repairs_total{kind=\"EtcdFrozen\",step=\"reboot\",outcome=\"helped\"} 1\n",

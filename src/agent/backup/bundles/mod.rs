@@ -12,7 +12,9 @@ mod sealing;
 mod store;
 
 pub(crate) use drill::hold;
-pub(crate) use store::{RESERVE, fact, names, newest_bundle, newest_fact, newest_here as newest, settings, tended};
+pub(crate) use store::{
+    RESERVE, fact, last_drills, names, newest_bundle, newest_fact, newest_here as newest, settings, tended,
+};
 
 use crate::agent::backup::copies;
 use crate::agent::etcd::member::{access, trouble};

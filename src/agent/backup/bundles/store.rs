@@ -12,7 +12,7 @@ use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::bucket::Destination;
-use crate::model::drill::{OwnDrill, RECORD};
+use crate::model::drill::{LastDrill, OwnDrill, RECORD};
 use crate::model::snapshot::{
     BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Manifest, Proof, Settings, is_name,
 };
@@ -105,12 +105,31 @@ pub(crate) fn fact(root: &Root) -> Outcome<BundlesFact> {
     found.bundles.sort_by(|a, b| b.taken_ms.cmp(&a.taken_ms).then_with(|| a.name.cmp(&b.name)));
     let text = fs::read_to_string(at.join(TROUBLE)).unwrap_or_default();
     found.trouble = text.split_once(' ').and_then(|(ms, what)| Some((ms.parse().ok()?, what.trim_end().to_owned())));
-    // An unreadable record only causes another drill.
-    found.drill = fs::read(at.join(DRILL)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    found.own_drill = fs::read(root.own(RECORD)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    (found.drill, found.own_drill) = recorded_drills(root);
     found.own_identity_ms = own::since_ms(root).unwrap_or_default();
     found.peers = peers::facts(root)?;
     Ok(found)
+}
+
+/// The last drill with the owners' identity, and the last one with that of this host.
+fn recorded_drills(root: &Root) -> (Option<Drill>, Option<OwnDrill>) {
+    // An unreadable record only causes another drill.
+    let by_owners = fs::read(root.own(FOLDER).join(DRILL)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let by_host = fs::read(root.own(RECORD)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    (by_owners, by_host)
+}
+
+/// The same, for metrics.
+pub(crate) fn last_drills(root: &Root) -> Outcome<Vec<LastDrill>> {
+    let (by_owners, by_host) = recorded_drills(root);
+    // It is recorded only if the snapshot was restored.
+    let by_owners = by_owners.map(|drill| LastDrill { identity: "owners", outcome: "restored", at_ms: drill.at_ms });
+    let by_host = match by_host {
+        Some(drill) => Some((drill.showed.word(), drill.at_ms)),
+        None => own::since_ms(root)?.map(|since_ms| ("none", since_ms)),
+    };
+    let by_host = by_host.map(|(outcome, at_ms)| LastDrill { identity: "host", outcome, at_ms });
+    Ok(by_owners.into_iter().chain(by_host).collect())
 }
 
 /// Records that a snapshot was brought here from outside and could be restored.

@@ -3,7 +3,7 @@
 use super::sealing::STATE;
 use super::store::SETTINGS;
 use super::*;
-use crate::model::drill::{DrillOutcome, IDENTITY, OwnDrill, RECORD, Showed};
+use crate::model::drill::{DrillOutcome, IDENTITY, LastDrill, OwnDrill, RECORD, Showed};
 use crate::model::names::Digest;
 use crate::model::secret::Secret;
 use crate::model::snapshot::{FOLDER, Keep};
@@ -99,6 +99,8 @@ impl World {
         let fact = fact(&self.root()).unwrap();
         assert_eq!(fact.own_drill.as_ref(), Some(&held), "it is reported");
         assert_eq!(fact.drill, None, "and is not taken for one with the owners' identity");
+        let last = LastDrill { identity: "host", outcome: held.showed.word(), at_ms: held.at_ms };
+        assert_eq!(last_drills(&self.root()).unwrap(), [last], "metrics show it");
         assert!(!self.path(FOLDER).join(".drill").exists(), "none of it remains unencrypted");
         held
     }
@@ -218,6 +220,18 @@ async fn no_drill_is_held_without_a_snapshot_or_when_drills_are_off() {
     world.queries(false);
     assert!(world.holds().await.unwrap_err().what.contains("does not enable"));
     assert!(!world.path(RECORD).exists());
+}
+
+#[test]
+fn metrics_show_the_last_drill_with_each_identity_or_since_when_the_host_is_to_run_them() {
+    let world = World::new();
+    assert!(last_drills(&world.root()).unwrap().is_empty(), "there is no identity yet");
+    own::made(&world.root()).unwrap();
+    store::drilled(&world.root(), Proof { keys: 1, hash: 2, restored_ms: 3 }).unwrap();
+    let fact = fact(&world.root()).unwrap();
+    let by_owners = LastDrill { identity: "owners", outcome: "restored", at_ms: fact.drill.unwrap().at_ms };
+    let by_host = LastDrill { identity: "host", outcome: "none", at_ms: fact.own_identity_ms.unwrap() };
+    assert_eq!(last_drills(&world.root()).unwrap(), [by_owners, by_host]);
 }
 
 #[tokio::test]
