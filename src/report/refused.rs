@@ -66,8 +66,8 @@ impl From<&Refusal> for Verdict {
                 };
                 let connect = |(one, other): &(String, String)| one_line(&reconnect(one, other));
                 let mut hints: Vec<String> = apart.iter().map(connect).collect();
-                let unconnected = (!apart.is_empty())
-                    .then(|| "Members without a peer connection are no quorum together.".to_owned());
+                let unconnected =
+                    (!apart.is_empty()).then(|| "Members without a peer connection are no quorum together.".to_owned());
                 if apart.is_empty() || !unhealthy.is_empty() {
                     hints.extend(texts([
                         &format!("first bring {back} back: `hactl status` lists the unhealthy members"),

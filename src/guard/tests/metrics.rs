@@ -82,8 +82,7 @@ fn alert_rules_and_the_guide_name_metrics_that_guards_serve() {
 fn the_age_of_snapshots_and_drills_the_end_of_certificates_and_every_repair_are_served_as_numbers() {
     let mut cp1 = Played::new();
     let text = text_of(&cp1);
-    for absent in
-        ["hactl_certificate_days", "hactl_snapshot", "hactl_drill_age_seconds{", "hactl_guard_repairs_total{"]
+    for absent in ["hactl_certificate_days", "hactl_snapshot", "hactl_drill_age_seconds{", "hactl_guard_repairs_total{"]
     {
         assert!(!text.contains(absent), "{absent}: not measured, or nothing is repaired");
     }
