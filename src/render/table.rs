@@ -53,9 +53,10 @@ pub(super) enum What {
     Pod(&'static str),
 }
 
-/// Files that CIS allows only root to read: units, and the certificates of Kubernetes. Other users read all other
-/// files.
-const ROOTS_ALONE: [&str; 2] = ["/etc/systemd/system/", "/etc/kubernetes/pki/"];
+/// Files that CIS allows only root to read: units with the settings that they read, and the certificates of Kubernetes.
+/// Other users read all other files.
+const ROOTS_ALONE: [&str; 4] =
+    ["/etc/systemd/system/", "/etc/etcd/etcd.env", "/etc/hactl/kubelet-registration.env", "/etc/kubernetes/pki/"];
 
 impl Row {
     /// Permission bits, by the set of hardening defaults.

@@ -1,6 +1,7 @@
 //! Pods and hosts that attempt what they may not do, and units that are confined to what they need.
 
 use super::bare_hosts::variant;
+use super::cis::{Level, judged};
 use super::failures::holder_of;
 use super::support::wait_for;
 use super::{Scenario, World, in_one_line, with_pod};
@@ -20,7 +21,7 @@ pub const SCENARIOS: &[Scenario] = &[
         run: confined,
     },
     Scenario {
-        name: "the cis profile is refused without registries, and restricts pods once it is applied",
+        name: "the cis profile is refused without registries, restricts pods once it is applied, and fails no check",
         cut: false,
         run: cis,
     },
@@ -318,6 +319,7 @@ fn cis(w: &World) {
     {
         assert_eq!(w.on("cp1", &format!("sudo stat -c %a {path}")).trim(), "600", "{path}");
     }
+    judged(w, Level::Cis);
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(180));
 }

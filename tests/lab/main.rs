@@ -28,6 +28,7 @@ mod bare_hosts;
 mod beside;
 mod bundles;
 mod certs;
+mod cis;
 mod cluster;
 mod conformance;
 mod crowded;
@@ -270,6 +271,7 @@ fn main() {
         (3, 0),
         &[
             cluster::SCENARIOS,
+            cis::SCENARIOS,
             secrets::SCENARIOS,
             failures::SCENARIOS,
             kubelets::SCENARIOS,

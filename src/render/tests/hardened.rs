@@ -215,7 +215,7 @@ fn etcds_data_directory_is_a_flag_and_the_only_place_that_it_may_write_to() {
 }
 
 #[test]
-fn cis_restricts_pods_of_all_but_hactls_own_namespaces_and_closes_units_and_certificates() {
+fn cis_restricts_pods_of_all_but_hactls_own_namespaces_and_closes_units_with_their_settings_and_certificates() {
     let mut cis = desired();
     cis.control_plane.security = Security::Cis;
     let pods = |desired: &Desired| -> Value {
@@ -225,9 +225,19 @@ fn cis_restricts_pods_of_all_but_hactls_own_namespaces_and_closes_units_and_cert
     assert_eq!(pods(&cis)["defaults"]["enforce"], "restricted");
     assert_eq!(pods(&cis)["exemptions"]["namespaces"], json!(["kube-system", "kube-flannel"]));
     assert_eq!(pods(&desired())["defaults"]["enforce"], "privileged");
-    for (path, file) in all(&cis, "cp1") {
-        let closed = path.starts_with("/etc/systemd/system/") || path.starts_with("/etc/kubernetes/");
+    let files = all(&cis, "cp1");
+    let mut settings = BTreeSet::new();
+    for (path, file) in &files {
+        let unit = path.starts_with("/etc/systemd/system/");
+        let closed = unit || path.starts_with("/etc/kubernetes/");
         assert!(!closed || file.mode == 0o600, "{path} {:o}", file.mode);
+        // A file with a hyphen need not exist: hactl writes it for the first start of a member.
+        let reads = file.content.lines().filter_map(|line| line.strip_prefix("EnvironmentFile=/"));
+        settings.extend(reads.filter(|_| unit).map(|path| format!("/{path}")));
+    }
+    assert_eq!(settings.len(), 2, "{settings:?}");
+    for path in settings {
+        assert_eq!(files[&path].mode, 0o600, "{path}");
     }
     assert_eq!(all(&desired(), "cp1")["/etc/systemd/system/kubelet.service"].mode, 0o644);
     let flannel = &addons(&desired(), &parts()).unwrap().into_iter().find(|addon| addon.name == "flannel").unwrap();
