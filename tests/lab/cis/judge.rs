@@ -261,9 +261,8 @@ fn level<'a>(policy: &'a Value, verb: &str, group: &str, resource: &str) -> &'a 
     let rule = items(&policy["rules"]).iter().find(|rule| {
         let of_some = ["users", "userGroups", "namespaces", "nonResourceURLs"].iter().any(|key| !rule[key].is_null());
         let kinds = items(&rule["resources"]);
-        let its = |kind: &Value| {
-            kind["group"].as_str().unwrap_or_default() == group && has(&kind["resources"], resource)
-        };
+        let its =
+            |kind: &Value| kind["group"].as_str().unwrap_or_default() == group && has(&kind["resources"], resource);
         !of_some && has(&rule["verbs"], verb) && (kinds.is_empty() || kinds.iter().any(its))
     });
     rule.and_then(|rule| rule["level"].as_str()).unwrap_or("None")

@@ -91,9 +91,8 @@ impl Cluster {
         let others = |binding: &&Value| {
             items(&binding["subjects"]).iter().any(|subject| subject["name"] != "hactl:administrators")
         };
-        let grants = |binding: &&Value| {
-            self.rules(binding).any(|rule| rights.iter().any(|right| right.is_given_by(rule)))
-        };
+        let grants =
+            |binding: &&Value| self.rules(binding).any(|rule| rights.iter().any(|right| right.is_given_by(rule)));
         let found = self.bindings().filter(|binding| !is_built_in(binding));
         found.filter(others).filter(grants).map(name).collect()
     }
