@@ -10,7 +10,7 @@ for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 	flags="$flags -X $package.gitVersion=v$v -X $package.gitMajor=${v%%.*} -X $package.gitMinor=${minor%%.*}"
 	flags="$flags -X $package.gitCommit= -X $package.gitTreeState=clean"
 done
-mkdir -p "$out/bin" "$out/files"
+mkdir -p "$out/bin" "$out/data"
 export CGO_ENABLED=0
 compile '' -o "$out/bin/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
 compile '' -o "$out/bin/agnhost" $module/test/images/agnhost
@@ -20,11 +20,11 @@ go test -c -vet=off -trimpath -ldflags "$flags" -o "$out/bin/e2e.test" $module/t
 
 images=$(go list -m -f '{{.Dir}}' $module)/test/images
 for file in agnhost/porter/localhost.crt agnhost/porter/localhost.key; do
-	install -m 644 "$images/$file" "$out/files/${file##*/}"
+	install -m 644 "$images/$file" "$out/data/${file##*/}"
 done
 for name in kitten nautilus; do
-	mkdir "$out/files/$name"
-	install -m 644 "$images/$name/html/$name.jpg" "$images/$name/html/data.json" "$out/files/$name/"
+	mkdir "$out/data/$name"
+	install -m 644 "$images/$name/html/$name.jpg" "$images/$name/html/data.json" "$out/data/$name/"
 done
 binary ginkgo "$(version github.com/onsi/ginkgo/v2)" bench
 for name in agnhost nnp e2e.test; do

@@ -27,7 +27,7 @@ files=$out/agnhost
 mkdir -p "$files/uploads"
 install -m 755 "$e2e/bin/agnhost" "$files/agnhost"
 ln -s agnhost "$files/agnhost-2"
-install -m 644 "$e2e/files/localhost.crt" "$e2e/files/localhost.key" "$files/"
+install -m 644 "$e2e/data/localhost.crt" "$e2e/data/localhost.key" "$files/"
 agnhost=$out/agnhost.tar
 tar --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf "$agnhost" \
 	-C "$files" agnhost agnhost-2 localhost.crt localhost.key uploads
@@ -39,7 +39,7 @@ make_image nonroot -base "$base" -cmd /bin/sh -user 1234
 # The tests start it and read nothing of it.
 make_image nginx -base "$base" -base "$agnhost" -entrypoint /agnhost -cmd test-webserver
 for name in kitten nautilus; do
-	set -- -add "$e2e/files/$name/$name.jpg=/$name.jpg" -add "$e2e/files/$name/data.json=/data.json"
+	set -- -add "$e2e/data/$name/$name.jpg=/$name.jpg" -add "$e2e/data/$name/data.json=/data.json"
 	# A test reads this file in an image volume.
 	[ "$name" != kitten ] || set -- "$@" -add os-release=/etc/os-release
 	make_image "$name" -base "$agnhost" "$@" -entrypoint /agnhost -cmd test-webserver
