@@ -1,6 +1,7 @@
 //! What all verbs share: the common flags, the runtime, interrupts, and how a failure becomes a verdict.
 
 use super::event_log::EventLog;
+use crate::component::{Bundle, BundleError};
 use crate::inventory::{Loaded, Source};
 use crate::model::desired::Desired;
 use crate::model::event::{Event, Sink};
@@ -269,8 +270,8 @@ impl Common {
         prepare(&mut loaded.desired, &places)?;
         if matches!(needs, Needs::Bundle | Needs::Most) {
             // Before any host is contacted.
-            let opened = crate::component::Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
-            opened.map_err(|error| failure_verdict(&Failure::Bundle(error)))?;
+            let opened = Bundle::open(&places.bundles, &loaded.desired.versions.kubernetes);
+            opened.map_err(|error| no_bundle(error, &loaded.desired))?;
         }
         let event_log = Arc::new(EventLog::new(sink, places.state.clone()));
         let sink: Arc<dyn Sink> = event_log.clone();
@@ -350,6 +351,18 @@ pub fn there(by: &str, path: Option<&Path>) -> Result<(), Verdict> {
     Err(misused(format!("{by}: cannot read {}: {error}", path.display()), hint))
 }
 
+/// A bundle cannot be opened. That it is the one of the default may be a surprise.
+fn no_bundle(error: BundleError, desired: &Desired) -> Verdict {
+    let surprises = desired.versions.is_default && matches!(error, BundleError::NoSuchVersion { .. });
+    let mut verdict = failure_verdict(&Failure::Bundle(error));
+    if surprises {
+        let hint = "the inventory names no version, and this hactl uses its default: if the cluster runs another \
+                    version, write that one: versions: {kubernetes: ...}";
+        verdict.hints.insert(0, hint.to_owned());
+    }
+    verdict
+}
+
 fn misused(headline: String, hint: &str) -> Verdict {
     Verdict { headline, ..Verdict::of(&FailureKind::Usage, None).with_hints([hint]) }
 }
@@ -403,12 +416,10 @@ pub fn failure_verdict(failure: &Failure) -> Verdict {
         ]),
         Failure::NotRenewable(why) => super::certs::verdict(why, of(&FailureKind::Usage)),
         Failure::StateDir(_) | Failure::Pki(_) => of(&FailureKind::State),
-        Failure::Bundle(crate::component::BundleError::NoSuchVersion { wanted, .. }) => of(&FailureKind::Inventory)
-            .with_hints([
-                &format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
-                "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` \
-                 here",
-            ]),
+        Failure::Bundle(BundleError::NoSuchVersion { wanted, .. }) => of(&FailureKind::Inventory).with_hints([
+            &format!("download and pack it: `hactl bundle build --kubernetes {wanted}`"),
+            "without internet access: `hactl bundle export` on a machine that has it, and `hactl bundle import` here",
+        ]),
         Failure::Bundle(_) => of(&FailureKind::Bundle),
         Failure::Unverified { checks } => {
             let mut verdict = of(&FailureKind::Other);

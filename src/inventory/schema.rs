@@ -96,7 +96,7 @@ pub struct Inventory {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Versions {
-    /// Kubernetes, MAJOR.MINOR.PATCH without a leading v.
+    /// Kubernetes, MAJOR.MINOR.PATCH without a leading v. The default upgrades no cluster to another minor version.
     #[schemars(regex(pattern = r"^[0-9]+\.[0-9]+\.[0-9]+$"), extend("default" = defaults::DEFAULT_KUBERNETES))]
     pub kubernetes: Key<String>,
     /// etcd; by default the version that belongs to this Kubernetes version.

@@ -79,6 +79,9 @@ pub struct Versions {
     pub etcd: Option<String>,
     /// containerd, if the inventory names one; otherwise that of the bundle.
     pub containerd: Option<String>,
+    /// Whether the inventory names no version of Kubernetes, so that it is the default of this hactl.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_default: bool,
 }
 
 /// How workers are upgraded to another version of Kubernetes.
@@ -501,7 +504,7 @@ pub fn sample(n: u8) -> Desired {
     };
     Desired {
         cluster: "lab".parse().expect("a valid name"),
-        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None },
+        versions: Versions { kubernetes: "1.36.3".to_owned(), etcd: None, containerd: None, is_default: false },
         endpoint: Endpoint {
             kind: EndpointKind::Vip { address: IpAddr::from([10, 88, 0, 100]), interface: None, vrid: 51 },
             port: 6443,

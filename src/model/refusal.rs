@@ -213,6 +213,21 @@ pub enum Refusal {
         /// What the inventory asks for.
         wanted: Version,
     },
+    /// The inventory names no version of Kubernetes, and the default is another minor version than the one that runs.
+    #[error(
+        "the inventory names no version of Kubernetes, and {component} on {host} has version {runs}: this hactl \
+         installs Kubernetes {wanted} by default"
+    )]
+    VersionNotNamed {
+        /// Where.
+        host: HostName,
+        /// The component that shows which version the cluster runs.
+        component: String,
+        /// Its version.
+        runs: Version,
+        /// The default.
+        wanted: Version,
+    },
     /// The Pod CIDR or the Service CIDR of the cluster would change.
     #[error("{setting} cannot be changed: {what} is {is} in this cluster, and would become {will}")]
     RangeChanged {

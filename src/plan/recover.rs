@@ -11,7 +11,7 @@ use super::intent::Intent;
 use super::sources::{Found, highest, of_host, reached, sources, untrusted, voters};
 use super::steps::Steps;
 use super::up::up;
-use super::{configure, prepare, versions};
+use super::{configure, prepare, upgrade, versions};
 use crate::model::authentic::Authenticity;
 use crate::model::desired::{Desired, Host, Role};
 use crate::model::facts::{DiskFact, Etcd, EtcdView, Evidence, Facts, HostFacts, NOSPACE, UnitFact};
@@ -133,6 +133,8 @@ pub fn diagnose(
     }
     // A host of another cluster is refused first of all.
     let draft = Draft::new(desired, target, facts, intent)?;
+    // Members would start with the etcd of the default.
+    upgrade::judge_default(desired, target, facts)?;
     let hosts = draft.reachable_with(Role::Etcd);
     if let Some(recovery) = begun {
         return Ok(Diagnosis::Lost(Box::new(resumed(desired, facts, &hosts, recovery)?)));

@@ -29,6 +29,7 @@ pub fn up(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) ->
 fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -> Result<Plan, Refusal> {
     let mut plan = Draft::new(desired, target, facts, intent)?;
     identity::judge(&plan)?;
+    upgrade::judge_default(desired, target, facts)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
     etcd::room(&plan)?;

@@ -17,10 +17,38 @@ use crate::model::facts::Facts;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::refusal::Refusal;
-use crate::model::target::FileSet;
+use crate::model::target::{FileSet, Target};
 use crate::model::units::{containerd_unit, kubelet_unit};
 use crate::model::version::{KUBELET_MAY_LAG, MINORS, Version};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+
+/// The versions of the control plane, by host and program. While manifests are on trial, only an API server that is
+/// ready counts: without one, they can be rolled back.
+fn running<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (&'a HostName, &'static str, Version)> {
+    let found = desired.with(Role::ControlPlane).filter_map(move |host| Some((&host.name, facts.host(&host.name)?)));
+    found.flat_map(|(name, found)| {
+        let tried = found.on_trial.contains(&FileSet::ControlPlane);
+        let answers = said(found).is_some();
+        let counts = move |program: &&'static str| !tried || (answers && *program == API_SERVER);
+        let programs = PROGRAMS.into_iter().filter(counts);
+        programs.filter_map(move |program| Some((name, program, version_of(found, program)?)))
+    })
+}
+
+/// Refuses a change to another minor version that only the default asks for. Once an API server has that version, there
+/// is no way back, and the rest of the upgrade is not refused.
+pub(super) fn judge_default(desired: &Desired, target: &Target, facts: &Facts) -> Result<(), Refusal> {
+    let default = Version::parse(&desired.versions.kubernetes).filter(|_| desired.versions.is_default);
+    let Some(wanted) = default else { return Ok(()) };
+    let other = match running(desired, facts).min_by_key(|(.., runs)| Reverse(*runs)) {
+        Some((host, component, runs)) => (runs.minor != wanted.minor).then_some((host, component, runs)),
+        // Nothing shows the version of Kubernetes, and data of members cannot go back either.
+        None => versions::other_member(desired, target, facts).map(|(host, runs)| (host, versions::ETCD, runs)),
+    };
+    let Some((host, component, runs)) = other else { return Ok(()) };
+    Err(Refusal::VersionNotNamed { host: host.clone(), component: component.to_owned(), runs, wanted })
+}
 
 /// Refuses unsupported changes: older minor versions, and skipped ones.
 pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
@@ -36,17 +64,7 @@ pub(super) fn judge(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
             }
         }
     };
-    for host in desired.with(Role::ControlPlane) {
-        let Some(found) = facts.host(&host.name) else { continue };
-        let tried = found.on_trial.contains(&FileSet::ControlPlane);
-        for program in PROGRAMS {
-            // A manifest on trial whose API server is not ready can be rolled back.
-            let answers = program == API_SERVER && found.api.as_ref().is_some_and(|api| api.own_trouble.is_none());
-            if let Some(runs) = version_of(found, program).filter(|_| answers || !tried) {
-                refuse(&host.name, program, runs, 1)?;
-            }
-        }
-    }
+    running(desired, facts).try_for_each(|(host, program, runs)| refuse(host, program, runs, 1))?;
     kubelets(desired, facts).iter().try_for_each(|(host, runs)| refuse(host, "kubelet", *runs, KUBELET_MAY_LAG))
 }
 

@@ -69,6 +69,17 @@ pub(super) fn judge(desired: &Desired, target: &Target, facts: &Facts) -> Result
     Ok(())
 }
 
+/// The first member with another minor version than the wanted one, and its version.
+pub(super) fn other_member<'a>(
+    desired: &'a Desired,
+    target: &Target,
+    facts: &Facts,
+) -> Option<(&'a HostName, Version)> {
+    let of = |host: &'a Host| Some((&host.name, member(facts, &host.name)?, wanted(target, &host.name, ETCD)?));
+    let mut known = desired.with(Role::Etcd).filter_map(of);
+    known.find_map(|(host, runs, wanted)| (runs.minor != wanted.minor).then_some((host, runs)))
+}
+
 /// The current and the wanted version of the member on a host, if they differ.
 pub(super) fn member_changes(d: &Draft, host: &Host) -> Option<(Version, Version)> {
     let (runs, wanted) = (member(d.facts, &host.name)?, wanted(d.target, &host.name, ETCD)?);

@@ -5,7 +5,7 @@
 //! started from. A file that differs anywhere else does not change it.
 
 use super::Spec;
-use crate::model::desired::{Agent, Desired, Extra, Host, Named, Proxy, SshTarget};
+use crate::model::desired::{Agent, Desired, Extra, Host, Named, Proxy, SshTarget, Versions};
 use crate::model::healing::SPEC;
 use crate::model::leaf::Renewal;
 use crate::model::names::HostName;
@@ -114,6 +114,7 @@ fn of_members(desired: Desired) -> Desired {
     let desired = desired.with_first_votes();
     let host = |host: Host| Host { ssh: nowhere(&host), power: None, ..host };
     Desired {
+        versions: Versions { is_default: false, ..desired.versions },
         hosts: desired.hosts.into_iter().filter(Host::may_vote).map(host).collect(),
         leaving: vec![],
         jwt: vec![],

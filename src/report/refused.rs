@@ -219,6 +219,9 @@ impl From<&Refusal> for Verdict {
                 super::versions::skipped(component, *wanted, *first)
             }
             Refusal::OlderMinor { component, runs, .. } => super::versions::older(component, *runs),
+            Refusal::VersionNotNamed { component, runs, wanted, .. } => {
+                super::versions::not_named(component, *runs, *wanted)
+            }
             Refusal::RangeChanged { setting, .. } => (
                 "range-changed",
                 texts(["Existing Nodes and Services have addresses from the old range and keep them."]),

@@ -18,11 +18,12 @@ use crate::model::guards::Guards;
 use crate::model::hosting::Hosting;
 use crate::model::names::{HostName, PeerUrl};
 use crate::model::node::NodeFact;
+use crate::model::version::Version;
 use std::time::Duration;
 
 /// The status page, ending with the summary line.
 pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &Style) -> String {
-    let title = format!("Kubernetes {}  {}", desired.versions.kubernetes, desired.url_for_people());
+    let title = format!("Kubernetes {}  {}", kubernetes(desired, facts), desired.url_for_people());
     let mut text = format!("{}  {title}\n\n", style.paint(Paint::Bold, desired.cluster.as_str()));
     text.push_str(&hosts(desired, facts, style));
     text.push_str(&etcd(desired, facts, style));
@@ -37,6 +38,12 @@ pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &S
     }
     text.push_str(&format!("\n{}\n", summary(checks, style)));
     text
+}
+
+/// The version of Kubernetes in the inventory; if it names none, the one that runs, or the default.
+pub(super) fn kubernetes(desired: &Desired, facts: &Facts) -> String {
+    let runs = best(facts).filter(|_| desired.versions.is_default).and_then(|api| Version::parse(&api.version));
+    runs.map_or_else(|| desired.versions.kubernetes.clone(), |runs| runs.to_string())
 }
 
 fn heading(text: &str, style: &Style) -> String {

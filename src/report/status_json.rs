@@ -3,7 +3,7 @@
 //! Within one schema, fields are added, never renamed or removed. Unknown values are null. Member IDs are text, because
 //! JSON numbers are exact only up to 2^53.
 //!
-//! - `cluster`, `kubernetes`, `endpoint`: from the inventory
+//! - `cluster`, `kubernetes`, `endpoint`: from the inventory; if it names no version of Kubernetes, the one that runs
 //! - `standing`: `healthy`, `watch`, `degraded` (exit 4) or `down` (exit 7)
 //! - `hosts[]`: `name`, `address`, `roles`, `answers`, `why` and `hint` when it does not, `os`, `kernel`,
 //!   `architecture`
@@ -28,7 +28,7 @@
 
 use super::checks::Standing;
 use super::plan_text::quorum_json;
-use super::status::{best, leader, view};
+use super::status::{best, kubernetes, leader, view};
 use crate::model::check::Check;
 use crate::model::desired::{Desired, Role};
 use crate::model::drill::Showed;
@@ -44,7 +44,7 @@ pub fn status_json(desired: &Desired, facts: &Facts, checks: &[Check]) -> Value 
     json!({
         "schema": "hactl.status/1",
         "cluster": desired.cluster,
-        "kubernetes": desired.versions.kubernetes,
+        "kubernetes": kubernetes(desired, facts),
         "endpoint": desired.url_for_people(),
         "standing": Standing::of(checks),
         "hosts": hosts(desired, facts),

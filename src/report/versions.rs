@@ -31,6 +31,27 @@ pub(super) fn skipped(component: &str, wanted: Version, first: Option<Minor>) ->
     ("skips-minor", texts([why]), vec![next])
 }
 
+/// Only the default asks for another minor version than the one that runs.
+pub(super) fn not_named(component: &str, runs: Version, wanted: Version) -> Said {
+    let why = "The default changes with releases of hactl, and the cluster would change with it. An upgrade to another \
+               minor version cannot be undone.";
+    let keep = match component {
+        "etcd" => "to keep the version, write the one that the cluster runs: versions: {kubernetes: ...}".to_owned(),
+        _ => format!("to keep the version, write it into the inventory: versions: {{kubernetes: \"{runs}\"}}"),
+    };
+    let upgrade = match (component, wanted.minor.after(runs.minor)) {
+        ("etcd", _) | (_, Some(1)) => {
+            Some(format!("to upgrade, write versions: {{kubernetes: \"{wanted}\"}} (docs/upgrades.md)"))
+        }
+        (_, Some(_)) => Some(format!(
+            "to upgrade, write a release of {} first: one minor version after the other (docs/upgrades.md)",
+            runs.minor.next()
+        )),
+        (_, None) => None,
+    };
+    ("version-not-named", texts([why]), [keep].into_iter().chain(upgrade).collect())
+}
+
 /// The cluster is newer than the requested version.
 pub(super) fn older(component: &str, runs: Version) -> Said {
     let (why, next) = match component {

@@ -1,4 +1,4 @@
-//! `hactl inventory init|check|schema` through its writers.
+//! `hactl inventory init|check|schema` through its writers, and what other verbs say of an inventory without a version.
 
 use super::{BASE, root};
 use clap::Parser;
@@ -6,6 +6,7 @@ use hactl::cli::inventory::{Given, InventoryArgs, run};
 use hactl::inventory::{Source, load};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 #[derive(Parser)]
 struct Cli {
@@ -158,6 +159,22 @@ fn check_as_json_is_one_object_for_valid_and_invalid_inventories() {
     let (code, gone) = json(&folder.path().join("gone.yaml"));
     assert_eq!((code, &gone["valid"]), (2, &false.into()));
     assert!(gone["errors"][0]["what"].as_str().unwrap().contains("there is no inventory"));
+}
+
+#[test]
+fn a_verb_that_lacks_the_components_of_the_default_version_says_that_the_inventory_names_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hactl.yaml");
+    for (versions, is_default) in [("", true), ("versions: {kubernetes: \"1.36.3\"}\n", false)] {
+        fs::write(&path, format!("{BASE}{versions}")).unwrap();
+        let words = ["-i", text(&path), "--bundles", text(folder.path()), "status"];
+        let output = Command::new(env!("CARGO_BIN_EXE_hactl")).args(words).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("no bundle for Kubernetes"), "{said}");
+        assert_eq!(said.contains("the inventory names no version"), is_default, "{said}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn the_minimal_example_gets_every_default() {
     assert_eq!(warned(&loaded), Vec::<String>::new());
     let desired = &loaded.desired;
     assert_eq!(desired.cluster.as_str(), "minimal");
-    assert_eq!(desired.versions.kubernetes, DEFAULT_KUBERNETES);
+    assert!(desired.versions.is_default && desired.versions.kubernetes == DEFAULT_KUBERNETES);
     assert_eq!((desired.versions.etcd.as_ref(), desired.versions.containerd.as_ref()), (None, None));
     assert_eq!((desired.endpoint.url().as_str(), desired.api_port), ("https://10.0.0.100:6443", 6443));
     let EndpointKind::Vip { interface, vrid, .. } = &desired.endpoint.kind else { panic!("a virtual address") };
@@ -53,6 +53,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     let loaded = example("full.yaml");
     let desired = &loaded.desired;
     let files = root().join("inventories/files");
+    assert!(!desired.versions.is_default);
     assert_eq!(
         (desired.versions.etcd.as_deref(), desired.versions.containerd.as_deref()),
         (Some("3.6.16"), Some("2.3.7"))

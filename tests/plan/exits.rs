@@ -174,6 +174,15 @@ fn a_refusal_exits_with_3() {
 }
 
 #[test]
+fn a_default_of_another_minor_version_makes_plan_and_up_exit_with_3_and_does_not_change_the_exit_code_of_status() {
+    let mut world = converged(Shape::Stacked(3));
+    let before = status(world.clone());
+    world.desired.versions.is_default = true;
+    world.kubernetes("1.37.2");
+    assert_eq!((plan(world.clone()), up(world.clone()), status(world)), (3, 3, before));
+}
+
+#[test]
 fn a_member_that_is_busy_at_one_look_causes_no_refusal_and_one_that_stays_silent_does() {
     let mut world = converged(Shape::Stacked(3));
     world.reassign(&cp(3), &[Role::ControlPlane, Role::LoadBalancer]);

@@ -24,6 +24,7 @@ mod sim;
 mod spec;
 mod standby;
 mod trials;
+mod unnamed;
 mod upgrading;
 
 use hactl::model::desired::{Host, Role};

@@ -21,7 +21,7 @@ fn cp(n: u8) -> HostName {
 }
 
 /// A converged cluster of this version.
-fn of(shape: Shape, version: &str) -> World {
+pub fn of(shape: Shape, version: &str) -> World {
     let mut world = shape.bare();
     world.kubernetes(version);
     assert_eq!(world.converge(3, 4), Ok(Ended::Converged));

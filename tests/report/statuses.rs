@@ -34,6 +34,21 @@ fn a_healthy_cluster_fits_on_one_page() {
 }
 
 #[test]
+fn the_page_names_the_version_that_runs_only_if_the_inventory_names_none() {
+    let mut desired = desired(3);
+    let target = target(&desired);
+    let mut facts = healthy(&desired, &target);
+    facts.hosts.get_mut(&name("cp1")).unwrap().as_mut().unwrap().api.as_mut().unwrap().version = "v1.36.3".into();
+    desired.versions.kubernetes = "1.37.2".into();
+    for (is_default, shown) in [(true, "1.36.3"), (false, "1.37.2")] {
+        desired.versions.is_default = is_default;
+        let text = status_text(&desired, &facts, &[], &NARROW);
+        assert!(text.starts_with(&format!("lab  Kubernetes {shown}  ")), "{text}");
+        assert_eq!(status_json(&desired, &facts, &[])["kubernetes"], shown);
+    }
+}
+
+#[test]
 fn the_page_without_quorum_shows_the_report_of_each_host() {
     let desired = desired(3);
     let target = target(&desired);

@@ -14,6 +14,13 @@ use std::fmt;
 
 const NARROW: Style = Style { colour: false, unicode: true, width: 80, verbosity: 0 };
 
+/// Only the default asks for another minor version than that of a component.
+fn not_named(host: &str, component: &str, runs: &str) -> Refusal {
+    let version = |text| Version::parse(text).expect("a version");
+    let component = component.to_owned();
+    Refusal::VersionNotNamed { host: name(host), component, runs: version(runs), wanted: version("1.37.2") }
+}
+
 fn refusals() -> Vec<Refusal> {
     let lab = || "lab".parse().unwrap();
     vec![
@@ -137,6 +144,9 @@ fn refusals() -> Vec<Refusal> {
             runs: Version::parse("2.3.7").expect("a version"),
             wanted: Version::parse("2.2.1").expect("a version"),
         },
+        not_named("cp1", "kube-apiserver", "1.36.3"),
+        not_named("cp1", "kube-apiserver", "1.35.4"),
+        not_named("cp2", "etcd", "3.6.16"),
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,

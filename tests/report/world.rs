@@ -61,7 +61,7 @@ pub fn desired(hosts: u8) -> Desired {
     let cidr = |base: &str, prefix| Cidr { base: base.parse().unwrap(), prefix };
     Desired {
         cluster: "lab".parse().unwrap(),
-        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None },
+        versions: Versions { kubernetes: "1.36.3".into(), etcd: None, containerd: None, is_default: false },
         endpoint: Endpoint {
             kind: EndpointKind::Vip { address: "10.0.0.100".parse().unwrap(), interface: None, vrid: 51 },
             port: 6443,

@@ -98,7 +98,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
     };
     Desired {
         cluster: "lab".parse().expect("a valid cluster name"),
-        versions: Versions { kubernetes: KUBERNETES.to_owned(), etcd: None, containerd: None },
+        versions: Versions { kubernetes: KUBERNETES.to_owned(), etcd: None, containerd: None, is_default: false },
         endpoint: Endpoint {
             kind: EndpointKind::Vip { address: IpAddr::from([10, 88, 0, 100]), interface: None, vrid: 51 },
             port: 6443,

@@ -22,8 +22,10 @@ pub fn versions(judge: &mut Validator<'_>, raw: Option<&At<schema::Versions>>) -
         installs(judge, text);
     }
     let mut get = |what: &str, text: &Key<String>| text.as_ref().and_then(|t| version(judge, what, t));
+    let named = get("Kubernetes", &raw.kubernetes);
     Versions {
-        kubernetes: get("Kubernetes", &raw.kubernetes).unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
+        is_default: named.is_none(),
+        kubernetes: named.unwrap_or_else(|| DEFAULT_KUBERNETES.to_owned()),
         etcd: get("etcd", &raw.etcd),
         containerd: get("containerd", &raw.containerd),
     }
