@@ -110,14 +110,14 @@ pub fn late(reads: &Reads) -> Duration {
     LATE + reads.stalled
 }
 
-/// Checks that no read failed. Returns how long the longest one took, and a list of the slow ones.
+/// Checks that no read failed. Returns how long the longest one took, and a list of the slowest ones.
 pub fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
     let failed = failed_but_for_moves(reads, moves, IN_FLIGHT);
     let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", reads.len(), failed.len());
-    let slow: Vec<String> =
-        reads.iter().filter(|k| k.1 > SLOW).map(|k| format!("{:.1?} at {:.1?}", k.1, k.0)).collect();
-    let slow = slow.join(", ");
+    let mut slow: Vec<_> = reads.iter().filter(|k| k.1 > SLOW).collect();
+    slow.sort_by_key(|k| std::cmp::Reverse(k.1));
+    let slow = slow.iter().take(20).map(|k| format!("{:.1?} at {:.1?}", k.1, k.0)).collect::<Vec<_>>().join(", ");
     if !slow.is_empty() {
         println!("        slow: {slow}");
     }
