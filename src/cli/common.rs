@@ -353,12 +353,21 @@ pub fn there(by: &str, path: Option<&Path>) -> Result<(), Verdict> {
 
 /// A bundle cannot be opened. That it is the one of the default may be a surprise.
 fn no_bundle(error: BundleError, desired: &Desired) -> Verdict {
-    let surprises = desired.versions.is_default && matches!(error, BundleError::NoSuchVersion { .. });
+    let there = match &error {
+        BundleError::NoSuchVersion { there, .. } if desired.versions.is_default => Some(there.clone()),
+        _ => None,
+    };
     let mut verdict = failure_verdict(&Failure::Bundle(error));
-    if surprises {
-        let hint = "the inventory names no version, and this hactl uses its default: if the cluster runs another \
-                    version, write that one: versions: {kubernetes: ...}";
-        verdict.hints.insert(0, hint.to_owned());
+    if let Some(there) = there {
+        let version = match there.as_slice() {
+            [only] => format!("\"{only}\""),
+            _ => "...".to_owned(),
+        };
+        let hint = format!(
+            "the inventory names no version, and this hactl uses its default: if the cluster runs another version, \
+             write that one: versions: {{kubernetes: {version}}}"
+        );
+        verdict.hints.insert(0, hint);
     }
     verdict
 }

@@ -86,12 +86,19 @@ pub enum Showed {
 }
 
 impl Showed {
-    /// Its word in `hactl status -o json` and in metrics.
+    /// Its word in `hactl status -o json`.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Restored(_) => "restored",
             Self::SealedBefore => "sealed-before",
             Self::Failed { .. } => "failed",
+        }
+    }
+    /// Its word in metrics: a drill that could not be completed shows nothing about the snapshot.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Failed { damaged: false, .. } => "aborted",
+            _ => self.word(),
         }
     }
 }
@@ -101,9 +108,10 @@ impl Showed {
 pub struct LastDrill {
     /// Whose identity decrypted the snapshot: `owners` or `host`.
     pub identity: &'static str,
-    /// The word of its result; `none`: the host is to run drills, and has run none.
+    /// The word of its result ([`Showed::outcome`]); `none`: the host is to run drills, and has run none.
     pub outcome: &'static str,
-    /// When it was, milliseconds since 1970; without one, since when the host has its identity for drills.
+    /// When it was, milliseconds since 1970; without one, or if its snapshot is older than the host's identity for
+    /// drills, since when the host has that identity.
     pub at_ms: i64,
 }
 
@@ -121,6 +129,12 @@ pub enum DrillOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_distinguish_a_damaged_snapshot_from_a_drill_that_was_aborted() {
+        let failed = |damaged| Showed::Failed { what: "x".to_owned(), damaged };
+        assert_eq!([failed(true).outcome(), failed(false).outcome()], ["failed", "aborted"]);
+    }
 
     #[test]
     fn a_record_is_read_back_as_written() {

@@ -1,7 +1,7 @@
 //! The members of etcd as a quorum lists them, and how many more of them may fail.
 //!
 //! In: put together by `observe/claims`. Out: read by `plan/`, `execute/` and `report/`. A quorum consists of voters
-//! that are connected with one another: of two healthy voters that do not hear each other, one does not count.
+//! that are connected with one another: of two healthy voters without a peer connection, one does not count.
 
 use super::names::PeerUrl;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether two members do not hear each other, by the word of both: one host alone may be wrong, and raft also
+    /// Whether two members have no peer connection, by the word of both: one host alone may be wrong, and raft also
     /// works over connections that only one of the two could open.
     fn is_apart(&self, other: &Self) -> bool {
         self.apart.contains(&other.id) && other.apart.contains(&self.id)
@@ -64,7 +64,7 @@ impl Members {
             };
         }
     }
-    /// The pairs of healthy voters that do not hear each other, by peer URL.
+    /// The pairs of healthy voters without a peer connection, by peer URL.
     pub fn apart(&self) -> Vec<(&PeerUrl, &PeerUrl)> {
         let mut pairs = Vec::new();
         let mut voters = self.healthy_voters();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::model::plan::Action;
 
-    /// Voters 1 to `count`, of which these pairs do not hear each other.
+    /// Voters 1 to `count`, of which these pairs have no peer connection.
     fn members(count: u8, apart: &[(u8, u8)]) -> Members {
         let member = |n: u8| {
             let other = |(a, b): &(u8, u8)| [(*a, *b), (*b, *a)].into_iter().find(|(own, _)| *own == n);

@@ -126,7 +126,7 @@ impl Members {
             apart: self.apart_by_name(away),
         }
     }
-    /// The pairs of healthy voters that do not hear each other, without those of the voter that stops, if one does.
+    /// The pairs of healthy voters without a peer connection, leaving out those of the voter that stops, if one does.
     pub fn apart_by_name(&self, stops: Option<&PeerUrl>) -> Vec<(String, String)> {
         let pairs = self.apart().into_iter().filter(|(one, other)| ![Some(*one), Some(*other)].contains(&stops));
         pairs.map(|(one, other)| (self.name_of(one), self.name_of(other))).collect()

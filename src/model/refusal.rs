@@ -37,7 +37,7 @@ pub enum Refusal {
     /// A membership change would leave too few healthy voters.
     #[error(
         "{what} would leave {healthy} {} of {voters} voters, fewer than the quorum of {quorum}{}",
-        counted_as(.apart), deaf(.apart)
+        counted_as(.apart), without_connection(.apart)
     )]
     WouldLoseQuorum {
         /// The change.
@@ -225,6 +225,15 @@ pub enum Refusal {
         component: String,
         /// Its version.
         runs: Version,
+        /// The default.
+        wanted: Version,
+    },
+    /// The inventory names no version of Kubernetes, and nothing shows which one the cluster ran.
+    #[error(
+        "the inventory names no version of Kubernetes, and nothing shows which Kubernetes this cluster ran: this hactl \
+         installs {wanted} by default"
+    )]
+    VersionUnknown {
         /// The default.
         wanted: Version,
     },
@@ -482,7 +491,7 @@ fn counted_as(apart: &[(String, String)]) -> &'static str {
 }
 
 /// The members that have no peer connection, as the end of a sentence.
-fn deaf(apart: &[(String, String)]) -> String {
+fn without_connection(apart: &[(String, String)]) -> String {
     let pair = |(one, other): &(String, String)| format!("{one} and {other} have no peer connection");
     let pairs: Vec<String> = apart.iter().map(pair).collect();
     if pairs.is_empty() { String::new() } else { format!(": {}", pairs.join(", ")) }

@@ -1,5 +1,5 @@
-//! Whether the healthy voters of etcd hear one another: two that do not are no quorum together, although each of them
-//! answers.
+//! Whether the healthy voters of etcd have peer connections with one another: two that have none are no quorum
+//! together, although each of them answers.
 //!
 //! In: the member list. Out: a warning for each pair. A member that has just started has no connection yet: further
 //! looks confirm each pair before it gets here (`reconcile/round`).
@@ -20,7 +20,7 @@ pub(super) fn checks(desired: &Desired, members: &Members) -> Vec<Check> {
              members may fail"
         );
         let hint = reconnect(&first, &second);
-        check("etcd members hear one another", host(one), Outcome::Warn, detail, Some(&hint))
+        check("etcd members have peer connections", host(one), Outcome::Warn, detail, Some(&hint))
     };
     members.apart().into_iter().map(warning).collect()
 }

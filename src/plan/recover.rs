@@ -135,6 +135,8 @@ pub fn diagnose(
     let draft = Draft::new(desired, target, facts, intent)?;
     // Members would start with the etcd of the default.
     upgrade::judge_default(desired, target, facts)?;
+    // Afterwards, `up` would install the default.
+    upgrade::judge_unknown(desired, facts)?;
     let hosts = draft.reachable_with(Role::Etcd);
     if let Some(recovery) = begun {
         return Ok(Diagnosis::Lost(Box::new(resumed(desired, facts, &hosts, recovery)?)));

@@ -13,7 +13,7 @@ use super::steps::Steps;
 use super::versions;
 use crate::model::control_plane::{API_MANIFEST, API_SERVER, PROGRAMS};
 use crate::model::desired::{Cni, Desired, Host, Role};
-use crate::model::facts::Facts;
+use crate::model::facts::{Etcd, Facts};
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition, HowToRun, Precondition};
 use crate::model::refusal::Refusal;
@@ -36,18 +36,52 @@ fn running<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (
     })
 }
 
+/// The same, including manifests that can be rolled back.
+fn shown<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (&'a HostName, &'static str, Version)> {
+    let found = desired.with(Role::ControlPlane).filter_map(move |host| Some((&host.name, facts.host(&host.name)?)));
+    found.flat_map(|(name, found)| {
+        PROGRAMS.into_iter().filter_map(move |program| Some((name, program, version_of(found, program)?)))
+    })
+}
+
+/// The version of Kubernetes, if only the default asks for it.
+fn default_version(desired: &Desired) -> Option<Version> {
+    Version::parse(&desired.versions.kubernetes).filter(|_| desired.versions.is_default)
+}
+
 /// Refuses a change to another minor version that only the default asks for. Once an API server has that version, there
 /// is no way back, and the rest of the upgrade is not refused.
 pub(super) fn judge_default(desired: &Desired, target: &Target, facts: &Facts) -> Result<(), Refusal> {
-    let default = Version::parse(&desired.versions.kubernetes).filter(|_| desired.versions.is_default);
-    let Some(wanted) = default else { return Ok(()) };
-    let other = match running(desired, facts).min_by_key(|(.., runs)| Reverse(*runs)) {
+    let Some(wanted) = default_version(desired) else { return Ok(()) };
+    let newest = running(desired, facts).min_by_key(|(.., runs)| Reverse(*runs));
+    let other = match newest {
         Some((host, component, runs)) => (runs.minor != wanted.minor).then_some((host, component, runs)),
-        // Nothing shows the version of Kubernetes, and data of members cannot go back either.
-        None => versions::other_member(desired, target, facts).map(|(host, runs)| (host, versions::ETCD, runs)),
+        None => {
+            let others = shown(desired, facts).filter(|(.., runs)| runs.minor != wanted.minor);
+            // Data of members cannot go back either.
+            let member = || versions::other_member(desired, target, facts);
+            let other = others.min_by_key(|(.., runs)| Reverse(*runs));
+            other.or_else(|| member().map(|(host, runs)| (host, versions::ETCD, runs)))
+        }
     };
-    let Some((host, component, runs)) = other else { return Ok(()) };
-    Err(Refusal::VersionNotNamed { host: host.clone(), component: component.to_owned(), runs, wanted })
+    if let Some((host, component, runs)) = other {
+        return Err(Refusal::VersionNotNamed { host: host.clone(), component: component.to_owned(), runs, wanted });
+    }
+    // Control planes that answer and have no manifest, with a member that answers: the bootstrap was interrupted.
+    let hidden = desired.with(Role::ControlPlane).any(|host| facts.host(&host.name).is_none());
+    let exists = matches!(facts.etcd, Etcd::HasQuorum(_) | Etcd::NoQuorum(_) | Etcd::Disputed(_));
+    if exists && (hidden || !versions::a_member_answers(desired, facts)) {
+        return judge_unknown(desired, facts);
+    }
+    Ok(())
+}
+
+/// Refuses the default for a cluster that is to start again, if no control plane shows which version it ran.
+pub(super) fn judge_unknown(desired: &Desired, facts: &Facts) -> Result<(), Refusal> {
+    match default_version(desired) {
+        Some(wanted) if shown(desired, facts).next().is_none() => Err(Refusal::VersionUnknown { wanted }),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses unsupported changes: older minor versions, and skipped ones.

@@ -80,6 +80,11 @@ pub(super) fn other_member<'a>(
     known.find_map(|(host, runs, wanted)| (runs.minor != wanted.minor).then_some((host, runs)))
 }
 
+/// Whether any member reports its version.
+pub(super) fn a_member_answers(desired: &Desired, facts: &Facts) -> bool {
+    desired.with(Role::Etcd).any(|host| member(facts, &host.name).is_some())
+}
+
 /// The current and the wanted version of the member on a host, if they differ.
 pub(super) fn member_changes(d: &Draft, host: &Host) -> Option<(Version, Version)> {
     let (runs, wanted) = (member(d.facts, &host.name)?, wanted(d.target, &host.name, ETCD)?);

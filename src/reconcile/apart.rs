@@ -1,4 +1,4 @@
-//! Pairs of etcd members that do not hear each other: further looks confirm a new one, once in a run.
+//! Pairs of etcd members without a peer connection: further looks confirm a new one, once in a run.
 //!
 //! In: the pairs that a look finds. Out: whether the run has to look again before it believes them.
 

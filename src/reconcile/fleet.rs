@@ -40,7 +40,7 @@ pub struct Fleet {
     pub sink: Arc<dyn Sink>,
     /// Cancelled by the first interrupt.
     pub stop: CancellationToken,
-    /// The members of etcd that do not hear each other, as this run knows already.
+    /// The members of etcd without a peer connection, as this run knows already.
     pub(super) apart: Apart,
     joining: Joining,
     /// The holder of the lock, once it is taken.

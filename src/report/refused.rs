@@ -222,6 +222,7 @@ impl From<&Refusal> for Verdict {
             Refusal::VersionNotNamed { component, runs, wanted, .. } => {
                 super::versions::not_named(component, *runs, *wanted)
             }
+            Refusal::VersionUnknown { wanted } => super::versions::unknown(*wanted),
             Refusal::RangeChanged { setting, .. } => (
                 "range-changed",
                 texts(["Existing Nodes and Services have addresses from the old range and keep them."]),

@@ -5,12 +5,14 @@
 //! command.
 
 use super::words::{bytes, clean, millis, texts};
+use crate::model::control_plane::API_SERVER;
 use crate::model::desired::{Desired, EndpointKind, Host, Role, SshTarget};
 use crate::model::duration::human_duration;
 use crate::model::facts::{DiskFact, HostFacts};
 use crate::model::hosting::Hosting;
 use crate::model::names::HostName;
 use crate::model::snapshot::BundleFact;
+use crate::model::version::Version;
 use crate::render::{RenderError, page};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,6 +88,14 @@ struct Taken {
     restored: String,
 }
 
+/// The version of Kubernetes in the inventory; if it names none, the newest one in a manifest, or the default.
+fn kubernetes(desired: &Desired, answers: &Answers) -> String {
+    let manifest = |answer: &Result<HostFacts, String>| answer.as_ref().ok()?.versions.get(API_SERVER).cloned();
+    let newest = answers.values().filter_map(manifest).filter_map(|version| Version::parse(&version)).max();
+    let runs = newest.filter(|_| desired.versions.is_default);
+    runs.map_or_else(|| desired.versions.kubernetes.clone(), |runs| runs.to_string())
+}
+
 /// The runbook.
 ///
 /// # Errors
@@ -123,7 +133,7 @@ pub fn runbook(desired: &Desired, answers: &Answers, about: &About) -> Result<St
     let restores = newest.iter().map(|(_, b)| b.proof.restored_ms).max();
     let view = View {
         cluster: desired.cluster.to_string(),
-        kubernetes: desired.versions.kubernetes.clone(),
+        kubernetes: kubernetes(desired, answers),
         version: env!("CARGO_PKG_VERSION"),
         printed: utc(about.now_ms),
         inventory_word: shell(&about.inventory),
@@ -265,6 +275,19 @@ mod tests {
         assert!(text.contains("No reachable host has one") && text.contains("held by no host that answered"));
         assert!(text.contains("recover --dry-run -i '/home/me/my labs/hactl.yaml'"));
         assert!(!text.contains("{{") && !text.contains("{%"));
+    }
+
+    #[test]
+    fn it_names_the_version_of_a_manifest_only_if_the_inventory_names_none() {
+        let mut desired = sample(3);
+        let versions = [(API_SERVER.to_owned(), "1.35.4".to_owned())].into();
+        let found = HostFacts { versions, ..HostFacts::default() };
+        let answers = Answers::from([("cp1".parse().expect("a name"), Ok(found))]);
+        for (is_default, bundle) in [(true, "k8s-1.35.4"), (false, "k8s-1.36.3")] {
+            desired.versions.is_default = is_default;
+            let text = runbook(&desired, &answers, &about()).expect("it can be filled in");
+            assert!(text.contains(&format!("`hactl bundle export {bundle} FILE`")), "{text}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn status_text(desired: &Desired, facts: &Facts, checks: &[Check], style: &S
 }
 
 /// The version of Kubernetes in the inventory; if it names none, the one that runs, or the default.
-pub(super) fn kubernetes(desired: &Desired, facts: &Facts) -> String {
+pub fn kubernetes(desired: &Desired, facts: &Facts) -> String {
     let runs = best(facts).filter(|_| desired.versions.is_default).and_then(|api| Version::parse(&api.version));
     runs.map_or_else(|| desired.versions.kubernetes.clone(), |runs| runs.to_string())
 }

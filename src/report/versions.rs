@@ -35,14 +35,18 @@ pub(super) fn skipped(component: &str, wanted: Version, first: Option<Minor>) ->
 pub(super) fn not_named(component: &str, runs: Version, wanted: Version) -> Said {
     let why = "The default changes with releases of hactl, and the cluster would change with it. An upgrade to another \
                minor version cannot be undone.";
+    if component != "etcd" && runs > wanted && !MINORS.contains(&runs.minor) {
+        let next = format!("use a newer hactl: this one does not install releases of {}", runs.minor);
+        return ("version-not-named", texts([why]), vec![next]);
+    }
     let keep = match component {
         "etcd" => "to keep the version, write the one that the cluster runs: versions: {kubernetes: ...}".to_owned(),
         _ => format!("to keep the version, write it into the inventory: versions: {{kubernetes: \"{runs}\"}}"),
     };
     let upgrade = match (component, wanted.minor.after(runs.minor)) {
-        ("etcd", _) | (_, Some(1)) => {
-            Some(format!("to upgrade, write versions: {{kubernetes: \"{wanted}\"}} (docs/upgrades.md)"))
-        }
+        // etcd alone does not show which version of Kubernetes is the next one.
+        ("etcd", _) => None,
+        (_, Some(1)) => Some(format!("to upgrade, write versions: {{kubernetes: \"{wanted}\"}} (docs/upgrades.md)")),
         (_, Some(_)) => Some(format!(
             "to upgrade, write a release of {} first: one minor version after the other (docs/upgrades.md)",
             runs.minor.next()
@@ -50,6 +54,17 @@ pub(super) fn not_named(component: &str, runs: Version, wanted: Version) -> Said
         (_, None) => None,
     };
     ("version-not-named", texts([why]), [keep].into_iter().chain(upgrade).collect())
+}
+
+/// Nothing shows which version the cluster ran.
+pub(super) fn unknown(wanted: Version) -> Said {
+    let why = "Another minor version may not be able to read the data of the cluster, and an upgrade to it cannot be \
+               undone.";
+    let next = [
+        "write the version that the cluster ran into the inventory: versions: {kubernetes: ...}".to_owned(),
+        format!("if it ran {wanted}, write that one: versions: {{kubernetes: \"{wanted}\"}}"),
+    ];
+    ("version-unknown", texts([why]), next.into())
 }
 
 /// The cluster is newer than the requested version.

@@ -86,13 +86,14 @@ pub async fn support(session: &Session, wanted: &Wanted) -> Result<Supported, Fa
     });
     let (hosts, cluster) = tokio::join!(hosts(session, wanted.hours, &mut archive), cluster(session, &state));
     let (mut missing, given) = hosts?;
+    let (cluster, kubernetes) = cluster;
     missing.extend(session.unreachable.iter().map(|(host, unreachable)| (host.clone(), unreachable.why.clone())));
     let mut pages: Pages = own(session);
     pages.extend(cluster);
     for (host, why) in &missing {
         pages.push(page(&format!("hosts/{host}/nothing.txt"), format!("{host} sent nothing: {why}\n")));
     }
-    pages.push(page("README.txt", readme(session, &missing, &given)));
+    pages.push(page("README.txt", readme(session, &kubernetes, &missing, &given)));
     for page in &pages {
         archive.add(&page.name, &page.text, page.struck)?;
     }
@@ -144,12 +145,14 @@ fn whole(page: &Page) -> String {
     }
 }
 
-/// The output of status, plan and the API.
-async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
+/// The output of status, plan and the API, and the version of Kubernetes as `status` shows it.
+async fn cluster(session: &Session, state: &Result<State, Failure>) -> (Pages, String) {
+    let mut kubernetes = session.desired.versions.kubernetes.clone();
     let state = match state {
         Ok(state) => state,
         Err(failure) => {
-            return vec![page("cluster/state.txt", stated("the administrator's state cannot be used", failure))];
+            let unusable = page("cluster/state.txt", stated("the administrator's state cannot be used", failure));
+            return (vec![unusable], kubernetes);
         }
     };
     let mut pages = Pages::new();
@@ -157,6 +160,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
         Ok(look) => {
             let checks = look.checks(session).await;
             let desired = &session.desired;
+            kubernetes = report::status::kubernetes(desired, &look.facts);
             pages.push(page("cluster/status.txt", report::status_text(desired, &look.facts, &checks, &Style::plain())));
             pages.push(page("cluster/status.json", report::status_json(desired, &look.facts, &checks).to_string()));
             let facts = serde_json::to_string_pretty(&look.facts).unwrap_or_else(|e| e.to_string());
@@ -172,7 +176,7 @@ async fn cluster(session: &Session, state: &Result<State, Failure>) -> Pages {
         Err(failure) => pages.push(page("cluster/status.txt", stated("the cluster cannot be observed", &failure))),
     }
     pages.extend(api(session, state).await);
-    pages
+    (pages, kubernetes)
 }
 
 async fn api(session: &Session, state: &State) -> Pages {
@@ -228,7 +232,12 @@ fn stated(what: &str, error: &dyn std::error::Error) -> String {
 }
 
 /// The table of contents of the archive.
-fn readme(session: &Session, missing: &BTreeMap<HostName, String>, given: &BTreeMap<HostName, usize>) -> String {
+fn readme(
+    session: &Session,
+    kubernetes: &str,
+    missing: &BTreeMap<HostName, String>,
+    given: &BTreeMap<HostName, usize>,
+) -> String {
     let mut hosts = String::new();
     for host in &session.desired.hosts {
         let said = match missing.get(&host.name) {
@@ -242,6 +251,6 @@ fn readme(session: &Session, missing: &BTreeMap<HostName, String>, given: &BTree
         .replace("{cluster}", session.desired.cluster.as_str())
         .replace("{now}", &now)
         .replace("{version}", env!("CARGO_PKG_VERSION"))
-        .replace("{kubernetes}", &session.desired.versions.kubernetes)
+        .replace("{kubernetes}", kubernetes)
         .replace("{hosts}", hosts.trim_end())
 }

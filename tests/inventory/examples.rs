@@ -56,7 +56,7 @@ fn the_full_example_sets_every_field_and_names_what_has_no_effect_yet() {
     assert!(!desired.versions.is_default);
     assert_eq!(
         (desired.versions.etcd.as_deref(), desired.versions.containerd.as_deref()),
-        (Some("3.6.16"), Some("2.3.7"))
+        (Some("3.7.3"), Some("2.3.7"))
     );
     assert_eq!(
         desired.endpoint.kind,

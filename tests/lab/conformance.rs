@@ -225,7 +225,7 @@ fn start(message: &str) -> String {
     message.split_whitespace().take(60).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs some of all tests: first those that bear others beside them, then the `[Serial]` ones. Each must pass, or be
+/// Runs some of all tests: first those that may run in parallel, then the `[Serial]` ones. Each must pass, or be
 /// documented.
 fn judge(w: &World, all: &BTreeSet<String>, tests: &BTreeSet<String>) {
     let documented = documented();

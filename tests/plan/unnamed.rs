@@ -11,6 +11,7 @@ use hactl::model::facts::Facts;
 use hactl::model::plan::Plan;
 use hactl::model::recovery::Diagnosis;
 use hactl::model::refusal::Refusal;
+use hactl::model::target::FileSet;
 use hactl::model::version::Version;
 use hactl::reconcile::{EtcdPast, RepairSpec};
 
@@ -124,6 +125,49 @@ fn a_recovery_starts_no_member_for_a_default_of_another_minor_version() {
     let facts = world.observe();
     let answer = diagnosed(&world, &facts, None);
     assert!(matches!(answer, Err(Refusal::VersionNotNamed { .. })), "{answer:?}");
+    world.desired.versions.is_default = false;
+    let named = diagnosed(&world, &facts, None);
+    assert!(matches!(named, Ok(Diagnosis::Lost(_))), "{named:?}");
+}
+
+#[test]
+fn while_no_control_plane_answers_a_default_whose_etcd_runs_is_refused_as_well() {
+    let mut world = unnamed(Shape::Apart, NEXT, NEXT);
+    let facts = world.observe();
+    assert!(answers(&world, &facts).0.is_ok());
+    for host in ["cp1", "cp2"] {
+        world.power_off(&make::host_name(host));
+    }
+    let facts = world.observe();
+    let (answer, named) = answers(&world, &facts);
+    let refused = Err(Refusal::VersionUnknown { wanted: version(NEXT) });
+    assert_eq!(answer, refused);
+    assert_ne!(named, refused);
+}
+
+#[test]
+fn manifests_on_trial_without_a_ready_api_server_show_the_version_too() {
+    let mut world = unnamed(Shape::Stacked(1), OLD, NEXT);
+    let mut facts = world.observe();
+    let found = facts.hosts.get_mut(&make::host_name("cp1")).and_then(|found| found.as_mut().ok());
+    let found = found.expect("it answers");
+    found.on_trial.insert(FileSet::ControlPlane);
+    found.api = None;
+    let (answer, named) = answers(&world, &facts);
+    assert!(is_refused(&answer) && !is_refused(&named), "{answer:?}");
+}
+
+#[test]
+fn a_recovery_needs_a_named_version_if_no_host_has_a_manifest() {
+    let mut world = unnamed(Shape::Stacked(3), NEXT, NEXT);
+    lose_disks(&mut world, 2);
+    let mut facts = world.observe();
+    for found in facts.hosts.values_mut().filter_map(|found| found.as_mut().ok()) {
+        found.versions.clear();
+        found.api = None;
+    }
+    let answer = diagnosed(&world, &facts, None);
+    assert!(matches!(answer, Err(Refusal::VersionUnknown { .. })), "{answer:?}");
     world.desired.versions.is_default = false;
     let named = diagnosed(&world, &facts, None);
     assert!(matches!(named, Ok(Diagnosis::Lost(_))), "{named:?}");

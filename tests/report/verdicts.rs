@@ -147,6 +147,8 @@ fn refusals() -> Vec<Refusal> {
         not_named("cp1", "kube-apiserver", "1.36.3"),
         not_named("cp1", "kube-apiserver", "1.35.4"),
         not_named("cp2", "etcd", "3.6.16"),
+        not_named("cp1", "kube-apiserver", "1.38.1"),
+        Refusal::VersionUnknown { wanted: Version::parse("1.37.2").expect("a version") },
         Refusal::NeedsConsent { what: "etcd's members on cp2".into() },
         Refusal::LimitedFounding { left: vec![name("cp2"), name("cp3")] },
         Refusal::Declined,

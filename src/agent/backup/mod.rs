@@ -37,7 +37,7 @@ pub async fn newest_snapshot(root: &Root) -> Result<Option<(u64, Option<i64>)>, 
 /// # Errors
 /// The identity of the host for drills cannot be read.
 pub async fn last_drills(root: &Root) -> Result<Vec<crate::model::drill::LastDrill>, OpError> {
-    root.blocking(bundles::last_drills).await
+    root.blocking(|root| Ok(bundles::last_drills(root))).await
 }
 
 /// Restores the newest snapshot of this host, and records the result.

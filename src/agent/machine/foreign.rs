@@ -76,19 +76,19 @@ pub(crate) fn keep_shared(root: &Root, path: &Path) -> Outcome<()> {
     if SHARED.iter().any(|shared| root.own(shared.path) == path) { keep(path) } else { Ok(()) }
 }
 
-/// Those of some directories that are as asked.
-fn those<'a>(
+/// Those of some directories that are wanted.
+fn filter_folders<'a>(
     root: &Root,
     folders: impl IntoIterator<Item = &'a str>,
-    asked: impl Fn(&Path) -> Outcome<bool>,
+    is_wanted: impl Fn(&Path) -> Outcome<bool>,
 ) -> Outcome<Vec<&'a str>> {
-    let judged = folders.into_iter().map(|folder| Ok(asked(&root.below(folder))?.then_some(folder)));
+    let judged = folders.into_iter().map(|folder| Ok(is_wanted(&root.below(folder))?.then_some(folder)));
     judged.filter_map(Result::transpose).collect()
 }
 
 /// The directories of [`FOLDERS`] that are in use.
 pub(crate) fn folders_in_use(root: &Root) -> Outcome<Vec<&'static str>> {
-    those(root, FOLDERS, is_in_use)
+    filter_folders(root, FOLDERS, is_in_use)
 }
 
 /// Whether there are files below a directory, besides those of a new file system and those that a former cluster left.
@@ -137,7 +137,7 @@ pub(crate) fn recorded(root: &Root) -> Outcome<BTreeSet<PathBuf>> {
 pub(crate) fn forget_moved(root: &Root) -> Outcome<()> {
     let is_there = |at: &Path| Ok(optional(fs::symlink_metadata(at)).explain("stat", at)?.is_some());
     let before = read(root)?;
-    let left = those(root, before.iter().map(String::as_str), is_there)?;
+    let left = filter_folders(root, before.iter().map(String::as_str), is_there)?;
     if left.len() < before.len() { write(root, &left) } else { Ok(()) }
 }
 

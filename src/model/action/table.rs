@@ -222,7 +222,7 @@ actions! {
     within 120, if how.restarts() { outage(unit) } else { Disturbs::NOTHING }, ControlPlane,
     gives Running(host, unit),
     says ("{} {unit}{}", how.verb(), how.only_if()),
-    several Several::Names { verb: how.verb(), noun: "", name: short(unit) };
+    several Several::Names { verb: how.verb(), noun: "", name: format!("{}{}", short(unit), how.only_if()) };
 
     /// Stops and disables a unit.
     StopUnit {
@@ -367,7 +367,11 @@ actions! {
     within 300, if *ends_hung { Disturbs::RESTART } else { Disturbs::NOTHING }, ControlPlane, gives Serving(host),
     says (
         "{}{}",
-        if *ends_hung { "kill the hung API server, and wait until it is back" } else { "wait for the API server" },
+        if *ends_hung {
+            "kill the API server if it still does not answer, and wait until it is back"
+        } else {
+            "wait for the API server"
+        },
         if *restart_kubelet { ", then restart the kubelet" } else { "" }
     ),
     done "API server ready";

@@ -166,9 +166,17 @@ fn services(host: &Host, survey: &Survey, list: &mut Vec<Finding>) {
     }
     let idle = used.remove("").unwrap_or_default();
     for (by, paths) in used {
-        let what = format!("{by} was not set up by hactl and is in use ({}): `up` would replace it", paths.join(", "));
         let kept = "`up` then keeps its files under other names";
         let docker = [DOCKER, DOCKER_SOCKET].contains(&by);
+        let would = if docker {
+            "replace its containerd and end its containers"
+        } else if by.ends_with(".service") {
+            "replace it"
+        } else {
+            "stop it"
+        };
+        let paths = paths.join(", ");
+        let what = format!("{by} was not set up by hactl and is in use ({paths}): `up` would {would}");
         // The socket first: it would start the service again.
         let units = if docker { format!("{DOCKER_SOCKET} {DOCKER}") } else { by.to_owned() };
         let remedy = match by {

@@ -12,7 +12,7 @@ use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::when;
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::model::bucket::Destination;
-use crate::model::drill::{LastDrill, OwnDrill, RECORD};
+use crate::model::drill::{LastDrill, OwnDrill, RECORD, Showed};
 use crate::model::snapshot::{
     BundleFact, BundlesFact, Drill, ENDING, FOLDER, LEADER_WAITS, Manifest, Proof, Settings, is_name,
 };
@@ -120,16 +120,22 @@ fn recorded_drills(root: &Root) -> (Option<Drill>, Option<OwnDrill>) {
 }
 
 /// The same, for metrics.
-pub(crate) fn last_drills(root: &Root) -> Outcome<Vec<LastDrill>> {
+pub(crate) fn last_drills(root: &Root) -> Vec<LastDrill> {
     let (by_owners, by_host) = recorded_drills(root);
     // It is recorded only if the snapshot was restored.
     let by_owners = by_owners.map(|drill| LastDrill { identity: "owners", outcome: "restored", at_ms: drill.at_ms });
+    // An unreadable identity is replaced with the next snapshot.
+    let since_ms = own::since_ms(root).unwrap_or_default();
     let by_host = match by_host {
-        Some(drill) => Some((drill.showed.word(), drill.at_ms)),
-        None => own::since_ms(root)?.map(|since_ms| ("none", since_ms)),
+        // No drill, as in `status`: its age must not restart with each attempt.
+        Some(OwnDrill { showed: Showed::SealedBefore, at_ms, .. }) => {
+            Some((Showed::SealedBefore.outcome(), since_ms.unwrap_or(at_ms)))
+        }
+        Some(drill) => Some((drill.showed.outcome(), drill.at_ms)),
+        None => since_ms.map(|since_ms| ("none", since_ms)),
     };
     let by_host = by_host.map(|(outcome, at_ms)| LastDrill { identity: "host", outcome, at_ms });
-    Ok(by_owners.into_iter().chain(by_host).collect())
+    by_owners.into_iter().chain(by_host).collect()
 }
 
 /// Records that a snapshot was brought here from outside and could be restored.
