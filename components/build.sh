@@ -7,7 +7,9 @@ set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 home=${XDG_CACHE_HOME:-$HOME/.cache}/hactl
 out=${1:-$home/dist}
-kubernetes=kubernetes-${2:-1.37}
+# The default goes with DEFAULT_KUBERNETES in src/inventory/defaults.rs.
+minor=${2:-1.37}
+kubernetes=kubernetes-$minor
 e2e=
 cache=$home/components
 go_at_least=1.26.8
@@ -20,7 +22,7 @@ die() {
 [ -d "$here/$kubernetes" ] || die "components/$kubernetes does not exist; there are:" \
 	"$(cd "$here" && printf '%s ' kubernetes-*)"
 if [ -n "${3:-}" ]; then
-	e2e=e2e-${2:-1.37}
+	e2e=e2e-$minor
 	[ "$3" = e2e ] || die "build.sh builds the components or, with e2e, the conformance suite, and no $3"
 	[ -d "$here/$e2e" ] || die "components/$e2e does not exist; there are:" "$(cd "$here" && printf '%s ' e2e-[0-9]*)"
 fi
@@ -76,9 +78,10 @@ key() {
 	} | sha256sum | cut -c1-16
 }
 
-# deliver STORED: links or copies files that are missing in OUT; a stamp records the build in OUT.
+# deliver FOLDER STORED: links or copies files that are missing in OUT; a stamp records the build in OUT. Folders that
+# differ by a version fill the same files, so they share a stamp.
 deliver() {
-	stamp=$out/.from/$1
+	stamp=$out/.from/${1%%-[0-9]*}
 	if [ "$(cat "$stamp" 2>/dev/null)" = "$2" ]; then
 		complete=yes
 		while read -r file; do

@@ -143,6 +143,22 @@ fn a_sample_satisfies_every_check_that_no_person_judges_and_each_fails_once_its_
 }
 
 #[test]
+fn an_audit_policy_that_records_secrets_of_some_users_with_their_content_does_not_pass() {
+    let passes = |first: &str| {
+        let mut host = Host::named("cp1");
+        let policy = format!("rules:\n- {first}\n- {{level: Metadata}}\n");
+        host.read(&format!("\n@program kube-apiserver\n\n@text audit-policy-file\n{policy}"));
+        judge::audits(&host)
+    };
+    let of_pods = "resources: [{group: '', resources: [pods]}]";
+    let of_secrets = "resources: [{group: '', resources: [secrets]}]";
+    assert!(passes(&format!("{{level: None, users: [one], {of_secrets}}}")));
+    assert!(passes(&format!("{{level: Request, users: [one], {of_pods}}}")));
+    assert!(!passes(&format!("{{level: Request, users: [one], {of_secrets}}}")));
+    assert!(!passes(&format!("{{level: None, {of_secrets}}}")));
+}
+
+#[test]
 fn a_right_counts_if_others_than_administrators_have_it() {
     let granted = |subject: &str| {
         let mut cluster = cluster();

@@ -18,15 +18,17 @@ name=start
 begun=$(date +%s)
 child=
 
-# A run that a signal ends says how far it came.
+# A run that a signal ends says how far it came. It ends the suite with all that the suite started; Ctrl-C reaches only
+# this script, because the suite has a session of its own.
 ended() {
-	[ -z "$child" ] || kill "$child" 2>/dev/null || true
+	[ -z "$child" ] || kill -s TERM -- "-$child" 2>/dev/null || kill "$child" 2>/dev/null || true
 	printf '%-12s ENDED by a signal after %s s; the end of %s:\n' "$name" "$(($(date +%s) - begun))" "target/test-logs/$name.log"
 	grep -E '^(ok|FAILED) |^test .* FAILED$' "$logs/$name.log" | tail -n 30 || true
 	tail -n 10 "$logs/$name.log" || true
-	exit 143
+	exit "$1"
 }
-trap ended TERM
+trap 'ended 143' TERM
+trap 'ended 130' INT
 
 # Adds up the counts of the test runners in a log.
 count() {
@@ -59,7 +61,7 @@ suite() {
 	begun=$(date +%s)
 	before=$failed
 	status=0
-	"$@" >"$logs/$name.log" 2>&1 </dev/null &
+	setsid "$@" >"$logs/$name.log" 2>&1 </dev/null &
 	child=$!
 	wait "$child" || status=$?
 	child=

@@ -2,7 +2,8 @@
 
 use super::bare_hosts::variant;
 use super::recover::members;
-use super::storage::{LOGIN, ObjectStorage, bucket, free};
+use super::served::free;
+use super::storage::{LOGIN, ObjectStorage, bucket};
 use super::support::{Hactl, Ran, wait_for};
 use super::tiny_tls::TestCa;
 use super::{Scenario, World, in_one_line};

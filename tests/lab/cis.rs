@@ -11,13 +11,14 @@ use super::support::{Api, wait_for};
 use super::{Scenario, World};
 pub use documented::Level;
 use evidence::{API, CONTROLLERS, ETCD, Host, KUBELET, PROXY, SCHEDULER};
-use judge::Verdict;
+use judge::{Ask, Verdict};
 use objects::{Cluster, LISTS};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use table::CHECKS;
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
     name: "every check of the CIS benchmark passes or is as docs/security.md says",
@@ -54,6 +55,7 @@ pub fn judged(w: &World, level: Level) {
         }
     }
     assert!(other.is_empty(), "{} checks at the level {level:?}:\n{}", other.len(), other.join("\n"));
+    know_their_flags(w, &hosts);
     let blind = judge::blind(&hosts, &cluster);
     assert!(blind.is_empty(), "these checks also pass once what they judge is weakened: {blind:?}");
     println!("        {passed} checks pass at the level {level:?}");
@@ -82,6 +84,24 @@ fn seen(w: &World, api: &Api, name: &str) -> Host {
     host
 }
 
+/// Each program that runs lists the flags by which it is judged: a flag under another name would count as unset.
+fn know_their_flags(w: &World, hosts: &[Host]) {
+    for program in OF_CONTROL {
+        let host = hosts.iter().find(|host| host.program(program).is_some()).expect("a host runs it");
+        // The kernel keeps 15 letters of a program's name.
+        let name: String = program.chars().take(15).collect();
+        let help = as_root(w, &host.name, &format!("/proc/$(pgrep -xo {name})/exe --help 2>&1"));
+        let known: BTreeSet<&str> = help.split_whitespace().collect();
+        for check in CHECKS.iter().filter(|check| check.program == program) {
+            let Ask::Flags(flags, _) = check.ask else { continue };
+            for flag in flags {
+                let is_known = known.contains(format!("--{flag}").as_str());
+                assert!(is_known, "{}: {program} has no --{flag}: {help}", check.id);
+            }
+        }
+    }
+}
+
 /// What a path of the API returns: an API server that was restarted may still refuse connections.
 fn get(api: &Api, path: &str) -> Value {
     let mut got = Err("not asked".to_owned());
@@ -108,33 +128,41 @@ fn container(pod: &mut Value) -> &mut Value {
     &mut pod["spec"]["containers"][0]["securityContext"]
 }
 
-/// What each check wants to be refused, as a change to a pod that is admitted everywhere.
-const PODS: [(&str, fn(&mut Value)); 14] = [
-    ("5.2.1", |pod| *container(pod) = json!({"privileged": true})),
-    ("5.2.2", |pod| *container(pod) = json!({"privileged": true})),
-    ("5.2.3", |pod| pod["spec"]["hostPID"] = json!(true)),
-    ("5.2.4", |pod| pod["spec"]["hostIPC"] = json!(true)),
-    ("5.2.5", |pod| pod["spec"]["hostNetwork"] = json!(true)),
-    ("5.2.6", |pod| container(pod)["allowPrivilegeEscalation"] = json!(true)),
-    ("5.2.7", |pod| pod["spec"]["securityContext"]["runAsNonRoot"] = json!(false)),
+/// What each check wants to be refused: what the API server calls it, and a change to a pod that is admitted
+/// everywhere.
+const PODS: [(&str, &str, fn(&mut Value)); 14] = [
+    ("5.2.1", "privileged (", privileged),
+    ("5.2.2", "privileged (", privileged),
+    ("5.2.3", "hostPID=true", |pod| pod["spec"]["hostPID"] = json!(true)),
+    ("5.2.4", "hostIPC=true", |pod| pod["spec"]["hostIPC"] = json!(true)),
+    ("5.2.5", "hostNetwork=true", |pod| pod["spec"]["hostNetwork"] = json!(true)),
+    ("5.2.6", "allowPrivilegeEscalation != false", |pod| container(pod)["allowPrivilegeEscalation"] = json!(true)),
+    ("5.2.7", "runAsNonRoot != true", |pod| pod["spec"]["securityContext"]["runAsNonRoot"] = json!(false)),
     // A container has NET_RAW if it does not drop it.
-    ("5.2.8", |pod| container(pod)["capabilities"] = Value::Null),
-    ("5.2.9", |pod| container(pod)["capabilities"]["add"] = json!(["CHOWN"])),
-    ("5.2.10", |pod| {
+    ("5.2.8", "unrestricted capabilities", |pod| container(pod)["capabilities"] = Value::Null),
+    ("5.2.9", "unrestricted capabilities", |pod| container(pod)["capabilities"]["add"] = json!(["CHOWN"])),
+    ("5.2.10", "hostProcess (", |pod| {
         pod["spec"]["securityContext"]["windowsOptions"] = json!({"hostProcess": true});
         // It is not valid without.
         pod["spec"]["hostNetwork"] = json!(true);
     }),
-    ("5.2.11", |pod| pod["spec"]["volumes"] = json!([{"name": "host", "hostPath": {"path": "/"}}])),
-    ("5.2.12", |pod| pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080, "hostPort": 8080}])),
-    ("5.6.2", |pod| pod["spec"]["securityContext"]["seccompProfile"] = Value::Null),
-    ("5.6.3", |pod| {
+    ("5.2.11", "hostPath", |pod| pod["spec"]["volumes"] = json!([{"name": "host", "hostPath": {"path": "/"}}])),
+    ("5.2.12", "hostPort (", |pod| {
+        pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080, "hostPort": 8080}]);
+    }),
+    ("5.6.2", "seccompProfile (", |pod| pod["spec"]["securityContext"]["seccompProfile"] = Value::Null),
+    ("5.6.3", "runAsNonRoot != true", |pod| {
         pod["spec"]["securityContext"] = Value::Null;
         *container(pod) = Value::Null;
     }),
 ];
 
-/// The checks whose pod is refused in a namespace without labels. Nothing is created.
+fn privileged(pod: &mut Value) {
+    // With a false `allowPrivilegeEscalation` it would not be valid.
+    *container(pod) = json!({"privileged": true, "capabilities": {"drop": ["ALL"]}});
+}
+
+/// The checks whose pod is refused in a namespace without labels, for what the check is about.
 fn refused(api: &Api) -> BTreeSet<&'static str> {
     let strict = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cis"},
@@ -146,16 +174,27 @@ fn refused(api: &Api) -> BTreeSet<&'static str> {
             }],
         },
     });
-    let create = |pod: &Value| api.post("/api/v1/namespaces/default/pods?dryRun=All", pod);
-    create(&strict).expect("a strict pod is admitted");
-    let is_refused = |(id, weaken): &(&str, fn(&mut Value))| {
+    assert_eq!(refusal(api, "a strict pod", &strict), None);
+    let is_refused = |(id, what, weaken): &(&str, &str, fn(&mut Value))| {
         let mut pod = strict.clone();
         weaken(&mut pod);
-        match create(&pod) {
-            Ok(_) => false,
-            Err(why) if why.contains("violates PodSecurity") => true,
-            Err(why) => panic!("{id}: {why}"),
-        }
+        let why = refusal(api, id, &pod);
+        assert!(why.iter().all(|why| why.contains(what)), "{id}: refused, and not for {what}: {why:?}");
+        why.is_some()
     };
-    PODS.into_iter().filter(is_refused).map(|(id, _)| id).collect()
+    PODS.into_iter().filter(is_refused).map(|(id, ..)| id).collect()
+}
+
+/// Why Pod Security refuses a pod, if it does. Nothing is created.
+fn refusal(api: &Api, name: &str, pod: &Value) -> Option<String> {
+    let begun = Instant::now();
+    loop {
+        match api.post("/api/v1/namespaces/default/pods?dryRun=All", pod) {
+            Ok(_) => return None,
+            Err(why) if why.contains("violates PodSecurity") => return Some(why),
+            // An API server that was restarted may still refuse connections.
+            Err(why) => assert!(begun.elapsed() < SETTLED, "{name}: {why}"),
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }

@@ -10,6 +10,7 @@ use super::support::blocks;
 use super::{Scenario, World};
 use oci_client::Reference;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,13 +32,13 @@ const IMAGES: &str = "registry.k8s.io";
 
 fn sample(w: &World) {
     let lines = SAMPLE.lines().filter(|line| !line.starts_with('#'));
-    judge(w, &listed(), &lines.map(str::to_owned).collect());
+    judge(w, "conformance-sample", &listed(), &lines.map(str::to_owned).collect());
 }
 
 /// Runs all tests.
 pub fn all() {
     let tests = listed();
-    judge(&World::bare("t-conformance", (3, 2)), &tests, &tests);
+    judge(&World::bare("t-conformance", (3, 2)), "conformance", &tests, &tests);
 }
 
 /// What `make` built for the tests, by the variable that names it.
@@ -63,13 +64,17 @@ fn listed() -> BTreeSet<String> {
     tests.into_iter().map(|test| test.codename).collect()
 }
 
+/// The documentation.
+fn document() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conformance.md");
+    fs::read_to_string(path).expect("the documentation")
+}
+
 /// The tests that do not pass here, as the documentation lists them: in its `text` blocks, each continued in indented
 /// lines.
-fn documented() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conformance.md");
-    let document = fs::read_to_string(path).expect("the documentation");
+fn documented(document: &str) -> BTreeSet<String> {
     let mut names: Vec<String> = Vec::new();
-    for line in blocks(&document, "text").iter().flat_map(|block| block.lines()) {
+    for line in blocks(document, "text").iter().flat_map(|block| block.lines()) {
         match names.last_mut().filter(|_| line.starts_with(' ')) {
             Some(name) => {
                 name.push(' ');
@@ -86,8 +91,11 @@ fn ready(w: &World) -> Registry {
     let folder = w.lab.dir().join("images-of-tests");
     fs::create_dir_all(&folder).expect("writable");
     let registry = Registry::start(&folder, w.gateway());
-    let images = fs::read_dir(built("E2E").join("images")).expect("the images of the tests");
-    let mut archives: Vec<PathBuf> = images.map(|entry| entry.expect("readable").path()).collect();
+    let suite = built("E2E");
+    let made = fs::read(suite.join("components.json")).expect("the list of what was built");
+    let made: Value = serde_json::from_slice(&made).expect("JSON");
+    let images = made["components"].as_array().expect("components").iter().filter(|one| one["kind"] == "image");
+    let mut archives: Vec<PathBuf> = images.map(|one| suite.join(one["path"].as_str().expect("a path"))).collect();
     // Tests start these two as well, by the names that kubeadm has for them.
     archives.extend(["pause", "etcd"].map(|name| built("DIST").join(format!("images/{name}.tar"))));
     let begun = Instant::now();
@@ -171,8 +179,9 @@ struct End {
     message: String,
 }
 
-/// Runs tests through the endpoint with the administrator's kubeconfig, and returns how each ended that began.
-fn run(w: &World, folder: &Path, tests: &[&String], processes: usize) -> BTreeMap<String, End> {
+/// Runs tests through the endpoint with the administrator's kubeconfig, and returns how each ended that began, and what
+/// else failed.
+fn run(w: &World, folder: &Path, tests: &[&String], processes: usize) -> (BTreeMap<String, End>, Vec<String>) {
     assert!(!tests.is_empty(), "without a name, ginkgo would run every test that there is");
     if folder.exists() {
         fs::remove_dir_all(folder).expect("the last run's reports can be removed");
@@ -205,7 +214,7 @@ fn run(w: &World, folder: &Path, tests: &[&String], processes: usize) -> BTreeMa
         panic!("{}: {e}; ginkgo ended with {ended}, and the end of {} is\n{end}", report.display(), log.display())
     });
     let reports: Vec<Report> = serde_json::from_slice(&text).expect("a report of ginkgo");
-    let mut ends = BTreeMap::new();
+    let (mut ends, mut steps) = (BTreeMap::new(), Vec::new());
     for spec in reports.into_iter().flat_map(|report| report.spec_reports) {
         let name = spec.name();
         let message = spec.failure.map(|failure| failure.message).unwrap_or_default();
@@ -214,10 +223,14 @@ fn run(w: &World, folder: &Path, tests: &[&String], processes: usize) -> BTreeMa
                 ends.insert(name, End { state: spec.state, message });
             }
         } else if spec.state != "passed" {
-            println!("{} {name}: {}\n        {}", spec.leaf_node_type, spec.state, start(&message));
+            steps.push(format!("{} {name}: {}\n        {}", spec.leaf_node_type, spec.state, start(&message)));
         }
     }
-    ends
+    let well = |end: &End| matches!(end.state.as_str(), "passed" | "skipped");
+    if !ended.success() && steps.is_empty() && ends.values().all(well) {
+        steps.push(format!("ginkgo ended with {ended} although no test failed; see {}", log.display()));
+    }
+    (ends, steps)
 }
 
 /// The start of a message, in one line.
@@ -225,26 +238,53 @@ fn start(message: &str) -> String {
     message.split_whitespace().take(60).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs some of all tests: first those that may run in parallel, then the `[Serial]` ones. Each must pass, or be
-/// documented.
-fn judge(w: &World, all: &BTreeSet<String>, tests: &BTreeSet<String>) {
-    let documented = documented();
+/// The SIG in the name of a test.
+fn sig(test: &str) -> &str {
+    test.strip_prefix("[sig-").and_then(|rest| rest.split_once(']')).map_or("none", |(sig, _)| sig)
+}
+
+/// The numbers of tests in docs/conformance.md are those of the suite.
+fn counts(document: &str, all: &BTreeSet<String>) {
+    let mut expected = BTreeMap::from([("all", all.len())]);
+    for test in all {
+        *expected.entry(sig(test)).or_default() += 1;
+    }
+    let (_, results) = document.split_once("\n## Results\n").expect("a section of results");
+    let results = results.split("\n## ").next().unwrap_or_default();
+    let rows = results.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        Some((cells.next()?, cells.next()?.parse::<usize>().ok()?))
+    });
+    let written: BTreeMap<&str, usize> = rows.collect();
+    assert_eq!(written, expected, "the numbers of tests in docs/conformance.md, and in the suite");
+    let serial = all.iter().filter(|test| test.contains("[Serial]")).count();
+    let said = format!("{serial} of the tests are `[Serial]`");
+    assert!(results.contains(&said), "docs/conformance.md does not say that {said}");
+}
+
+/// Runs some of all tests, with the reports in a folder of this name: first those that may run in parallel, then the
+/// `[Serial]` ones. Each must pass, or be documented.
+fn judge(w: &World, name: &str, all: &BTreeSet<String>, tests: &BTreeSet<String>) {
+    let document = document();
+    counts(&document, all);
+    let documented = documented(&document);
     let strange: Vec<&String> = documented.union(tests).filter(|test| !all.contains(*test)).collect();
     assert!(strange.is_empty(), "these are not conformance tests of this version: {strange:#?}");
     let (serial, parallel): (Vec<&String>, Vec<&String>) = tests.iter().partition(|test| test.contains("[Serial]"));
 
     let registry = ready(w);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let begun = Instant::now();
-    let mut ends = run(w, &folder.join("parallel"), &parallel, PROCESSES);
-    ends.extend(run(w, &folder.join("serial"), &serial, 1));
+    let (mut ends, mut failed) = run(w, &folder.join("parallel"), &parallel, PROCESSES);
+    let (others, steps) = run(w, &folder.join("serial"), &serial, 1);
+    ends.extend(others);
+    failed.extend(steps);
     drop(registry);
     let minutes = begun.elapsed().as_secs_f32() / 60.0;
     println!("{}\nThey took {minutes:.1} min, and the reports are in {}.", table(tests, &ends), folder.display());
 
     let (passed, others): (Vec<&String>, Vec<&String>) =
         tests.iter().partition(|test| ends.get(*test).is_some_and(|end| end.state == "passed"));
-    let mut failed = Vec::new();
     for test in others {
         let (state, message) =
             ends.get(test).map_or(("did not run", ""), |end| (end.state.as_str(), end.message.as_str()));
@@ -255,7 +295,7 @@ fn judge(w: &World, all: &BTreeSet<String>, tests: &BTreeSet<String>) {
         println!("{test}: passed, although docs/conformance.md lists it");
     }
     let (count, failed) = (failed.len(), failed.join("\n"));
-    assert!(count == 0, "{count} tests did not pass, and docs/conformance.md does not list them:\n{failed}");
+    assert!(count == 0, "{count} tests or steps did not pass, and docs/conformance.md does not list them:\n{failed}");
     w.healthy(Duration::from_secs(300));
 }
 
@@ -264,13 +304,12 @@ fn table(tests: &BTreeSet<String>, ends: &BTreeMap<String, End>) -> String {
     let mut rows: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     let mut sum = [0; 4];
     for test in tests {
-        let sig = test.strip_prefix("[sig-").and_then(|rest| rest.split_once(']')).map_or("none", |(sig, _)| sig);
         let column = match ends.get(test).map(|end| end.state.as_str()) {
             Some("passed") => 1,
             Some("skipped") | None => 3,
             Some(_) => 2,
         };
-        for row in [rows.entry(sig).or_default(), &mut sum] {
+        for row in [rows.entry(sig(test)).or_default(), &mut sum] {
             row[0] += 1;
             row[column] += 1;
         }

@@ -86,8 +86,7 @@ pub const ALONE: &[Scenario] =
 
 /// From an older version on bare hosts.
 pub const UPGRADED: &[Scenario] = &[Scenario {
-    name: "a self-hosted Kubernetes 1.36 becomes 1.37 in a run that is killed and one that resumes it, and no connection \
-           fails",
+    name: "a self-hosted cluster is upgraded in a run that is killed and one that resumes it, and no connection fails",
     cut: false,
     run: upgraded,
 }];

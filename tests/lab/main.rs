@@ -14,6 +14,8 @@
 mod dashboard;
 #[path = "../support/registry.rs"]
 mod registry;
+#[path = "../support/served.rs"]
+mod served;
 #[path = "../support/storage.rs"]
 mod storage;
 #[path = "../support/mod.rs"]

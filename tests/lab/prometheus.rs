@@ -2,7 +2,7 @@
 //! a certificate for it; no other certificate does.
 
 use super::guard::{CLEARED, HEARD, SLACK, asked, guarded, none};
-use super::storage::free;
+use super::served::{Server, free};
 use super::support::{Hactl, wait_for};
 use super::{Scenario, World};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 pub const SCENARIOS: &[Scenario] = &[Scenario {
@@ -23,19 +23,14 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 }];
 
 const CONTROL: [&str; 3] = ["cp1", "cp2", "cp3"];
+/// Until what happened before is out of every rate of the rules.
+const CALM: Duration = Duration::from_secs(600);
 
 /// Prometheus on loopback, ended when its value is dropped.
 pub struct Prometheus {
-    child: Child,
+    _server: Server,
     at: SocketAddr,
     log: PathBuf,
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let ended = self.child.kill().and_then(|()| self.child.wait());
-        drop(ended);
-    }
 }
 
 impl Prometheus {
@@ -53,20 +48,12 @@ impl Prometheus {
         fs::write(folder.join("prometheus.yaml"), config).expect("writable");
         let program = std::env::var("PROMETHEUS").expect("PROMETHEUS names it: `make test-all` builds it");
         let (at, log) = (free(Ipv4Addr::LOCALHOST.into()), folder.join("log"));
-        let child = Command::new(&program)
-            .arg(format!("--config.file={}", folder.join("prometheus.yaml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={at}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log).expect("writable"))
-            .spawn();
-        let mut prometheus = Self { child: child.unwrap_or_else(|e| panic!("{program}: {e}")), at, log };
-        wait_for("Prometheus is ready", Duration::from_secs(60), || {
-            let ended = prometheus.child.try_wait().expect("it can be asked");
-            assert!(ended.is_none(), "{}", prometheus.said());
-            prometheus.ask("-/ready", "").0
-        });
+        let mut command = Command::new(program);
+        command.arg(format!("--config.file={}", folder.join("prometheus.yaml").display()));
+        command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
+        command.arg(format!("--web.listen-address={at}"));
+        let prometheus = Self { _server: Server::start(command, at, &log), at, log };
+        wait_for("Prometheus is ready", Duration::from_secs(60), || prometheus.ask("-/ready", "").0);
         prometheus
     }
 
@@ -112,6 +99,7 @@ impl Prometheus {
 
 fn scraped(w: &World) {
     let hactl = guarded(w, "healing: {mode: on, metrics: host}");
+    hactl.run(&["snapshot", "take"]).ok();
     let folder = w.lab.dir().join("prometheus");
     fs::create_dir(&folder).expect("a new folder");
     issued(&hactl, &folder);
@@ -194,7 +182,8 @@ fn documents() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
 }
 
-/// Every alert rule in these files of the documentation is loaded and evaluated, and none fires.
+/// Every alert rule in these files of the documentation is loaded and evaluated, and at some moment none is true. One that
+/// always is only fires once its time has passed.
 pub fn rules(prometheus: &Prometheus, files: &[&str]) {
     let of = |file: &&str| fs::read_to_string(documents().join(file)).expect("readable").matches("- alert: ").count();
     let named: usize = files.iter().map(of).sum();
@@ -205,7 +194,21 @@ pub fn rules(prometheus: &Prometheus, files: &[&str]) {
         assert!(rules.iter().all(|rule| rule["health"] != "err"), "{rules:?}");
         named > 0 && rules.len() == named && rules.iter().all(|rule| rule["health"] == "ok")
     });
-    assert_eq!(prometheus.query("ALERTS{alertstate=\"firing\"}"), []);
+    wait_for("no rule is true", CALM, || prometheus.query("ALERTS").is_empty());
+}
+
+/// A request for a URL, with the certificate of these names and the CA in a file.
+pub fn curl(url: &str, certificate: Option<&Path>, ca: Option<&Path>) -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--max-time", "20", url]);
+    match ca {
+        Some(ca) => curl.arg("--cacert").arg(ca),
+        None => curl.arg("-k"),
+    };
+    if let Some(of) = certificate {
+        curl.arg("--cert").arg(of.with_extension("crt")).arg("--key").arg(of.with_extension("key"));
+    }
+    curl
 }
 
 /// Whatever else the cluster CA stands behind reads nothing.
@@ -213,12 +216,7 @@ fn strangers(w: &World, folder: &Path, address: &str) {
     let url = format!("https://{address}:10272/metrics");
     let state = w.hactl.state(w.lab.name());
     let get = |url: &str, with: Option<&Path>| {
-        let mut curl = Command::new("curl");
-        curl.args(["-sk", "--max-time", "10", url]);
-        if let Some(of) = with {
-            curl.arg("--cert").arg(of.with_extension("crt")).arg("--key").arg(of.with_extension("key"));
-        }
-        let output = curl.output().expect("curl can be started");
+        let output = curl(url, with, None).output().expect("curl can be started");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let file = |name: &str, content: &[u8]| {

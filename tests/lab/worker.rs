@@ -32,9 +32,13 @@ fn from_bare(w: &World) {
     w.hactl.up().ok().says("nodes Ready");
     w.hactl.up().ok().says("nothing to do");
     with_pod(&w.hactl, "w1", || ());
-    assert_eq!(w.on("w1", "ss -Hltn 'sport = :6443' | awk '{print $4}'"), "127.0.0.1:6443\n", "its load balancer");
-    let server = w.on("w1", "sudo grep server: /etc/kubernetes/kubelet.conf");
-    assert!(server.contains("https://127.0.0.1:"), "its kubelet uses it: {server}");
+    let own = w.lab.address("cp1").expect("the lab has this host");
+    for (host, listeners) in [("cp1", format!("{own}:6443\n127.0.0.1:6443\n")), ("w1", "127.0.0.1:6443\n".to_owned())] {
+        let bound = w.on(host, "ss -Hltn 'sport = :6443' | awk '{print $4}' | sort");
+        assert_eq!(bound, listeners, "the API server and the load balancer of {host}");
+        let server = w.on(host, "sudo grep server: /etc/kubernetes/kubelet.conf");
+        assert!(server.contains("https://127.0.0.1:"), "the kubelet of {host} uses its own host: {server}");
+    }
 }
 
 fn renewed(w: &World) {

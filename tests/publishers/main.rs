@@ -15,6 +15,8 @@ mod lay;
 mod registry;
 #[path = "../support/scenarios.rs"]
 mod scenarios;
+#[path = "../support/served.rs"]
+mod served;
 #[path = "../download/server.rs"]
 #[allow(dead_code, reason = "faults of a server are tested elsewhere")]
 mod server;

@@ -11,6 +11,8 @@
 
 #[path = "../support/scenarios.rs"]
 mod scenarios;
+#[path = "../support/served.rs"]
+mod served;
 #[path = "../support/storage.rs"]
 mod storage;
 #[path = "../lab/tiny_tls.rs"]
@@ -20,12 +22,13 @@ mod tiny_tls;
 use hactl::model::bucket::{BucketUrl, Storage};
 use hactl::model::secret::Secret;
 use hactl::snapshot::{Bucket, BucketError, BucketTrouble};
+use served::free;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use storage::{LOGIN, ObjectStorage, bucket, free};
+use storage::{LOGIN, ObjectStorage, bucket};
 use tiny_tls::TestCa;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -270,7 +270,7 @@ async fn send_text(request: reqwest::RequestBuilder) -> Result<String, String> {
     if status.is_success() {
         Ok(text)
     } else {
-        Err(format!("{status}: {}", text.chars().take(200).collect::<String>()))
+        Err(format!("{status}: {}", text.chars().take(1000).collect::<String>()))
     }
 }
 

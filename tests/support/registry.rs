@@ -2,6 +2,7 @@
 //!
 //! In: a folder, and archives as `components/image` writes them. Out: a registry over plain HTTP, and a client for it.
 
+use super::served::{Server, free};
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Reference, RegistryOperation};
@@ -9,42 +10,29 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// A running registry.
 pub struct Registry {
-    child: Child,
-    at: String,
+    _server: Server,
+    at: SocketAddr,
 }
 
 impl Registry {
     /// Starts it with its files below `root`, on a free port of this address.
     pub fn start(root: &Path, address: IpAddr) -> Self {
         let program = std::env::var("REGISTRY").expect("REGISTRY names the registry's binary, as the Makefile does");
-        let listener = TcpListener::bind((address, 0)).expect("a free port");
-        let at = listener.local_addr().expect("an address").to_string();
-        drop(listener);
+        let at = free(address);
         let config = json!({"version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
-            "storage": {"filesystem": {"rootdirectory": root.join("registry")}}, "http": {"addr": at}});
+            "storage": {"filesystem": {"rootdirectory": root.join("registry")}}, "http": {"addr": at.to_string()}});
         let file = root.join("registry.yml");
         // JSON is YAML.
         fs::write(&file, config.to_string()).expect("writable");
-        let log = root.join("registry.log");
-        let mut command = Command::new(&program);
-        command.arg("serve").arg(&file).env("OTEL_TRACES_EXPORTER", "none").stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.stderr(fs::File::create(&log).expect("writable")).spawn();
-        let mut registry = Self { child: child.unwrap_or_else(|e| panic!("{program}: {e}")), at };
-        let begun = Instant::now();
-        while TcpStream::connect(&registry.at).is_err() {
-            let said = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(registry.child.try_wait().expect("it can be asked").is_none(), "{}", said());
-            assert!(begun.elapsed() < Duration::from_secs(20), "the registry does not listen: {}", said());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        registry
+        let mut command = Command::new(program);
+        command.arg("serve").arg(&file).env("OTEL_TRACES_EXPORTER", "none");
+        Self { _server: Server::start(command, at, &root.join("registry.log")), at }
     }
 
     pub fn url(&self) -> String {
@@ -54,19 +42,12 @@ impl Registry {
     /// A client that may push to a repository, and the name of an image there.
     pub async fn client(&self, repository: &str, tag: &str) -> (Client, Reference) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let target = Reference::with_tag(self.at.clone(), repository.to_owned(), tag.to_owned());
+        let target = Reference::with_tag(self.at.to_string(), repository.to_owned(), tag.to_owned());
         let config =
             ClientConfig { protocol: ClientProtocol::Http, use_monolithic_push: true, ..ClientConfig::default() };
         let client = Client::try_from(config).expect("a client");
         client.auth(&target, &RegistryAuth::Anonymous, RegistryOperation::Push).await.expect("anybody may push");
         (client, target)
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let ended = self.child.kill().and_then(|()| self.child.wait());
-        drop(ended);
     }
 }
 

@@ -255,28 +255,47 @@ const RECORDED: [(&[&str], &str, &[&str], bool); 5] = [
     (&["get", "create"], "", &["pods/exec", "pods/portforward", "pods/proxy", "services/proxy"], false),
 ];
 
-/// The level at which an audit policy records a request of an ordinary user.
-fn level<'a>(policy: &'a Value, verb: &str, group: &str, resource: &str) -> &'a str {
+/// Whether a rule of an audit policy covers such requests, if only some of them.
+fn covers(rule: &Value, verb: &str, group: &str, resource: &str) -> bool {
     let has = |list: &Value, one: &str| items(list).is_empty() || words(list).contains(&one);
-    let rule = items(&policy["rules"]).iter().find(|rule| {
-        let of_some = ["users", "userGroups", "namespaces", "nonResourceURLs"].iter().any(|key| !rule[key].is_null());
-        let kinds = items(&rule["resources"]);
-        let its =
-            |kind: &Value| kind["group"].as_str().unwrap_or_default() == group && has(&kind["resources"], resource);
-        !of_some && has(&rule["verbs"], verb) && (kinds.is_empty() || kinds.iter().any(its))
-    });
-    rule.and_then(|rule| rule["level"].as_str()).unwrap_or("None")
+    let its = |kind: &Value| {
+        let named = has(&kind["resources"], resource) || has(&kind["resources"], "*");
+        let of = kind["group"].as_str().unwrap_or_default();
+        (of == group || of == "*") && named
+    };
+    let kinds = items(&rule["resources"]);
+    rule["nonResourceURLs"].is_null() && has(&rule["verbs"], verb) && (kinds.is_empty() || kinds.iter().any(its))
 }
 
-/// The audit policy records access to secrets without their content, changes of workloads, and access to containers.
+/// Whether what a rule covers depends neither on who asks nor on the names of objects.
+fn is_for_all(rule: &Value) -> bool {
+    let named = items(&rule["resources"]).iter().any(|kind| !kind["resourceNames"].is_null());
+    !named && ["users", "userGroups", "namespaces"].iter().all(|key| rule[key].is_null())
+}
+
+/// The levels at which an audit policy records such requests. The last one is that of an ordinary user.
+fn levels<'a>(policy: &'a Value, verb: &str, group: &str, resource: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for rule in items(&policy["rules"]).iter().filter(|rule| covers(rule, verb, group, resource)) {
+        found.push(rule["level"].as_str().unwrap_or("None"));
+        if is_for_all(rule) {
+            return found;
+        }
+    }
+    found.push("None");
+    found
+}
+
+/// The audit policy records access to secrets, of nobody with the content, changes of workloads, and access to containers.
 pub fn audits(host: &Host) -> bool {
     let policy: Value = serde_saphyr::from_str(host.text(API, "audit-policy-file")).unwrap_or_default();
+    let with_content = |level: &str| matches!(level, "Request" | "RequestResponse");
     RECORDED.iter().all(|(verbs, group, resources, without_content)| {
         let mut pairs = verbs.iter().flat_map(|verb| resources.iter().map(move |resource| (verb, resource)));
-        pairs.all(|(verb, resource)| match level(&policy, verb, group, resource) {
-            "Metadata" => true,
-            "Request" | "RequestResponse" => !without_content,
-            _ => false,
+        pairs.all(|(verb, resource)| {
+            let levels = levels(&policy, verb, group, resource);
+            let is_recorded = levels.last().is_some_and(|level| *level == "Metadata" || with_content(level));
+            is_recorded && !(*without_content && levels.iter().any(|level| with_content(level)))
         })
     })
 }
