@@ -5,7 +5,6 @@
 //! not pass with its message. A test that docs/conformance.md does not list must pass.
 
 use super::registry::{Archive, Registry};
-use super::shapes::up_from_bare;
 use super::support::blocks;
 use super::{Scenario, World};
 use oci_client::Reference;
@@ -27,6 +26,8 @@ pub const SCENARIOS: &[Scenario] = &[Scenario {
 const SAMPLE: &str = include_str!("conformance.txt");
 /// Tests at a time, for a machine with two processors.
 const PROCESSES: usize = 3;
+/// Five hosts on a machine with two processors.
+const SETTLED: Duration = Duration::from_secs(300);
 /// The registry of every image that the tests use.
 const IMAGES: &str = "registry.k8s.io";
 
@@ -107,7 +108,8 @@ fn ready(w: &World) -> Registry {
     let text = fs::read_to_string(&inventory).expect("the inventory is readable");
     let mirrors = format!("registries: {{mirrors: {{{IMAGES}: [\"{}\"]}}}}\n", registry.url());
     fs::write(&inventory, text + &mirrors).expect("the inventory is writable");
-    up_from_bare(w);
+    w.hactl.up().ok();
+    w.healthy(SETTLED);
     registry
 }
 
@@ -296,7 +298,7 @@ fn judge(w: &World, name: &str, all: &BTreeSet<String>, tests: &BTreeSet<String>
     }
     let (count, failed) = (failed.len(), failed.join("\n"));
     assert!(count == 0, "{count} tests or steps did not pass, and docs/conformance.md does not list them:\n{failed}");
-    w.healthy(Duration::from_secs(300));
+    w.healthy(SETTLED);
 }
 
 /// The table of docs/conformance.md.
