@@ -1,6 +1,7 @@
 /*
  * /bin/sh of the images of the conformance tests. The tests compare messages of busybox, and they set variables such as
- * `p-data-1`, which Debian's busybox does not hand on and bash does.
+ * `p-data-1`, which Debian's busybox does not hand on and bash does. Its shell also prefers the `nc` that is part of it
+ * to the one in the path, whose flags tests use in the image agnhost.
  */
 #include <ctype.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@ static int plain(const char *variable)
 
 int main(int argc, char **argv)
 {
-	const char *shell = "/bin/busybox";
+	const char *shell = access("/agnhost", X_OK) == 0 ? "/bin/bash-static" : "/bin/busybox";
 
 	(void)argc;
 	for (char **variable = environ; *variable != NULL; variable++)
