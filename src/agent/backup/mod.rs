@@ -35,7 +35,7 @@ pub async fn newest_snapshot(root: &Root) -> Result<Option<(u64, Option<i64>)>, 
 /// The last drills on this host.
 ///
 /// # Errors
-/// The identity of the host for drills cannot be read.
+/// The task that reads their records panicked; what cannot be read is left out.
 pub async fn last_drills(root: &Root) -> Result<Vec<crate::model::drill::LastDrill>, OpError> {
     root.blocking(|root| Ok(bundles::last_drills(root))).await
 }

@@ -35,7 +35,7 @@ enum BundleVerb {
     #[command(after_help = "Examples:
   hactl bundle build --kubernetes 1.37.2                    from the publishers' servers
   hactl bundle build --kubernetes 1.37.2 --dry-run          show what would be fetched, and from where
-  hactl bundle build --kubernetes 1.37.2 --with etcd=3.7.2 use another version than the built-in table
+  hactl bundle build --kubernetes 1.37.2 --with etcd=3.7.2  use another version than the built-in table
   hactl bundle build --kubernetes 1.37.2 --mirror registry.k8s.io=https://harbor.example/k8s
   hactl bundle build --from ./dist                          use the output of components/build.sh
 
