@@ -124,7 +124,7 @@ coverage: build ## run the same with counters, and print the part of the code th
 # Vagrant, and the providers whose settings the tests use or read.
 test test-all test-first test-second: PACKAGES += vagrant vagrant-lxc vagrant-libvirt
 
-test: bundle registry storage ## run everything, with the lab scenarios that cover every capability
+test: tests bundle registry storage ## run everything, with the lab scenarios that cover every capability
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" tests/run.sh cut
 
 test-all: audit bundle others registry storage promtool prometheus suite ## run everything, with all lab scenarios

@@ -29,7 +29,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "all hosts and the administrator's state are lost; object storage and an identity restore the cluster",
-        cut: true,
+        cut: false,
         run: all_lost,
     },
     Scenario {

@@ -70,7 +70,7 @@ fn one(w: &World) {
 
     let reading = w.api().reads(Duration::from_millis(20));
     w.hactl.run(&["certs", "renew", "apiserver"]).ok().says("1 certificate renewed on 1 host");
-    unnoticed(&reading.end());
+    unnoticed(w, &reading.end());
     let after = listed(w);
     let (old, new) = (certificate(&before, "cp1", "apiserver"), certificate(&after, "cp1", "apiserver"));
     assert_ne!(old["serial"], new["serial"]);
@@ -92,7 +92,7 @@ fn all(w: &World) {
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
     let reads = reading.end();
-    unnoticed(&reads);
+    unnoticed(w, &reads);
     assert!(longest < late(&reads), "a write waited for {longest:?}");
     assert_eq!(started(), processes, "no etcd, API server or kubelet was restarted");
     let after = listed(w);

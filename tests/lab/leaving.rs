@@ -4,7 +4,7 @@
 use super::failures::leads;
 use super::shapes::{STACKED, inventory, vip};
 use super::support::{ReadLoop, Reads, Writer, wait_for};
-use super::trials::{nobody_failed_since, unnoticed};
+use super::trials::{nobody_failed_and_moved_at_most, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,7 +57,6 @@ fn only(w: &World, hosts: &[&str]) {
 pub struct Watched {
     reading: ReadLoop,
     writer: Writer,
-    since: SystemTime,
     /// Bare hosts with a smaller share of CPU time.
     bare: &'static [&'static str],
 }
@@ -65,7 +64,7 @@ pub struct Watched {
 impl Watched {
     pub fn start(w: &World, name: &str) -> Self {
         let (reading, writer) = (w.api().reads(Duration::from_millis(20)), Writer::start(&w.api(), name));
-        Self { reading, writer, since: SystemTime::now(), bare: &[] }
+        Self { reading, writer, bare: &[] }
     }
     /// The same beside the installation of these bare hosts. Real hosts take no CPU time from one another, and all hosts
     /// of a lab share this machine, so these get a quarter of what the others get when all want some.
@@ -89,15 +88,14 @@ impl Watched {
         for host in self.bare {
             w.lab.set_cpu_share(host, 100).expect("the host runs");
         }
-        let since = self.since;
         let (reads, pause) = self.end();
         // Installations of bare hosts may stall the holder of the VIP at any time.
-        let longest = nobody_failed_since(w, &ALL, since, &reads, 1);
+        let longest = nobody_failed_and_moved_at_most(w, &reads, 1);
         assert!(longest.max(pause) < Duration::from_secs(5), "a client waited for {:?}", longest.max(pause));
     }
-    fn nobody_noticed(self) {
+    fn nobody_noticed(self, w: &World) {
         let (reads, longest) = self.end();
-        unnoticed(&reads);
+        unnoticed(w, &reads);
         assert!(longest < Duration::from_secs(2), "a write waited for {longest:?}");
     }
 }
@@ -186,7 +184,7 @@ fn shrunk(w: &World) {
     let ran =
         w.hactl.run(&["up", "--yes", "--prune", leader, "--prune", other]).ok().says("transfer etcd's leadership");
     println!("        five became three in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     for host in [leader, other] {
         gone(w, host, 3);
     }
@@ -255,7 +253,7 @@ fn readdressed(w: &World) {
         .expect("writable");
     move_leadership_to(w, host);
     let watched = Watched::start(w, "w-readdressed");
-    let begun = watched.since;
+    let begun = watched.reading.since;
     let change = |from: &str, to: &str| {
         let (ran, text) = (w.hactl.up().ok(), format!("member https://{from}:2380 to https://{to}:2380"));
         assert!(in_one_line(&ran).contains(&format!("change the peer URL of {text}")), "{}", ran.all());
@@ -263,7 +261,7 @@ fn readdressed(w: &World) {
     };
     let ran = change(&old.to_string(), &new);
     println!("        another address in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     assert_eq!(ids(w, "cp1"), before, "the member IDs stay the same");
     w.well().says("3 voters, quorum 2, 3 healthy");
     // Its etcd still dials from the old address, which comes first on the interface.
@@ -328,7 +326,7 @@ fn kept(w: &World) {
     let watched = Watched::start(w, "w-kept");
     let ran = w.hactl.run(&["up", "--yes", "--prune", "cp5"]).ok();
     println!("{}", ran.all().lines().map(|l| format!("        {l}")).collect::<Vec<_>>().join("\n"));
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     gone(w, "cp5", 3);
     w.hactl.up().ok().says("nothing to do");
 }

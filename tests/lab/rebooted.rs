@@ -40,7 +40,7 @@ fn reboots(w: &World, hactl: &Hactl, (by, host): (&str, &str), most: Duration) -
          {longest:.2?}"
     );
     let reads = reading.end();
-    unnoticed_but_for_moves(&reads, 2);
+    unnoticed_but_for_moves(w, &reads, 2);
     assert!(longest < most + reads.stalled, "a write took {longest:?}");
     assert!(refused == 0 || most == LEADER_LOST, "{refused} writes failed");
     w.healthy(HEAL);

@@ -16,9 +16,14 @@ pub const SCENARIOS: &[Scenario] = &[
         run: by_up,
     },
     Scenario {
-        name: "guards restart what is frozen, in time, and leave alone what a person stopped, held or locked",
+        name: "guards restart what is frozen, in time",
         cut: true,
         run: repair,
+    },
+    Scenario {
+        name: "guards leave alone what a person stopped, held or locked",
+        cut: false,
+        run: left_alone,
     },
 ];
 
@@ -169,9 +174,9 @@ pub fn history(hactl: &Hactl) -> Vec<[String; 3]> {
 }
 
 /// Waits until the repairs so far are exactly these, and each has helped.
-fn repaired(hactl: &Hactl, expected: &[&Frozen]) {
-    let mut expected: Vec<[String; 3]> =
-        expected.iter().map(|frozen| [frozen.host, frozen.kind, "helped"].map(str::to_owned)).collect();
+fn repaired(hactl: &Hactl, before: Vec<[String; 3]>, more: &[&Frozen]) {
+    let mut expected = before;
+    expected.extend(more.iter().map(|frozen| [frozen.host, frozen.kind, "helped"].map(str::to_owned)));
     expected.sort();
     let since = Instant::now();
     let mut found = history(hactl);
@@ -216,27 +221,20 @@ fn repair(w: &World) {
     restarted(w, &[ETCD, HAPROXY, KEEPALIVED]);
     let (written, longest) = writer.end_within(Duration::from_secs(15));
     println!("        {written} writes acknowledged, longest pause {longest:.1?}");
-    let all = [&ETCD, &KUBELET, &CONTAINERD, &API, &HAPROXY, &KEEPALIVED];
-    repaired(&hactl, &all);
+    repaired(&hactl, vec![], &[&ETCD, &KUBELET, &CONTAINERD, &API, &HAPROXY, &KEEPALIVED]);
     none(&hactl);
     w.healthy(CLEARED);
     events(w, &ETCD);
-
-    let (held, locked) = left_alone(w, &hactl);
-    let missing = Frozen { host: MISSING, kind: "NodeMissing", ..KUBELET };
-    repaired(&hactl, &[all.as_slice(), &[&held, &locked, &missing]].concat());
-    none(&hactl);
-    hactl.up().ok();
-    hactl.up().ok().says("nothing to do");
-    w.healthy(CLEARED);
 }
 
 /// The host whose Node a person deletes.
 const MISSING: &str = "cp1";
 
 /// A host that a person holds, one that a run has locked, and a unit that a person stopped; meanwhile, a Node is deleted
-/// and comes back. Returns which frozen components are repaired in the end.
-fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
+/// and comes back. In the end, all that is frozen is repaired.
+fn left_alone(w: &World) {
+    let hactl = &guarded(w, "healing: on");
+    let before = history(hactl);
     let (held, locked) = (KUBELET, Frozen { host: "cp3", ..HAPROXY });
     let hour = ["guard", "pause", "--host", held.host, "--for", "1h", "--reason", "disk swap"];
     hactl.run(&hour).ok().says("repairs are paused on cp2");
@@ -270,5 +268,10 @@ fn left_alone(w: &World, hactl: &Hactl) -> (Frozen, Frozen) {
     let exists = || hactl.kubectl(&["get", "node", MISSING]).code == 0;
     wait_for("the Node exists again", Duration::from_secs(60) + SLACK, exists);
     println!("        the Node of {MISSING} exists again after {:.1?}", since.elapsed());
-    (held, locked)
+    let missing = Frozen { host: MISSING, kind: "NodeMissing", ..KUBELET };
+    repaired(hactl, before, &[&held, &locked, &missing]);
+    none(hactl);
+    hactl.up().ok();
+    hactl.up().ok().says("nothing to do");
+    w.healthy(CLEARED);
 }

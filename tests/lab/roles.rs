@@ -68,9 +68,9 @@ fn left(w: &World, host: &str, what: &str) {
     assert_eq!(found.trim(), "", "{host} keeps nothing of it");
 }
 
-fn nobody_noticed(watched: Watched, moves: usize) {
+fn nobody_noticed(w: &World, watched: Watched, moves: usize) {
     let (reads, longest) = watched.end();
-    unnoticed_but_for_moves(&reads, moves);
+    unnoticed_but_for_moves(w, &reads, moves);
     assert!(longest < late(&reads), "a write waited for {longest:?}");
 }
 
@@ -85,7 +85,7 @@ fn up(w: &World, name: &str, moves: usize) -> String {
             since.duration_since(UNIX_EPOCH).unwrap_or_default()
         );
     }
-    nobody_noticed(watched, moves);
+    nobody_noticed(w, watched, moves);
     let said = in_one_line(&ran);
     w.healthy(HEAL);
     w.hactl.up().ok().says("nothing to do");

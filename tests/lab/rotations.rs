@@ -44,7 +44,7 @@ impl Watched {
     }
     /// A member that stops may fail a request in flight: it ends its streams under TLS without a message, and the API
     /// server answers with 500 (see `docs/limits.md`).
-    fn nobody_noticed(self) {
+    fn nobody_noticed(self, w: &World) {
         let reads = self.reading.end();
         let (written, longest) = self.writer.end_within(Duration::from_secs(2));
         println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
@@ -54,7 +54,7 @@ impl Watched {
         let (cut, reads) = reads.partition(cut_by_etcd);
         println!("        {} of {} were cut off as a member stopped", cut.len(), reads.len() + cut.len());
         assert!(cut.len() <= 2, "{cut:?}");
-        unnoticed(&reads);
+        unnoticed(w, &reads);
     }
 }
 
@@ -97,7 +97,7 @@ fn front_proxy(w: &World) {
     w.hactl.run(&["certs", "list"]).ok().says("front-proxy-ca.next");
     let ran = w.hactl.run(&["certs", "rotate", "front-proxy-ca", "--yes"]).ok().says("the old one is gone");
     println!("        replaced in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
 
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
     assert!(!listed.contains("front-proxy-ca.") && !listed.contains("unknown"), "{listed}");
@@ -146,7 +146,7 @@ fn etcd(w: &World) {
     let watched = Watched::start(w, "w-etcd-ca");
     let ran = w.hactl.run(&["certs", "rotate", "etcd-ca", "--yes"]).ok().says("the old one is gone");
     println!("        replaced in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
 
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
     assert!(!listed.contains("etcd-ca.") && !listed.contains("unknown"), "{listed}");
@@ -173,7 +173,7 @@ fn encryption(w: &World) {
     let watched = Watched::start(w, "w-encryption");
     let ran = w.hactl.run(&["certs", "rotate", "encryption", "--yes"]).ok().says("re-encrypted");
     println!("        replaced in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     assert!(raw().contains("key2") && !raw().contains("key1"), "{}", raw());
     let word = w.hactl.kubectl(&["get", "secret", "before", "-o", "jsonpath={.data.word}"]).ok().out;
     assert_eq!(word, "c3dvcmRmaXNo");
@@ -204,7 +204,7 @@ fn cluster(w: &World) {
     let watched = Watched::start(w, "w-cluster-ca");
     let ran = w.hactl.run(&["certs", "rotate", "cluster-ca", "--yes"]).ok().says("still trusted").says("--finish");
     println!("        both are trusted in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     assert!(accepted(&old), "existing kubeconfigs are valid until the old CA is removed");
     let listed = in_one_line(&w.hactl.run(&["certs", "list"]).ok());
     assert!(listed.contains("cluster-ca.old") && listed.contains("signing-ca.old"), "{listed}");
@@ -217,7 +217,7 @@ fn cluster(w: &World) {
     let watched = Watched::start(w, "w-cluster-ca-2");
     let ran = w.hactl.run(&["certs", "rotate", "cluster-ca", "--finish", "--yes"]).ok().says("the old one is gone");
     println!("        the old one is gone in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     assert!(!accepted(&old), "certificates of the old CA are refused");
     std::fs::remove_file(&old).expect("it was there");
     // The same command again changes nothing. A third CA is refused: clients that know only the first one could not
@@ -277,7 +277,7 @@ fn tokens(w: &World) {
     let watched = Watched::start(w, "w-tokens");
     let ran = w.hactl.run(&["certs", "rotate", "service-account", "--yes"]).ok().says("still trusted");
     println!("        both are trusted in {:.1?}", ran.took);
-    watched.nobody_noticed();
+    watched.nobody_noticed(w);
     assert_eq!((code(&before), code(&asked)), ("201".to_owned(), "201".to_owned()), "old tokens are valid");
     w.hactl.run(&["certs", "rotate", "service-account", "--finish", "--yes"]).exits(3).says("--at-once");
 

@@ -52,7 +52,7 @@ fn in_order(w: &World) {
     std::thread::sleep(Duration::from_secs(4));
     let (written, longest) = writer.end_within(timeout);
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-    unnoticed_but_for_moves(&reading.end(), 1);
+    unnoticed_but_for_moves(w, &reading.end(), 1);
     assert_ne!(holder_of(w), holder);
     let ended = pod(".status.containerStatuses[0].state.terminated.finishedAt");
     assert!(!ended.is_empty(), "its kubelet could still report that the pod had terminated: {}", pod(".status"));

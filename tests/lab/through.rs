@@ -68,7 +68,7 @@ fn through(w: &World) {
          longest pause {longest:.2?}",
         ran.took
     );
-    unnoticed_but_for_moves(&reads, 1);
+    unnoticed_but_for_moves(w, &reads, 1);
     let said = in_one_line(&ran);
     assert!(said.contains("default/everywhere-") && said.contains("tolerates the taint of the drain"), "{said}");
     assert_eq!((running(w, "plain"), running(w, "everywhere"), serves(w)), (0, 1, false));

@@ -93,13 +93,13 @@ const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
 const IN_FLIGHT: Duration = Duration::from_millis(400);
 
 /// No read failed and none was late, whichever host holds the VIP.
-pub fn unnoticed(reads: &Reads) {
-    unnoticed_but_for_moves(reads, 0);
+pub fn unnoticed(w: &World, reads: &Reads) {
+    unnoticed_but_for_moves(w, reads, 0);
 }
 
 /// The same while the VIP moves this many times.
-pub fn unnoticed_but_for_moves(reads: &Reads, moves: usize) {
-    let (longest, slow) = nobody_failed(reads, moves);
+pub fn unnoticed_but_for_moves(w: &World, reads: &Reads, moves: usize) {
+    let (longest, slow) = nobody_failed(w, reads, moves);
     // A read waits for the host of the VIP, that of an API server, and that of etcd's leader, one after the other.
     let late = LATE + reads.three_stalled;
     assert!(longest < late, "a read took {longest:?}, and {late:?} is late: {slow}");
@@ -110,9 +110,35 @@ pub fn late(reads: &Reads) -> Duration {
     LATE + reads.stalled
 }
 
-/// Checks that no read failed. Returns how long the longest one took, and a list of the slowest ones.
-pub fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
-    let failed = failed_but_for_moves(reads, moves, IN_FLIGHT);
+/// Checks that no read failed, except those that so many moves of the VIP cut off: one more if a host got no processor
+/// for so long that it lost the VIP. Returns how long the longest read took, and a list of the slowest ones.
+pub fn nobody_failed(w: &World, reads: &Reads, moves: usize) -> (Duration, String) {
+    if reads.stalled >= ADVERTS_MISSED && reads.iter().any(|k| k.2.is_some()) {
+        failed_at_moves_only(w, reads, moved(w, reads).min(moves + 1), KEPT_FROM_IT)
+    } else {
+        failed_at_moves_only(w, reads, moves, IN_FLIGHT)
+    }
+}
+
+/// The same, and checks that the VIP moved at most so often, with the same exception. Returns how long the longest read
+/// took.
+pub fn nobody_failed_and_moved_at_most(w: &World, reads: &Reads, most: usize) -> Duration {
+    let (most, moved) = (most + usize::from(reads.stalled >= ADVERTS_MISSED), moved(w, reads));
+    assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}", reads.stalled);
+    failed_at_moves_only(w, reads, moved, KEPT_FROM_IT).0
+}
+
+/// How often the VIP has moved since these reads began.
+fn moved(w: &World, reads: &Reads) -> usize {
+    let moves = moves_since(w, &members(w), reads.since);
+    for line in &moves {
+        println!("        the VIP moved: {line}");
+    }
+    distinct(&moves)
+}
+
+fn failed_at_moves_only(w: &World, reads: &Reads, moves: usize, in_flight: Duration) -> (Duration, String) {
+    let failed = failed_but_for_moves(reads, moves, in_flight);
     let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", reads.len(), failed.len());
     let mut slow: Vec<_> = reads.iter().filter(|k| k.1 > SLOW).collect();
@@ -121,31 +147,13 @@ pub fn nobody_failed(reads: &Reads, moves: usize) -> (Duration, String) {
     if !slow.is_empty() {
         println!("        slow: {slow}");
     }
-    assert!(failed.is_empty(), "{failed:?}");
-    (longest, slow)
-}
-
-/// Checks that no read failed, except those that moves of the VIP between these hosts cut off, and that it moved at most
-/// so often since then: once more if a host got no processor for so long that it lost the VIP. Returns how long the
-/// longest read took.
-pub fn nobody_failed_since(w: &World, hosts: &[&str], since: SystemTime, reads: &Reads, most: usize) -> Duration {
-    let moves = moves_since(w, hosts, since);
-    let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
-    println!("        {} connections, the longest took {longest:.2?}", reads.len());
-    for line in &moves {
-        println!("        the VIP moved: {line}");
-    }
-    let most = most + usize::from(reads.stalled >= ADVERTS_MISSED);
-    let moved = distinct(&moves);
-    let failed = failed_but_for_moves(reads, moved, KEPT_FROM_IT);
     if !failed.is_empty() {
-        for host in hosts {
-            println!("        {host}: {}", w.on(host, &cut_off(since)).trim());
+        for host in members(w) {
+            println!("        {host}: {}", w.on(host, &cut_off(reads.since)).trim());
         }
     }
     assert!(failed.is_empty(), "{failed:?}");
-    assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}: {moves:#?}", reads.stalled);
-    longest
+    (longest, slow)
 }
 
 /// Prints what the load balancer of a host logged of servers, and of connections that ended in another way than by both
@@ -177,7 +185,7 @@ fn api_server(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     is_rolled_back(w, &with(w, "kube-apiserver: {args: {event-ttl: soon}}"), "event-ttl");
     let reads = reading.end();
-    unnoticed(&reads);
+    unnoticed(w, &reads);
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.1?}");
     assert!(longest < late(&reads), "a write waited for {longest:?}");
@@ -190,7 +198,7 @@ fn others(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     is_rolled_back(w, &kubelet(w, "evictionHard: {memory.available: little}"), "quantities");
     is_rolled_back(w, &with(w, "etcd: {args: {max-txn-ops: many}}"), "many");
-    unnoticed(&reading.end());
+    unnoticed(w, &reading.end());
     w.hactl.up().ok().says("nothing to do");
 }
 
@@ -208,7 +216,7 @@ fn handed(w: &World) {
         assert!(in_one_line(&ran).contains("transfer etcd's leadership to https://"), "{}", ran.all());
         assert!(!ran.all().contains("still sends clients"), "{}", ran.all());
         let reads = reading.end();
-        let (read, slow) = nobody_failed(&reads, 0);
+        let (read, slow) = nobody_failed(w, &reads, 0);
         let paused = writers.into_iter().map(|writer| {
             let (written, longest) = writer.end_within(DROPPED);
             println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
@@ -288,7 +296,7 @@ fn killed_while_passed_over(w: &World) {
     assert!(passed_over(w).is_empty(), "each timer has ended it: {:?}", passed_over(w));
     let reading = w.api().reads(Duration::from_millis(20));
     once_free(GIVEN_BACK, || changed.up()).ok();
-    unnoticed(&reading.end());
+    unnoticed(w, &reading.end());
     assert!(passed_over(w).is_empty(), "the run that restarts the member undoes it: {:?}", passed_over(w));
     w.hactl.up().ok();
     w.healthy(Duration::from_secs(60));

@@ -78,7 +78,7 @@ fn unattended(w: &World) {
     }
     let (written, longest) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {longest:.2?}");
-    unnoticed(&reading.end());
+    unnoticed(w, &reading.end());
     assert_eq!(started(), before, "no etcd, API server or kubelet was restarted");
     for host in CONTROL {
         let all = listed(&hactl, host);

@@ -159,8 +159,8 @@ fn versions(hactl: &Hactl) -> Vec<String> {
     all
 }
 
-fn nobody_noticed(reads: &Reads, writer: Writer) {
-    unnoticed(reads);
+fn nobody_noticed(w: &World, reads: &Reads, writer: Writer) {
+    unnoticed(w, reads);
     let (written, pause) = writer.end();
     println!("        {written} writes acknowledged, none lost; the longest pause: {pause:.2?}");
     assert!(pause <= late(reads), "a write waited for {pause:?}");
@@ -179,7 +179,7 @@ fn broken(w: &World) {
     let said = in_one_line(&ran);
     assert!(said.contains("the previous files were restored, and the host runs with them again"), "{}", ran.all());
     assert!(ran.all().contains("PodIndexLabel"), "the reason is reported: {}", ran.all());
-    nobody_noticed(&reading.end(), writer);
+    nobody_noticed(w, &reading.end(), writer);
     let after: Vec<String> = members(w).into_iter().map(|host| w.on(host, FILES)).collect();
     assert_eq!(after, before, "every host has its previous files");
     let hactl = of(w, OLD, GATE);
@@ -222,7 +222,7 @@ fn next(w: &World) {
     hactl.kubectl(&["delete", "poddisruptionbudget", MOVABLE]).ok();
     let ran = hactl.up().ok();
     println!("        1.34 became 1.35 after {:.1?} with a budget and {:.1?} without it", refused.took, ran.took);
-    nobody_noticed(&reading.end(), writer);
+    nobody_noticed(w, &reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{NEXT}")]);
     let said = in_one_line(&ran);
     assert!(said.contains("comes back to w1 although that is cordoned"), "{}", ran.all());
@@ -255,7 +255,7 @@ fn killed(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     killed_in_its_midst(w, &hactl, PREVIOUS);
     once_free(GIVEN_BACK, || hactl.up()).ok();
-    nobody_noticed(&reading.end(), writer);
+    nobody_noticed(w, &reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{PREVIOUS}")]);
     hactl.up().ok().says("nothing to do");
     w.healthy(Duration::from_secs(120));
@@ -280,7 +280,7 @@ fn latest(w: &World) {
     let reading = w.api().reads(Duration::from_millis(20));
     let ran = hactl.up().ok();
     println!("        1.36 became 1.37 after {:.1?}", ran.took);
-    nobody_noticed(&reading.end(), writer);
+    nobody_noticed(w, &reading.end(), writer);
     assert_eq!(versions(&hactl), [format!("v{LATEST}")]);
     assert_eq!(etcds(w), ETCD[1..]);
     hactl.up().ok().says("nothing to do");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// hactl with one inventory.
 #[derive(Clone)]
@@ -194,13 +194,15 @@ impl Api {
             }
             reads
         });
-        ReadLoop { begun, stop: Stop(stop), machine: Watch::begin(), task, runtime: Arc::clone(&self.runtime) }
+        let (since, machine) = (SystemTime::now(), Watch::begin());
+        ReadLoop { begun, since, stop: Stop(stop), machine, task, runtime: Arc::clone(&self.runtime) }
     }
 }
 
 /// Reads that run in the background.
 pub struct ReadLoop {
     begun: Instant,
+    pub since: SystemTime,
     stop: Stop,
     machine: Watch,
     task: tokio::task::JoinHandle<Vec<Probe>>,
@@ -222,6 +224,7 @@ pub type Probe = (Duration, Duration, Option<String>);
 /// All reads, and how long the most stalled host got no processor in its worst second meanwhile.
 pub struct Reads {
     all: Vec<Probe>,
+    pub since: SystemTime,
     pub stalled: Duration,
     /// The same of the three most stalled hosts together.
     pub three_stalled: Duration,
@@ -259,7 +262,7 @@ impl ReadLoop {
             println!("        stalls of the machine: {}", shown.join(", "));
         }
         let all = self.runtime.block_on(self.task).expect("the reads end");
-        Reads { all, stalled: stalled.one, three_stalled: stalled.three }
+        Reads { all, since: self.since, stalled: stalled.one, three_stalled: stalled.three }
     }
 }
 
