@@ -13,6 +13,8 @@ HOSTS ?= 3
 HOURS ?= 24
 SEED ?= 1
 FUZZ_SECONDS ?= 60
+# Words in the names of conformance tests; without any, all tests run.
+TESTS ?=
 # Checks licences and sources; built once per version.
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
@@ -151,8 +153,8 @@ soak: bundle ## let one random fault after the other happen on $(HOSTS) hosts fo
 crowd: bundle ## let pods use up the processors of five hosts for $(HOURS) hours: no guard repairs anything
 	@DIST="$(DIST)" cargo test --release --locked --test lab -- crowd $(HOURS) 5
 
-conformance: bundle registry suite ## run the conformance tests of Kubernetes on three control-plane hosts and two workers
-	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" E2E="$(E2E)" cargo test --release --locked --test lab -- conformance
+conformance: bundle registry suite ## run the conformance tests, or those with a word of $(TESTS), on three control-plane hosts and two workers
+	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" E2E="$(E2E)" cargo test --release --locked --test lab -- conformance $(TESTS)
 
 clean: lab-down ## remove the lab and the build output; caches stay
 	cargo clean

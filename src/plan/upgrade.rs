@@ -23,24 +23,20 @@ use crate::model::version::{KUBELET_MAY_LAG, MINORS, Version};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// The versions of the control plane, by host and program. While manifests are on trial, only an API server that is
-/// ready counts: without one, they can be rolled back.
-fn running<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (&'a HostName, &'static str, Version)> {
-    let found = desired.with(Role::ControlPlane).filter_map(move |host| Some((&host.name, facts.host(&host.name)?)));
-    found.flat_map(|(name, found)| {
-        let tried = found.on_trial.contains(&FileSet::ControlPlane);
-        let answers = said(found).is_some();
-        let counts = move |program: &&'static str| !tried || (answers && *program == API_SERVER);
-        let programs = PROGRAMS.into_iter().filter(counts);
-        programs.filter_map(move |program| Some((name, program, version_of(found, program)?)))
-    })
-}
-
-/// The same, including manifests that can be rolled back.
+/// The versions of the control plane, by host and program, including those of manifests that can be rolled back.
 fn shown<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (&'a HostName, &'static str, Version)> {
     let found = desired.with(Role::ControlPlane).filter_map(move |host| Some((&host.name, facts.host(&host.name)?)));
     found.flat_map(|(name, found)| {
         PROGRAMS.into_iter().filter_map(move |program| Some((name, program, version_of(found, program)?)))
+    })
+}
+
+/// The same without what can be rolled back: while manifests are on trial, only an API server that is ready counts.
+fn running<'a>(desired: &'a Desired, facts: &'a Facts) -> impl Iterator<Item = (&'a HostName, &'static str, Version)> {
+    shown(desired, facts).filter(move |(host, program, _)| {
+        facts.host(host).is_some_and(|found| {
+            !found.on_trial.contains(&FileSet::ControlPlane) || (*program == API_SERVER && said(found).is_some())
+        })
     })
 }
 

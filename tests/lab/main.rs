@@ -264,7 +264,7 @@ fn main() {
     match chosen.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("soak", settings)) => return soak::soak(settings),
         Some(("crowd", settings)) => return crowded::crowd(settings),
-        Some(("conformance", [])) => return conformance::all(),
+        Some(("conformance", words)) => return conformance::all(words),
         _ => {}
     }
     let mut tally = Tally { passed: 0, failed: 0, chosen };

@@ -15,16 +15,8 @@ pub const SCENARIOS: &[Scenario] = &[
         cut: false,
         run: by_up,
     },
-    Scenario {
-        name: "guards restart what is frozen, in time",
-        cut: true,
-        run: repair,
-    },
-    Scenario {
-        name: "guards leave alone what a person stopped, held or locked",
-        cut: false,
-        run: left_alone,
-    },
+    Scenario { name: "guards restart what is frozen, in time", cut: true, run: repair },
+    Scenario { name: "guards leave alone what a person stopped, held or locked", cut: false, run: left_alone },
 ];
 
 /// A frozen component: its host, unit and fault, how its host sees that it serves, and the goal for its repair.
