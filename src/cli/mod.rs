@@ -266,9 +266,16 @@ Examples:
 
 /// Runs one verb and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let exit = match Cli::try_parse_from(arguments) {
-        Ok(cli) => run(cli),
-        Err(error) => usage(&error),
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Every run starts the agent on every host, and making the parser of all verbs takes it milliseconds.
+    let is_agent = arguments.get(1..).is_some_and(|rest| rest == ["host"]);
+    let exit = if is_agent {
+        host::serve()
+    } else {
+        match Cli::try_parse_from(arguments) {
+            Ok(cli) => run(cli),
+            Err(error) => usage(&error),
+        }
     };
     whole(exit).into()
 }

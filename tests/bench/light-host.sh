@@ -1,7 +1,8 @@
 #!/bin/sh
 # One light host, as the first process of its own namespaces: a real sshd, its own addresses and writable places, with
 # the machine's programs. It lives as long as standard input is open, so that nothing of it outlives a run.
-# light-host.sh DIR NAME ADDRESS NUMBER CONFIG: prints `ready` when its cable may be plugged in, and waits for a line.
+# light-host.sh DIR NAME ADDRESS NUMBER CONFIG CGROUP: prints `ready` when its cable may be plugged in, and waits for a
+# line.
 set -eu
 
 dir=$1
@@ -9,7 +10,10 @@ name=$2
 address=$3
 number=$4
 config=$5
+# Where the processor time of its processes is counted; it may be empty.
+group=$6
 
+[ -z "$group" ] || echo 0 >"$group/cgroup.procs"
 # The run gives all hosts keys and configurations. Everything else that is written stays in memory, and in this host.
 mount --bind "$dir" /mnt
 mount -t tmpfs -o mode=755 tmpfs /run

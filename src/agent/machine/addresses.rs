@@ -1,84 +1,85 @@
-//! The network interfaces of this host, as `ip` lists them.
+//! The network interfaces of this host, as its kernel lists them.
 //!
-//! In: nothing. Out: every address with its interface, and the MTU of the interface of one address.
+//! In: nothing. Out: every address with its interface, and the MTU of the interface of one address. The kernel is asked
+//! directly: every observation asks, and a program would cost the host more than the rest of it.
 
-use crate::agent::machine::run::must;
+use crate::agent::machine::run::blocking;
 use crate::agent::op_error::{Outcome, failed};
 use crate::model::facts::InterfaceAddress;
-use serde::Deserialize;
+use nix::ifaddrs::{self, getifaddrs};
+use nix::sys::socket::SockaddrStorage;
+use std::fs;
 use std::net::IpAddr;
-use std::time::Duration;
-
-#[derive(Deserialize)]
-struct Interface {
-    #[serde(default)]
-    ifname: String,
-    #[serde(default)]
-    mtu: u32,
-    #[serde(default)]
-    addr_info: Vec<Address>,
-}
-
-#[derive(Deserialize)]
-struct Address {
-    local: Option<IpAddr>,
-    #[serde(default)]
-    prefixlen: u8,
-}
+use std::path::Path;
 
 /// Every address on every interface.
 pub(crate) async fn addresses() -> Outcome<Vec<InterfaceAddress>> {
-    listed(&shown().await?)
+    blocking(|| {
+        let all = getifaddrs().map_err(|e| failed(format!("the kernel does not list the interfaces: {e}")))?;
+        Ok(all.filter_map(of).collect())
+    })
+    .await
 }
 
 /// The MTU of the interface with this address, if it is known.
 pub(crate) async fn mtu(address: IpAddr) -> Option<u32> {
-    mtu_of(&shown().await.ok()?, address)
+    let all = addresses().await.ok()?;
+    let interface = &all.iter().find(|found| found.address == address)?.interface;
+    let file = Path::new("/sys/class/net").join(interface).join("mtu");
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-async fn shown() -> Outcome<String> {
-    must(&["ip", "-j", "addr", "show"], Duration::from_secs(5)).await
-}
-
-fn parse(text: &str) -> Outcome<Vec<Interface>> {
-    serde_json::from_str(text).map_err(|e| failed(format!("the output of `ip addr` is not a list of addresses: {e}")))
-}
-
-fn listed(text: &str) -> Outcome<Vec<InterfaceAddress>> {
-    let each = |i: Interface| {
-        let name = i.ifname;
-        i.addr_info.into_iter().filter_map(move |a| {
-            Some(InterfaceAddress { interface: name.clone(), address: a.local?, prefix: a.prefixlen })
-        })
+/// An address of IP. The name of the interface may have a label behind a colon, which no name has.
+fn of(one: ifaddrs::InterfaceAddress) -> Option<InterfaceAddress> {
+    let prefix = match ip(one.netmask.as_ref()?)? {
+        IpAddr::V4(mask) => mask.to_bits().leading_ones(),
+        IpAddr::V6(mask) => mask.to_bits().leading_ones(),
     };
-    Ok(parse(text)?.into_iter().flat_map(each).collect())
+    let interface = one.interface_name.split(':').next()?.to_owned();
+    Some(InterfaceAddress { interface, address: ip(one.address.as_ref()?)?, prefix: prefix.try_into().ok()? })
 }
 
-fn mtu_of(text: &str, address: IpAddr) -> Option<u32> {
-    let interfaces = parse(text).ok()?;
-    interfaces.iter().find(|i| i.addr_info.iter().any(|a| a.local == Some(address))).map(|i| i.mtu)
+fn ip(storage: &SockaddrStorage) -> Option<IpAddr> {
+    let four = storage.as_sockaddr_in().map(|four| IpAddr::V4(four.ip()));
+    four.or_else(|| storage.as_sockaddr_in6().map(|six| IpAddr::V6(six.ip())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{SocketAddrV4, SocketAddrV6};
 
-    #[test]
-    fn addresses_come_with_interface_and_prefix() {
-        let text = r#"[{"ifname":"lo","addr_info":[{"family":"inet","local":"127.0.0.1","prefixlen":8}]},
-            {"ifname":"eth0","addr_info":[{"family":"inet6","local":"fe80::1","prefixlen":64}]},{}]"#;
-        let found = listed(text).unwrap();
-        assert_eq!(
-            (found[1].interface.as_str(), found[1].address.to_string(), found[1].prefix),
-            ("eth0", "fe80::1".to_owned(), 64)
-        );
-        assert!(listed("nonsense").is_err());
+    fn storage(address: &str) -> Option<SockaddrStorage> {
+        Some(match address.parse().unwrap() {
+            IpAddr::V4(four) => SocketAddrV4::new(four, 0).into(),
+            IpAddr::V6(six) => SocketAddrV6::new(six, 0, 0, 0).into(),
+        })
     }
 
     #[test]
-    fn the_mtu_is_that_of_the_interface_with_the_address() {
-        let text = r#"[{"ifname":"lo","mtu":65536,"addr_info":[{"local":"127.0.0.1"}]},{"ifname":"eth0","mtu":1450,"addr_info":[{"local":"10.0.0.7"}]}]"#;
-        assert_eq!(mtu_of(text, "10.0.0.7".parse().unwrap()), Some(1450));
-        assert_eq!(mtu_of(text, "10.0.0.8".parse().unwrap()), None);
+    fn addresses_come_with_the_prefix_and_the_interface_without_a_label() {
+        let all = getifaddrs().unwrap();
+        let mut one = all.into_iter().next().unwrap();
+        for (name, address, mask, expected) in [
+            ("eth0:vip", "10.0.0.7", "255.255.254.0", "eth0 10.0.0.7/23"),
+            ("wg0", "10.0.0.1", "255.255.255.255", "wg0 10.0.0.1/32"),
+            ("eth1", "fe80::1", "ffff:ffff:ffff:ffff::", "eth1 fe80::1/64"),
+        ] {
+            (one.interface_name, one.address, one.netmask) = (name.to_owned(), storage(address), storage(mask));
+            let found = of(one.clone()).unwrap();
+            assert_eq!(format!("{} {}/{}", found.interface, found.address, found.prefix), expected);
+        }
+        one.address = None;
+        assert!(of(one).is_none(), "an interface without an address");
+    }
+
+    #[tokio::test]
+    async fn the_kernel_of_this_machine_lists_the_loopback_address() {
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let found = addresses().await.unwrap();
+        let expected = InterfaceAddress { interface: "lo".to_owned(), address: loopback, prefix: 8 };
+        assert!(found.contains(&expected), "{found:?}");
+        assert!(mtu(loopback).await.is_some_and(|mtu| mtu > 1000));
+        assert_eq!(mtu(IpAddr::from([192, 0, 2, 1])).await, None);
     }
 }

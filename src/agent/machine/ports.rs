@@ -93,6 +93,10 @@ pub(crate) fn listener_at(root: &Root, path: &str) -> Option<String> {
 
 /// The ports in use among `ports`.
 pub(crate) fn taken(root: &Root, ports: &[u16]) -> Vec<PortFact> {
+    // The kernel searches its whole table of connections behind the listening sockets, which takes it milliseconds.
+    if ports.is_empty() {
+        return Vec::new();
+    }
     let wanted: BTreeSet<u16> = ports.iter().copied().collect();
     let found = listeners(root).into_iter().filter(|socket| wanted.contains(&socket.port));
     let found: Vec<(u16, u64)> = found.map(|socket| (socket.port, socket.inode)).collect();

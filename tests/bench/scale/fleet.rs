@@ -4,6 +4,7 @@
 //! the value, and after a kill with the process: every host ends when the pipe to it closes, and its cable with it. A
 //! killed run leaves only a bridge without cables, which the next run removes.
 
+use super::group::Group;
 use super::slow::Slow;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -58,13 +59,14 @@ pub struct Fleet {
     ills: Vec<Ill>,
     dir: tempfile::TempDir,
     slow: Option<Slow>,
+    group: Option<Group>,
 }
 
 impl Fleet {
     /// Starts this many hosts; the last ones have these faults.
     pub fn start(count: usize, ills: &[Ill]) -> Self {
         let dir = tempfile::tempdir().expect("a folder can be made");
-        let mut fleet = Self { hosts: Vec::new(), ills: ills.to_vec(), dir, slow: None };
+        let mut fleet = Self { hosts: Vec::new(), ills: ills.to_vec(), dir, slow: None, group: Group::make() };
         fleet.files();
         make_bridge();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bench/light-host.sh");
@@ -78,6 +80,7 @@ impl Fleet {
                 &(index + 1).to_string(),
                 config,
             ]);
+            command.arg(fleet.group.as_ref().map_or(Path::new(""), Group::folder));
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut process = command.spawn().expect("unshare can be started");
             let out = process.stdout.take().map(BufReader::new);
@@ -180,6 +183,23 @@ impl Fleet {
             .expect("text");
         }
         text
+    }
+
+    /// OpenSSH to each host, as hactl logs in there.
+    pub fn ssh(&self) -> Vec<Command> {
+        let known = format!("UserKnownHostsFile={}", self.path("known_hosts").display());
+        let to = |index| {
+            let mut ssh = Command::new("ssh");
+            ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", known.as_str(), "-i"]);
+            ssh.arg(self.path("id")).arg(format!("root@{}", address(index)));
+            ssh
+        };
+        (0..self.hosts.len()).map(to).collect()
+    }
+
+    /// The processor time that the hosts have used so far, if this machine can tell.
+    pub fn used(&self) -> Option<Duration> {
+        self.group.as_ref()?.used()
     }
 
     /// All hosts as in ansible's inventory.
