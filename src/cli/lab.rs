@@ -1,7 +1,7 @@
 //! `hactl lab`: bare hosts on this machine, to try things and to break them.
 
 use super::common::Common;
-use crate::lab::{HostState, Lab, LabError, Note, Spec, default_cache, default_root};
+use crate::lab::{Base, HostState, Lab, LabError, Note, Spec, default_cache, default_root};
 use crate::model::desired::Role;
 use crate::process::ProcessError;
 use crate::report::{Exit, FailureKind, Verdict};
@@ -38,7 +38,12 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 pub enum LabVerb {
     /// Create the lab, or complete it: start hosts that are off, add new ones
-    #[command(after_help = "Examples:\n  hactl lab up\n  hactl lab up --workers 2\n  hactl lab --name b up --hosts 5")]
+    #[command(after_help = "Examples:
+  hactl lab up
+  hactl lab up --workers 2
+  hactl lab --name b up --hosts 5
+  hactl lab up --base debian-13                          Debian 13 on every host
+  hactl lab up --base debian-12 --base cp2=debian-13     Debian 13 on cp2 only")]
     Up {
         /// Number of control-plane hosts, cp1..
         #[arg(long, default_value_t = 3, value_name = "N")]
@@ -58,7 +63,10 @@ pub enum LabVerb {
         /// Kubernetes version in the inventory
         #[arg(long, default_value = crate::inventory::DEFAULT_KUBERNETES, value_name = "VERSION")]
         kubernetes: String,
-        /// Debian mirror for the base image, with debian and debian-security below it
+        /// System of each new host: debian-11, debian-12 or debian-13; HOST=BASE is for one host, and may be repeated
+        #[arg(long, value_name = "BASE|HOST=BASE", default_value = Base::default().word(), value_parser = base)]
+        base: Vec<(Option<String>, Base)>,
+        /// Debian mirror for the base images, with debian and debian-security below it
         #[arg(long, value_name = "URL")]
         mirror: Option<String>,
         /// Seconds to wait for each host to answer
@@ -71,10 +79,10 @@ pub enum LabVerb {
         /// Remove all labs of this machine
         #[arg(long)]
         all: bool,
-        /// Also remove the cached base image, which takes a minute to build
+        /// Also remove the cached base images that no lab uses; each takes a minute or more to build
         #[arg(long)]
         purge: bool,
-        /// Keep the cached base image (the default)
+        /// Keep the cached base images (the default)
         #[arg(long, conflicts_with = "purge")]
         keep_base: bool,
     },
@@ -131,6 +139,13 @@ pub struct OneHost {
 /// How long `start` and `wipe` wait for a host.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
+/// `BASE`, or `HOST=BASE`.
+fn base(text: &str) -> Result<(Option<String>, Base), String> {
+    let (host, word) = text.split_once('=').map_or((None, text), |(host, word)| (Some(host.to_owned()), word));
+    let found = Base::ALL.into_iter().find(|base| base.word() == word);
+    Ok((host, found.ok_or("write debian-11, debian-12 or debian-13, or HOST=debian-13 for one host")?))
+}
+
 /// Runs the verb and returns the exit code.
 pub fn run(common: &Common, args: &LabArgs) -> Exit {
     act(args, common.json()).unwrap_or_else(|error| common.end(&Verdict::of(&FailureKind::Other, Some(&error))))
@@ -144,14 +159,15 @@ fn act(args: &LabArgs, json: bool) -> Result<Exit, LabError> {
     let open = || Lab::open(&root, &args.name);
     let say = |note: &Note| tell!("{note}");
     match &args.verb {
-        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, mirror, boot_timeout } => {
-            let mut spec = Spec::new(&args.name).machines(|role| match role {
+        LabVerb::Up { hosts, etcd, load_balancers, workers, spares, kubernetes, base, mirror, boot_timeout } => {
+            let spec = Spec::new(&args.name).machines(|role| match role {
                 Role::ControlPlane => *hosts,
                 Role::Etcd => *etcd,
                 Role::LoadBalancer => *load_balancers,
                 Role::Worker => *workers,
                 Role::Spare => *spares,
             });
+            let mut spec = spec.bases(base)?;
             spec.root = root;
             spec.kubernetes.clone_from(kubernetes);
             spec.mirror.clone_from(mirror);
@@ -241,14 +257,15 @@ fn list(labs: &[Lab], as_json: bool) -> Result<(), LabError> {
         tell!("no labs: `hactl lab up` creates one");
         return Ok(());
     }
-    say!("{:<16} {:<16} {:<16} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "STATE");
+    say!("{:<16} {:<16} {:<16} {:<10} {:<8} ROLES", "LAB", "HOST", "ADDRESS", "BASE", "STATE");
     for lab in labs {
         if lab.hosts().next().is_none() {
-            say!("{:<16} {:<16} {:<16} {:<8} -", lab.name(), "-", lab.network(), "network");
+            say!("{:<16} {:<16} {:<16} {:<10} {:<8} -", lab.name(), "-", lab.network(), "-", "network");
         }
         for host in lab.states()? {
             let roles = host.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ");
-            say!("{:<16} {:<16} {:<16} {:<8} {roles}", lab.name(), host.name, host.address, word(&host));
+            let (name, base) = (lab.name(), host.base.word());
+            say!("{name:<16} {:<16} {:<16} {base:<10} {:<8} {roles}", host.name, host.address, word(&host));
         }
     }
     Ok(())

@@ -1,15 +1,16 @@
-//! The lower file system of every host: a minimal Debian, created once and cached under a key of its inputs.
+//! The lower file systems of the hosts: each a minimal Debian, created once and cached under a key of its inputs.
 
 use super::error::Result;
 use super::files::{self, Lock};
 use super::progress::{Note, Progress};
+use super::record::Base;
 use crate::process::Run;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The packages, one a line; the box for Vagrant has the same.
+/// The packages, one a line: every base has them, and so has the box for Vagrant.
 const PACKAGES: &str = include_str!("../../templates/lab/packages");
-const SUITE: &str = "bookworm";
 /// Timeout for a slow mirror.
 const TIMEOUT: Duration = Duration::from_mins(20);
 
@@ -23,30 +24,46 @@ const PARTS: &[(&str, &str)] = &[
     ("sshd.conf", include_str!("../../templates/lab/sshd.conf")),
 ];
 
-/// A base, and the lock that blocks `purge` until the lab that uses it is recorded.
+/// Bases, and the lock that blocks `purge` until the lab that uses them is recorded.
+#[derive(Default)]
 pub(crate) struct Claim {
-    /// The base's folder.
-    pub(crate) path: PathBuf,
-    _lock: Lock,
+    /// The folder of each.
+    pub(crate) bases: BTreeMap<Base, PathBuf>,
+    _lock: Option<Lock>,
 }
 
-/// The base from `mirror` (without one, from Debian's own), created if the cache has none.
-pub(crate) fn ensure(cache: &Path, mirror: Option<&str>, progress: &dyn Progress) -> Result<Claim> {
+/// The bases from `mirror` (without one, from Debian's own), created if the cache lacks them.
+pub(crate) fn ensure(
+    cache: &Path,
+    wanted: &BTreeSet<Base>,
+    mirror: Option<&str>,
+    progress: &dyn Progress,
+) -> Result<Claim> {
+    // A run that needs none does not wait for one that creates some.
+    if wanted.is_empty() {
+        return Ok(Claim::default());
+    }
     let lock = Lock::take(&cache.join("lock"))?;
-    let base = cache.join(format!("base-{}", key(mirror)));
-    if base.is_dir() {
-        return Ok(Claim { path: base, _lock: lock });
+    let one = |base: &Base| -> Result<(Base, PathBuf)> { Ok((*base, cached(cache, *base, mirror, progress)?)) };
+    Ok(Claim { bases: wanted.iter().map(one).collect::<Result<_>>()?, _lock: Some(lock) })
+}
+
+/// A base, created if the cache has none; the caller holds the cache's lock.
+fn cached(cache: &Path, base: Base, mirror: Option<&str>, progress: &dyn Progress) -> Result<PathBuf> {
+    let path = cache.join(format!("base-{}-{}", base.word(), key(base, mirror)));
+    if path.is_dir() {
+        return Ok(path);
     }
     let begun = Instant::now();
-    progress.on(&Note::BaseBegun { path: base.clone() });
+    progress.on(&Note::BaseBegun { path: path.clone() });
     // Only the holder of the lock writes here: existing files are leftovers of a killed run.
     let work = cache.join("making");
     discard(&work)?;
-    let made = make(&work, mirror).and_then(|root| files::rename(&root, &base));
+    let made = make(&work, base, mirror).and_then(|root| files::rename(&root, &path));
     discard(&work)?;
     made?;
-    progress.on(&Note::BaseMade { path: base.clone(), took: begun.elapsed() });
-    Ok(Claim { path: base, _lock: lock })
+    progress.on(&Note::BaseMade { path: path.clone(), took: begun.elapsed() });
+    Ok(path)
 }
 
 /// Removes an incomplete base, unless there is a mount in it.
@@ -56,7 +73,7 @@ fn discard(work: &Path) -> Result<()> {
 }
 
 /// Creates a base in `work` and returns its path.
-fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
+fn make(work: &Path, base: Base, mirror: Option<&str>) -> Result<PathBuf> {
     super::machine::demand(&["mmdebstrap", "unshare"])?;
     let root = work.join("root");
     for (name, text) in PARTS {
@@ -66,21 +83,22 @@ fn make(work: &Path, mirror: Option<&str>) -> Result<PathBuf> {
     let hook = format!("--customize-hook={}", work.join("setup.sh").display());
     // In its own mount namespace: mmdebstrap's mounts disappear with it, even if it is killed.
     let bootstrap = ["--mode=root", "--variant=minbase", "--skip=cleanup/apt", "--aptopt=Acquire::Languages \"none\""];
-    let (target, sources) = (root.display().to_string(), sources(mirror));
+    let (target, sources) = (root.display().to_string(), sources(base, mirror));
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let run = Run::new("unshare", &["--mount", "--propagation=private", "mmdebstrap"]).words(&bootstrap);
-    run.words(&[&include, &hook, SUITE, &target]).words(&sources).timeout(TIMEOUT).ok()?;
+    run.words(&[&include, &hook, base.suite(), &target]).words(&sources).timeout(TIMEOUT).ok()?;
     files::chmod(&root, 0o755)?;
     Ok(root)
 }
 
 /// Lines of `sources.list`; empty without a mirror, because mmdebstrap knows Debian's own.
-fn sources(mirror: Option<&str>) -> Vec<String> {
+fn sources(base: Base, mirror: Option<&str>) -> Vec<String> {
+    let suite = base.suite();
     let lines = |mirror| {
         vec![
-            format!("deb {mirror}/debian {SUITE} main"),
-            format!("deb {mirror}/debian {SUITE}-updates main"),
-            format!("deb {mirror}/debian-security {SUITE}-security main"),
+            format!("deb {mirror}/debian {suite} main"),
+            format!("deb {mirror}/debian {suite}-updates main"),
+            format!("deb {mirror}/debian-security {suite}-security main"),
         ]
     };
     mirror.map(lines).unwrap_or_default()
@@ -92,7 +110,7 @@ fn packages() -> impl Iterator<Item = &'static str> {
 }
 
 /// A key that changes with every input of the base (FNV-1a, 64 bits: it names a cache entry and protects nothing).
-fn key(mirror: Option<&str>) -> String {
+fn key(base: Base, mirror: Option<&str>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |text: &str| {
         for byte in text.bytes().chain([0]) {
@@ -100,7 +118,8 @@ fn key(mirror: Option<&str>) -> String {
         }
     };
     add(std::env::consts::ARCH);
-    for line in &sources(mirror) {
+    add(base.suite());
+    for line in &sources(base, mirror) {
         add(line);
     }
     for package in packages() {
@@ -139,10 +158,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_changes_with_the_mirror_and_not_with_the_run() {
-        assert_eq!(key(Some("http://a")), key(Some("http://a")));
-        assert_ne!(key(Some("http://a")), key(Some("http://b")));
-        assert_ne!(key(Some("http://a")), key(None));
+    fn the_key_changes_with_the_suite_and_the_mirror_and_not_with_the_run() {
+        let mirrors = [None, Some("http://a"), Some("http://b")];
+        let keys = move || Base::ALL.into_iter().flat_map(move |base| mirrors.map(|mirror| key(base, mirror)));
+        assert!(keys().eq(keys()));
+        assert_eq!(keys().collect::<BTreeSet<_>>().len(), Base::ALL.len() * mirrors.len());
     }
 
     #[test]

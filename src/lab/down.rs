@@ -56,7 +56,7 @@ fn forget_lxc(hosts: &Path) -> Result<()> {
 
 /// Removes the cached bases that no lab uses.
 pub(crate) fn purge(root: &Path, cache: &Path, progress: &dyn Progress) -> Result<()> {
-    let used = || Ok(Lab::all(root)?.into_iter().map(|lab| lab.record.base).collect());
+    let used = || Ok(Lab::all(root)?.iter().flat_map(|lab| lab.record.all_bases()).cloned().collect());
     base::purge(cache, used, progress)
 }
 

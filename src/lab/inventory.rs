@@ -72,17 +72,18 @@ pub(crate) fn write(old: Option<&Record>, new: &Record, dir: &Path, progress: &d
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::{HostSpec, Silent};
+    use crate::lab::{Base, HostSpec, Silent};
 
     fn record() -> Record {
         Record {
             name: "lab".into(),
             octet: 4,
             base: "/b".into(),
+            bases: std::collections::BTreeMap::new(),
             kubernetes: "1.36.3".into(),
             hosts: vec![
-                HostSpec { name: "cp1".into(), kind: Role::ControlPlane },
-                HostSpec { name: "w1".into(), kind: Role::Worker },
+                HostSpec { name: "cp1".into(), kind: Role::ControlPlane, base: Base::Debian12 },
+                HostSpec { name: "w1".into(), kind: Role::Worker, base: Base::Debian13 },
             ],
         }
     }
@@ -117,7 +118,7 @@ extra: {kubelet: {config: {failCgroupV1: false, cgroupDriver: cgroupfs}}, contai
         let old = record();
         write(None, &old, &dir, &Silent).expect("first");
         let mut new = old.clone();
-        new.hosts.push(HostSpec { name: "w2".into(), kind: Role::Worker });
+        new.hosts.push(HostSpec { name: "w2".into(), kind: Role::Worker, base: Base::Debian12 });
         write(Some(&old), &new, &dir, &Silent).expect("grown");
         assert_eq!(files::read(&dir.join(FILE)).expect("read"), text(&new, &dir));
         files::write(&dir.join(FILE), 0o644, "mine").expect("edit");

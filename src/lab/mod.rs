@@ -25,7 +25,7 @@ mod up;
 
 pub use error::{LabError, Result};
 pub use progress::{Note, Progress, Silent};
-pub use record::{HostSpec, Spec, default_cache, default_root};
+pub use record::{Base, HostSpec, Spec, default_cache, default_root};
 pub use scoped::Scoped;
 
 use crate::model::desired::Role;
@@ -54,6 +54,8 @@ pub struct HostState {
     pub kind: Role,
     /// All its roles in this lab.
     pub roles: Vec<Role>,
+    /// Its system.
+    pub base: Base,
     /// Whether it has power.
     pub running: bool,
     /// Whether its cable is cut; a host that is off has none.
@@ -102,7 +104,7 @@ impl Lab {
         Ok(labs)
     }
 
-    /// Removes the lab completely, except for the cached base.
+    /// Removes the lab completely, except for the cached bases.
     ///
     /// # Errors
     /// When a process cannot be killed or a file cannot be removed; the next run continues from there.
@@ -180,9 +182,9 @@ impl Lab {
         let state = |host: Host<'_>| {
             let running = host.runs()?;
             let cut = running && self.record.network().plugged(host.index) == Some(false);
-            let kind = self.record.hosts[host.index].kind;
+            let HostSpec { name, kind, base } = self.record.hosts[host.index].clone();
             let roles = self.record.roles(kind);
-            Ok(HostState { name: host.name.to_owned(), address: host.address(), kind, roles, running, cut })
+            Ok(HostState { name, address: host.address(), kind, roles, base, running, cut })
         };
         self.each().map(state).collect()
     }
@@ -275,7 +277,7 @@ impl Lab {
         self.record.hosts.iter().enumerate().map(|(index, host)| Host {
             lab: &self.record.name,
             dir: &self.dir,
-            base: &self.record.base,
+            base: self.record.base_of(host),
             network: self.record.network(),
             name: &host.name,
             index,

@@ -6,12 +6,51 @@ use super::network::Network;
 use crate::inventory::topology::topology;
 use crate::model::desired::Role;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Addresses .11 to .99: the virtual one is .100.
 pub(crate) const MOST_HOSTS: usize = 89;
+
+/// The system of a host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Base {
+    /// Debian 11; `hactl up` refuses it, because its systemd is too old.
+    #[serde(rename = "debian-11")]
+    Debian11,
+    /// Debian 12.
+    #[default]
+    #[serde(rename = "debian-12")]
+    Debian12,
+    /// Debian 13.
+    #[serde(rename = "debian-13")]
+    Debian13,
+}
+
+impl Base {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Debian11, Self::Debian12, Self::Debian13];
+
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Debian11 => "debian-11",
+            Self::Debian12 => "debian-12",
+            Self::Debian13 => "debian-13",
+        }
+    }
+
+    /// Its name in Debian's archive.
+    pub(crate) fn suite(self) -> &'static str {
+        match self {
+            Self::Debian11 => "bullseye",
+            Self::Debian12 => "bookworm",
+            Self::Debian13 => "trixie",
+        }
+    }
+}
 
 /// A host of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +59,9 @@ pub struct HostSpec {
     pub name: String,
     /// The role that it is created for; further roles depend on the other hosts.
     pub kind: Role,
+    /// Its system. Labs of earlier versions have Debian 12 only, and record none.
+    #[serde(default)]
+    pub base: Base,
 }
 
 /// The requested lab.
@@ -81,6 +123,24 @@ impl Spec {
         self
     }
 
+    /// The systems of the hosts. A choice without a name is for every host that no other choice names.
+    ///
+    /// # Errors
+    /// When a choice names a host that the lab does not have.
+    pub fn bases(mut self, choices: &[(Option<String>, Base)]) -> Result<Self> {
+        let known: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+        if let Some(host) = choices.iter().filter_map(|(host, _)| host.clone()).find(|host| !known.contains(host)) {
+            return Err(LabError::NoHost { lab: self.name, host, known });
+        }
+        let of = |name: Option<&str>| choices.iter().rfind(|(host, _)| host.as_deref() == name);
+        for host in &mut self.hosts {
+            if let Some((_, base)) = of(Some(host.name.as_str())).or_else(|| of(None)) {
+                host.base = *base;
+            }
+        }
+        Ok(self)
+    }
+
     /// Validates settings that could otherwise fail halfway.
     pub(crate) fn check(&self) -> Result<()> {
         check_name(&self.name)?;
@@ -99,7 +159,7 @@ impl Spec {
 
 /// This many hosts for each role, named and ordered by the topology.
 fn machines(count: impl Fn(Role) -> usize) -> Vec<HostSpec> {
-    topology().names(count).map(|(name, kind)| HostSpec { name, kind }).collect()
+    topology().names(count).map(|(name, kind)| HostSpec { name, kind, base: Base::default() }).collect()
 }
 
 /// A lab's or host's name is a DNS label, and short enough to read.
@@ -147,8 +207,12 @@ pub(crate) struct Record {
     pub(crate) name: String,
     /// The third octet of its network.
     pub(crate) octet: u8,
-    /// The hosts' lower file system; empty for a network without hosts.
+    /// The lower file system of hosts whose system is not in `bases`: the only one that earlier versions record. It is
+    /// empty for a network without hosts.
     pub(crate) base: PathBuf,
+    /// The lower file system of each system.
+    #[serde(default)]
+    pub(crate) bases: BTreeMap<Base, PathBuf>,
     /// The inventory's Kubernetes version.
     pub(crate) kubernetes: String,
     /// Its hosts; the first has address .11.
@@ -174,6 +238,16 @@ impl Record {
     /// Whether it is a network without hosts.
     pub(crate) fn alone(&self) -> bool {
         self.base.as_os_str().is_empty()
+    }
+
+    /// The lower file system of a host.
+    pub(crate) fn base_of(&self, host: &HostSpec) -> &Path {
+        self.bases.get(&host.base).unwrap_or(&self.base)
+    }
+
+    /// The lower file systems of all hosts.
+    pub(crate) fn all_bases(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.base).chain(self.bases.values())
     }
 
     /// All roles of a host of this kind in this lab.
@@ -225,6 +299,41 @@ mod tests {
         let spec = Spec::new("lab").machines(|role| usize::from(role != Role::Spare));
         let names: Vec<&str> = spec.hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["cp1", "etcd1", "lb1", "w1"]);
+    }
+
+    #[test]
+    fn a_base_for_one_host_precedes_that_for_all_and_an_unknown_host_is_refused() {
+        use Base::{Debian11, Debian12, Debian13};
+        let bases = |choices: &[(Option<&str>, Base)]| -> Result<Vec<Base>> {
+            let choices: Vec<_> = choices.iter().map(|(host, base)| (host.map(str::to_owned), *base)).collect();
+            Ok(Spec::new("lab").bases(&choices)?.hosts.iter().map(|host| host.base).collect())
+        };
+        assert_eq!(bases(&[]).unwrap(), [Debian12; 3]);
+        assert_eq!(bases(&[(Some("cp2"), Debian13)]).unwrap(), [Debian12, Debian13, Debian12]);
+        assert_eq!(bases(&[(Some("cp2"), Debian13), (None, Debian11)]).unwrap(), [Debian11, Debian13, Debian11]);
+        let error = bases(&[(None, Debian13), (Some("w1"), Debian11)]).unwrap_err().to_string();
+        assert_eq!(error, "lab \"lab\" has no host \"w1\": it has cp1, cp2, cp3");
+    }
+
+    #[test]
+    fn a_record_keeps_the_base_of_each_host_and_one_of_an_earlier_version_has_one_base() {
+        let hosts = r#"[{"name": "cp1", "kind": "control-plane"}, {"name": "cp2", "kind": "control-plane"}]"#;
+        let text = format!(r#"{{"name": "lab", "octet": 4, "base": "/b", "kubernetes": "1.36.3", "hosts": {hosts}}}"#);
+        let mut record: Record = serde_json::from_str(&text).unwrap();
+        assert!(record.hosts.iter().all(|host| host.base == Base::Debian12 && record.base_of(host) == Path::new("/b")));
+        record.hosts[1].base = Base::Debian13;
+        record.bases.insert(Base::Debian13, "/b13".into());
+        let again: Record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert_eq!(again, record);
+        let bases: Vec<&Path> = again.hosts.iter().map(|host| again.base_of(host)).collect();
+        assert_eq!(bases, [Path::new("/b"), Path::new("/b13")]);
+    }
+
+    #[test]
+    fn the_option_and_the_record_name_a_base_alike() {
+        for base in Base::ALL {
+            assert_eq!(serde_json::to_value(base).unwrap(), base.word());
+        }
     }
 
     #[test]

@@ -7,8 +7,9 @@ use super::host::Host;
 use super::machine::{self, Entry, Machine};
 use super::network::{self, Network};
 use super::progress::{Note, Progress};
-use super::record::{self, Record, Spec};
+use super::record::{self, Base, HostSpec, Record, Spec};
 use super::{base, inventory, ssh};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -19,19 +20,18 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     let dir = spec.root.join(&spec.name);
     let _lock = Lock::take(&lock_of(&spec.root, &spec.name))?;
     let old = Record::load(&dir)?;
-    let lab = match &old {
-        Some(record) if record.alone() => {
+    if let Some(record) = &old {
+        if record.alone() {
             return Err(LabError::OtherKind { name: spec.name.clone(), is: "a network without hosts" });
         }
-        Some(record) if !record.base.is_dir() => {
-            return Err(LabError::NoBase { name: spec.name.clone(), base: record.base.clone() });
+        if let Some(base) = record.all_bases().find(|base| !base.is_dir()) {
+            return Err(LabError::NoBase { name: spec.name.clone(), base: base.clone() });
         }
-        Some(record) => settle(spec, Some(record.clone()), record.base.clone(), None, progress)?,
-        None => {
-            // Held until the lab is recorded, so that `purge` does not remove its base.
-            let claim = base::ensure(&spec.cache, spec.mirror.as_deref(), progress)?;
-            settle(spec, None, claim.path.clone(), None, progress)?
-        }
+    }
+    let lab = {
+        // Held until the lab is recorded, so that `purge` does not remove its bases.
+        let claim = base::ensure(&spec.cache, &lacking(spec, old.as_ref()), spec.mirror.as_deref(), progress)?;
+        settle(spec, old.clone(), &claim.bases, None, progress)?
     };
     wire(&lab, progress)?;
     ssh::key(&lab.identity(), &format!("hactl-lab-{}", spec.name))?;
@@ -45,6 +45,13 @@ pub(crate) fn up(spec: &Spec, progress: &dyn Progress) -> Result<Lab> {
     inventory::write(old.as_ref(), &lab.record, &lab.dir, progress)?;
     power_on(&lab, spec, progress)?;
     Ok(lab)
+}
+
+/// The systems of new hosts that no host of the lab has.
+fn lacking(spec: &Spec, old: Option<&Record>) -> BTreeSet<Base> {
+    let known = old.map(|record| record.hosts.as_slice()).unwrap_or_default();
+    let has = |host: &&HostSpec| known.iter().any(|other| other.name == host.name || other.base == host.base);
+    spec.hosts.iter().filter(|host| !has(host)).map(|host| host.base).collect()
 }
 
 /// A network without hosts: recorded, in the register and on the machine like that of any lab.
@@ -66,7 +73,7 @@ pub(crate) fn network_alone(root: &Path, name: &str, octet: u8, progress: &dyn P
         _ => {}
     }
     let spec = Spec { root: root.to_owned(), hosts: Vec::new(), ..Spec::new(name) };
-    let lab = settle(&spec, old, PathBuf::new(), Some(octet), progress)?;
+    let lab = settle(&spec, old, &BTreeMap::new(), Some(octet), progress)?;
     wire(&lab, progress)?;
     Ok(lab)
 }
@@ -87,7 +94,13 @@ pub(crate) fn lock_of(root: &Path, name: &str) -> PathBuf {
 }
 
 /// Writes the lab's record and adds it to the machine's register, before other parts of the lab exist.
-fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, progress: &dyn Progress) -> Result<Lab> {
+fn settle(
+    spec: &Spec,
+    old: Option<Record>,
+    bases: &BTreeMap<Base, PathBuf>,
+    wanted: Option<u8>,
+    progress: &dyn Progress,
+) -> Result<Lab> {
     let dir = spec.root.join(&spec.name);
     let machine = Machine::hold()?;
     let entries = machine::entries()?;
@@ -109,6 +122,7 @@ fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, p
                     record.hosts.push(host.clone());
                 }
             }
+            record.bases.extend(bases.clone());
             record
         }
         None => Record {
@@ -117,7 +131,8 @@ fn settle(spec: &Spec, old: Option<Record>, base: PathBuf, wanted: Option<u8>, p
                 Some(octet) => unused(octet, &entries)?,
                 None => free(&spec.root, &entries)?,
             },
-            base,
+            base: spec.hosts.first().and_then(|host| bases.get(&host.base)).cloned().unwrap_or_default(),
+            bases: bases.clone(),
             kubernetes: spec.kubernetes.clone(),
             hosts: spec.hosts.clone(),
         },

@@ -459,6 +459,12 @@ fn a_lone_balancer_has_another_host_as_its_unicast_peer() {
 }
 
 #[test]
+fn keepalived_starts_bash_from_usr_bin() {
+    let text = all(&desired(), "cp1")["/etc/keepalived/keepalived.conf"].content.clone();
+    assert!(text.contains("    script \"/usr/bin/bash /etc/hactl/endpoint-usable.sh "), "{text}");
+}
+
+#[test]
 fn a_start_of_etcd_on_an_empty_disk_needs_a_permission_on_that_disk() {
     let unit = all(&desired(), "cp1")["/etc/systemd/system/etcd.service"].content.clone();
     let asserted: Vec<&str> = unit.lines().filter_map(|l| l.strip_prefix("AssertPathExists=|")).collect();

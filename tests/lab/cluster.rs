@@ -87,7 +87,7 @@ fn kubelet_serving(w: &World) {
     assert!(!requests.contains("Pending"), "no CSR is pending: {requests}");
 }
 
-fn down_and_up(w: &World) {
+pub fn down_and_up(w: &World) {
     w.hactl.run(&["down", "--wipe"]).exits(3);
     w.hactl.run(&["down", "--wipe", "--yes"]).ok();
     let left = w.on("cp1", "ls -d /etc/kubernetes /var/lib/etcd/member 2>/dev/null; pgrep -l 'etcd|kube|containerd'; ip -br addr | grep -c '\\.100/'");

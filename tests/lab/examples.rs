@@ -1,10 +1,9 @@
 //! The examples in `inventories/`, each on bare hosts with its own names: each becomes a cluster.
 
-use super::support::Hactl;
 use super::{Scenario, World};
 use hactl::inventory::topology::topology;
 use hactl::inventory::{Loaded, Source, load};
-use hactl::lab::{HostSpec, Scoped, Silent, Spec};
+use hactl::lab::{Base, HostSpec, Scoped, Spec};
 use hactl::model::desired::EndpointKind;
 use std::path::Path;
 
@@ -43,12 +42,15 @@ pub fn world(lab: &str, file: &str) -> World {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("inventories").join(file);
     let loaded = load(&Source::Path(path)).unwrap_or_else(|error| panic!("{file}:\n{error}"));
     let mut spec = Spec::new(lab);
-    let host = |host: &hactl::model::desired::Host| HostSpec { name: host.name.to_string(), kind: host.roles[0] };
+    let host = |host: &hactl::model::desired::Host| HostSpec {
+        name: host.name.to_string(),
+        kind: host.roles[0],
+        base: Base::default(),
+    };
     spec.hosts = loaded.desired.hosts.iter().map(host).collect();
-    let lab = Scoped::up(&spec, &Silent).expect("the lab comes up");
-    std::fs::write(lab.inventory(), for_the_lab(&loaded, &lab)).expect("the inventory is writable");
-    let hactl = Hactl::new(lab.inventory());
-    World { lab, hactl }
+    let w = World::of(&spec);
+    std::fs::write(w.lab.inventory(), for_the_lab(&loaded, &w.lab)).expect("the inventory is writable");
+    w
 }
 
 /// The example verbatim, except for addresses and what the hosts of a lab need.

@@ -99,12 +99,12 @@ fn each_host(w: &World) {
     }
 }
 
-fn one_host(w: &World) {
+pub fn one_host(w: &World) {
     power_cycle(w, "cp1", "w-one");
     w.hactl.up().ok().says("nothing to do");
 }
 
-fn wiped(w: &World) {
+pub fn wiped(w: &World) {
     let writer = Writer::start(&w.api(), "w-wiped");
     w.wipe("cp2");
     w.hactl.run(&["plan", "--exit-code"]).exits(5).says("remove member").says("add learner").says("promote");

@@ -84,6 +84,7 @@ mod shutdown;
 mod soak;
 mod spared;
 mod standby;
+mod systems;
 mod through;
 mod timeline;
 mod tiny_tls;
@@ -112,7 +113,11 @@ pub struct World {
 impl World {
     /// A lab of this name with bare hosts.
     pub fn bare(name: &str, (control, workers): (usize, usize)) -> Self {
-        let lab = Scoped::up(&Spec::new(name).hosts(control, workers, 0), &Silent).expect("the lab comes up");
+        Self::of(&Spec::new(name).hosts(control, workers, 0))
+    }
+    /// The lab that is asked for, with bare hosts.
+    pub fn of(spec: &Spec) -> Self {
+        let lab = Scoped::up(spec, &Silent).expect("the lab comes up");
         let hactl = Hactl::new(lab.inventory());
         Self { lab, hactl }
     }
@@ -391,6 +396,9 @@ fn main() {
     tally.suite("t-disks", (3, 0), rolled_back::SCENARIOS);
     tally.suite("t-ways", (1, 1), ways_in::SCENARIOS);
     tally.suite("t-hostile", (2, 1), hostile::SCENARIOS);
+    for (lab, bases, scenarios) in systems::SYSTEMS {
+        tally.suite_in(lab, || systems::world(lab, bases), scenarios);
+    }
     for (lab, file, scenario) in examples::EXAMPLES {
         tally.suite_in(lab, || examples::world(lab, file), &[*scenario]);
     }
