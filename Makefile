@@ -33,7 +33,7 @@ PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMTOOL_VERSION)-kubernetes/prometheu
 PACKAGES := build-essential cmake protobuf-compiler libprotobuf-dev lxc mmdebstrap iptables nftables iproute2 \
             openssh-client openssh-server sudo openssl shellcheck strace ca-certificates age zstd curl $(shell sed 's/\#.*//' components/packages)
 
-.PHONY: help lab lab-down build tests packages components bundle others registry storage promtool prometheus suite test test-all test-first test-second check audit unit coverage fuzz bench soak crowd conformance clean
+.PHONY: help lab lab-down build tests packages components bundle others registry storage promtool prometheus suite test test-all test-first test-second test-vm check audit unit coverage fuzz bench soak crowd conformance clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -104,7 +104,7 @@ suite: packages ## build the conformance suite of Kubernetes and the images of i
 check: packages ## check formatting, lints, shell scripts, and the dependencies if they have changed
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
-	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant -- -D warnings
+	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant --test vm -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh docs/power/* .ci/run
 	@sha256sum --check --status .ci/audited || $(MAKE) --no-print-directory audit
 
@@ -138,6 +138,10 @@ test-first: audit bundle others registry storage promtool ## run the first half 
 
 test-second: bundle others registry storage prometheus suite ## run the second half: the other lab scenarios
 	@DIST="$(DIST)" REGISTRY="$(REGISTRY)" OBJECT_STORAGE="$(STORAGE)" PROMETHEUS="$(PROMETHEUS)" E2E="$(E2E)" tests/run.sh second
+
+test-vm: PACKAGES += qemu-system-x86 e2fsprogs
+test-vm: bundle ## run a cluster on one emulated machine with a kernel of its own: modules, swap, a reboot, a loss of power
+	@cargo test --release --locked --test vm
 
 fuzz: ## fuzz every parser for $(FUZZ_SECONDS) seconds each
 	@HACTL_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release --locked --test fuzz -- --nocapture --test-threads=1

@@ -159,14 +159,7 @@ impl World {
     }
     /// Waits until `status` passes, for at most the time that an operator would allow.
     pub fn healthy(&self, within: Duration) -> Duration {
-        // A kubelet that has just started has not reported yet, so the API still shows its last report.
-        let well = || self.hactl.run(&["status"]).code == 0;
-        support::wait_for("status passes every check, and again soon after", within, || {
-            well() && {
-                std::thread::sleep(Duration::from_secs(5));
-                well()
-            }
-        })
+        self.hactl.healthy(within)
     }
 }
 

@@ -81,6 +81,23 @@ impl Hactl {
         all.extend(arguments);
         self.run(&all)
     }
+    /// Waits until `status` passes every check, and again soon after: a kubelet that has just started has not reported
+    /// yet, so the API still shows its last report.
+    pub fn healthy(&self, within: Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let mut status = self.run(&["status"]);
+            if status.code == 0 {
+                std::thread::sleep(Duration::from_secs(5));
+                status = self.run(&["status"]);
+            }
+            if status.code == 0 {
+                return begun.elapsed();
+            }
+            assert!(begun.elapsed() < within, "status does not pass twice within {within:?}: {}", status.all());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
     /// The administrator's state directory.
     pub fn state(&self, cluster: &str) -> PathBuf {
         self.inventory.parent().expect("an inventory is in a folder").join(".hactl").join(cluster)
@@ -297,6 +314,9 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Longer pauses are printed.
 const PAUSE: Duration = Duration::from_millis(800);
 
+/// The most failed attempts that are printed, the last ones: a host that boots slowly refuses thousands.
+const MOST_SHOWN: usize = 100;
+
 /// What a writer did.
 struct Written {
     acknowledged: Vec<String>,
@@ -396,7 +416,8 @@ impl Writer {
     fn checked(self) -> (usize, usize, Duration, String) {
         drop(self.stop);
         let Written { acknowledged, failures, longest, ended, failed } = self.thread.join().expect("the writer ends");
-        let met = format!("a writer waited for {longest:.1?} until {ended:.1?}; failed attempts: {failed:.1?}");
+        let (all, last) = (failed.len(), &failed[failed.len().saturating_sub(MOST_SHOWN)..]);
+        let met = format!("a writer waited for {longest:.1?} until {ended:.1?}; {all} failed attempts: {last:.1?}");
         if longest > PAUSE {
             println!("        {met}");
         }
