@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds every component from its pinned Go module: build.sh [OUT [KUBERNETES [e2e]]], for example build.sh dist 1.37
-# OUT gets bin/, images/ and components.json. Results are cached by the digest of their inputs. With `e2e`, it builds the
-# conformance suite of that version and the images of its tests instead.
+# OUT gets bin/, images/, packages/ and components.json. Results are cached by the digest of their inputs. With `e2e`, it
+# builds the conformance suite of that version and the images of its tests instead.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -113,8 +113,8 @@ part() {
 			tail -n 20 "$log" >&2
 			die "$folder failed; its complete output is in $log"
 		fi
-		mkdir -p "$work/$folder/bin" "$work/$folder/images"
-		(cd "$work/$folder" && touch rows && find bin images -type f | sort >files)
+		mkdir -p "$work/$folder/bin" "$work/$folder/images" "$work/$folder/packages"
+		(cd "$work/$folder" && touch rows && find bin images packages -type f | sort >files)
 		[ -d "$stored" ] || mv "$work/$folder" "$stored"
 		printf '%-16s built in %d s\n' "$folder" $(($(date +%s) - began))
 	fi
@@ -136,6 +136,7 @@ else
 	pause=$stored
 	part base
 	base=$stored
+	part balancers
 	part cni
 	part cni-flannel
 	cni_flannel=$stored

@@ -31,7 +31,7 @@ pub(super) async fn perform(host: &Host, op: Op, blob: &mut Blob<'_>) -> Outcome
         Op::Meet(meeting) => reach::meet(host, meeting).await.map(|(received, probed)| Reply::Met { received, probed }),
         Op::WriteClusterId(cluster_id) => files::write_cluster_id(host, cluster_id).await.map(done),
         Op::Prepare(preparation) => prepare::prepare(host, preparation).await.map(done),
-        Op::InstallPackages { packages, proxy } => packages::install(host, &packages, &proxy).await.map(done),
+        Op::InstallPackages { packages, from } => packages::install(host, &packages, &from).await.map(done),
         Op::Deliver(part) => parts::deliver(host, parts::Item::part(&part)?, blob).await.map(done),
         Op::DeliverSnapshot { snapshot, to } => parts::deliver_snapshot(host, snapshot, to, blob).await.map(done),
         Op::Import(part) => images::import(host, &part).await.map(done),

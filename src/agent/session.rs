@@ -9,7 +9,7 @@ use crate::agent::host::Host;
 use crate::agent::machine::root::Root;
 use crate::agent::op_error::{bad, failed};
 use crate::agent::parts::blob::{Appetite, Blob, Piece};
-use crate::agent::parts::clear_checks;
+use crate::agent::parts::clear_interrupted;
 use crate::agent::perform::{panicked, perform};
 use crate::agent::pki::tls::install_provider;
 use crate::agent::{lock, relay};
@@ -231,7 +231,7 @@ async fn take_lock(
         let taken = lock::take(root, &holder, rank)?;
         if taken.is_ok() {
             // The previous holder is gone, and the results of its checks are useless.
-            clear_checks(root)?;
+            clear_interrupted(root)?;
         }
         Ok(taken)
     });

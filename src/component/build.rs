@@ -49,6 +49,7 @@ struct Source {
 enum SourceKind {
     Binary,
     Image,
+    Packages,
 }
 
 impl Source {
@@ -56,6 +57,7 @@ impl Source {
         match self.kind {
             SourceKind::Binary => Kind::Program,
             SourceKind::Image => Kind::Image,
+            SourceKind::Packages => Kind::Packages,
         }
     }
 }
@@ -147,8 +149,10 @@ fn read_manifest(from: &Path) -> Result<(Vec<Source>, Vec<String>), BundleError>
         if source.kind() == Kind::Image && source.reference.is_none() {
             return Err(malformed(format!("image {} has no reference", source.name)));
         }
-        // Components of Kubernetes itself may exist in several versions, one for each bundle.
-        let version = if row.kubernetes { source.version.as_str() } else { "" };
+        // Components of Kubernetes itself may exist in several versions, one for each bundle, and packages for several
+        // distributions.
+        let several = row.kubernetes || row.kind == Kind::Packages;
+        let version = if several { source.version.as_str() } else { "" };
         if !seen.insert((source.name.clone(), source.kind(), source.architecture.clone(), version.to_owned())) {
             return Err(malformed(format!("{} is listed twice", source.name)));
         }

@@ -11,7 +11,7 @@ use crate::model::components::{self as table, Kind};
 use crate::model::desired::{Desired, Host};
 use crate::model::names::Digest;
 use crate::model::target::Part;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,11 +69,18 @@ impl Bundle {
         self.lock.components.iter().map(Component::part).collect()
     }
 
-    /// The parts for a host, in the order of delivery. `architecture` is Go's or the kernel's name.
+    /// The packages for hosts of an architecture, by distribution.
+    pub fn packages(&self, architecture: &str) -> BTreeMap<String, Part> {
+        let architecture = go_name(architecture);
+        let fits = |c: &&Component| c.kind == Kind::Packages && c.architecture == architecture;
+        self.lock.components.iter().filter(fits).map(|c| (c.version.clone(), c.part())).collect()
+    }
+
+    /// The parts for a host except packages, in the order of delivery. `architecture` is Go's or the kernel's name.
     pub fn parts_for(&self, desired: &Desired, host: &Host, architecture: &str) -> Result<Vec<Part>, BundleError> {
         let architecture = go_name(architecture);
         let needed = self.needed(desired, host)?;
-        let parts = needed.into_iter().map(|row| {
+        let parts = needed.into_iter().filter(|row| row.kind != Kind::Packages).map(|row| {
             let fits = |c: &&Component| c.name == row.name && c.kind == row.kind && c.architecture == architecture;
             let found = self.lock.components.iter().find(fits);
             found.map(Component::part).ok_or_else(|| self.lacks(row.name, architecture))
@@ -81,14 +88,14 @@ impl Bundle {
         parts.collect()
     }
 
-    /// The parts that a host may need, if its architecture is unknown.
+    /// The parts that a host may need, if its architecture and its distribution are unknown.
     pub fn parts_of_any(&self, desired: &Desired, host: &Host) -> Result<Vec<Part>, BundleError> {
         let mut parts = Vec::new();
         for row in self.needed(desired, host)? {
             let fits = |c: &&Component| c.name == row.name && c.kind == row.kind;
             let before = parts.len();
             parts.extend(self.lock.components.iter().filter(fits).map(Component::part));
-            if parts.len() == before {
+            if parts.len() == before && row.kind != Kind::Packages {
                 return Err(self.lacks(row.name, "any architecture"));
             }
         }

@@ -33,9 +33,9 @@ pub struct Lock {
 pub struct Component {
     /// Its name, such as `kubelet`.
     pub name: String,
-    /// Its version without the `v`.
+    /// Its version without the `v`; of packages, the distribution, such as `debian-12`.
     pub version: String,
-    /// Program or image.
+    /// Program, image or packages.
     pub kind: Kind,
     /// `amd64`, `arm64`.
     pub architecture: String,
@@ -80,6 +80,7 @@ impl Component {
             sent_size: self.sent_size,
             place: match &self.reference {
                 Some(reference) if self.kind == Kind::Image => Place::Image { reference: reference.clone() },
+                _ if self.kind == Kind::Packages => Place::Packages,
                 _ => Place::Program,
             },
         }
@@ -106,7 +107,11 @@ impl Lock {
     pub fn identity(&self) -> Digest {
         let mut text = format!("hactl bundle {SCHEMA} {}\n", self.kubernetes);
         for c in &self.components {
-            let kind = if c.kind == Kind::Image { "image" } else { "program" };
+            let kind = match c.kind {
+                Kind::Program => "program",
+                Kind::Image => "image",
+                Kind::Packages => "packages",
+            };
             let none = || "-".to_owned();
             let (reference, link) = (c.reference.clone().unwrap_or_else(none), c.link.clone().unwrap_or_else(none));
             let words = [&c.name, &c.version, kind, &c.architecture, &reference, &link, &c.digest.hex()];

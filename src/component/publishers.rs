@@ -200,8 +200,8 @@ fn checked(what: &str, text: &str) -> Result<String, NoRelease> {
     Err(NoRelease::NoVersion { what: what.to_owned(), text: text.chars().take(40).collect() })
 }
 
-/// Every component of a bundle for this Kubernetes version, in the order of delivery, for each architecture. `with`
-/// replaces versions of the table.
+/// Every published component of a bundle for this Kubernetes version, in the order of delivery, for each architecture.
+/// `with` replaces versions of the table.
 pub fn wanted(
     kubernetes: &str,
     with: &BTreeMap<String, String>,
@@ -228,7 +228,7 @@ pub fn wanted(
     for row in &TABLE {
         for arch in architectures {
             let version = versions.get(release_of(row)).cloned().unwrap_or_default();
-            let origin = origin(row, &version, *arch);
+            let Some(origin) = origin(row, &version, *arch) else { continue };
             all.push(Wanted { row, version, arch: *arch, origin });
         }
     }
@@ -247,11 +247,12 @@ fn release_of(row: &Row) -> &'static str {
     }
 }
 
-/// The literal source of each component.
-fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
+/// The literal source of each component; `None`: nobody publishes it as hosts get it.
+fn origin(row: &Row, v: &str, arch: Arch) -> Option<Origin> {
     let github = |path: String| format!("https://github.com/{path}");
     let image = |registry, repository| Origin::Image(Image { registry, repository, tag: format!("v{v}") });
-    match (row.kind, row.name) {
+    Some(match (row.kind, row.name) {
+        (Kind::Packages, _) => return None,
         (Kind::Image, "pause") => {
             Origin::Image(Image { registry: "registry.k8s.io", repository: "pause", tag: v.to_owned() })
         }
@@ -289,10 +290,10 @@ fn origin(row: &Row, v: &str, arch: Arch) -> Origin {
             if let Some(plugin) = name.strip_prefix("cni-") {
                 let path =
                     format!("containernetworking/plugins/releases/download/v{v}/cni-plugins-linux-{arch}-v{v}.tgz");
-                return Origin::Member(Published::beside(github(path), ".sha256"), plugin.to_owned());
+                return Some(Origin::Member(Published::beside(github(path), ".sha256"), plugin.to_owned()));
             }
             let url = format!("https://dl.k8s.io/release/v{v}/bin/linux/{arch}/{name}");
             Origin::File(Published::beside(url, ".sha256"))
         }
-    }
+    })
 }

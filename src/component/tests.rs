@@ -212,6 +212,43 @@ fn parts_that_the_inventory_does_not_use_are_not_sent() {
 }
 
 #[test]
+fn packages_are_known_by_their_distribution_and_only_hosts_that_install_them_from_the_bundle_are_asked_for_them() {
+    let w = world();
+    let path = w.from.join("components.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    fs::create_dir_all(w.from.join("packages")).unwrap();
+    for distribution in ["debian-12", "debian-13"] {
+        let file = format!("packages/{distribution}.tar");
+        fs::write(w.from.join(&file), format!("packages for {distribution}").repeat(5000)).unwrap();
+        let row = serde_json::json!({"name": "packages", "version": distribution, "kind": "packages", "path": file,
+            "architecture": "amd64", "use": "host"});
+        manifest["components"].as_array_mut().unwrap().push(row);
+    }
+    fs::write(&path, manifest.to_string()).unwrap();
+    quietly(&w);
+    let bundle = Bundle::open(&w.store, "1.36.3").unwrap();
+    let packages = bundle.packages("x86_64");
+    assert_eq!(packages.keys().collect::<Vec<_>>(), ["debian-12", "debian-13"]);
+    let part = &packages["debian-13"];
+    let content = zstd::decode_all(fs::File::open(bundle.blob(&part.digest).unwrap()).unwrap()).unwrap();
+    assert_eq!(content, fs::read(w.from.join("packages/debian-13.tar")).unwrap());
+    assert!(part.place == Place::Packages && bundle.packages("aarch64").is_empty());
+
+    let mut desired = desired(&[("cp1", &[Role::ControlPlane]), ("w1", &[Role::Worker])]);
+    for (bundled, asked) in [(false, [0, 0]), (true, [2, 0])] {
+        desired.bundled_packages = bundled;
+        let count = |parts: Vec<Part>| parts.iter().filter(|part| part.place == Place::Packages).count();
+        let of_any = |host: usize| count(bundle.parts_of_any(&desired, &desired.hosts[host]).unwrap());
+        assert_eq!([0, 1].map(of_any), asked, "bundled: {bundled}");
+        assert_eq!(count(bundle.parts_for(&desired, &desired.hosts[0], "x86_64").unwrap()), 0);
+    }
+    let rows = manifest["components"].as_array_mut().unwrap();
+    rows.push(rows.last().unwrap().clone());
+    fs::write(&path, manifest.to_string()).unwrap();
+    assert!(build(&w.store, &w.from, &|_| {}).unwrap_err().to_string().contains("packages is listed twice"));
+}
+
+#[test]
 fn a_component_of_another_version_or_architecture_than_asked_for_is_refused_by_name() {
     let w = world();
     quietly(&w);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Loaded {
     /// The desired state.
     pub desired: Desired,
-    /// Warnings in the order of the file, with every key that has no effect so far.
+    /// Warnings in the order of the file.
     pub warnings: Vec<Problem>,
     /// Its text.
     pub text: String,

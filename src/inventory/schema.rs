@@ -349,11 +349,12 @@ pub struct Proxy {
     pub no_proxy: Key<Vec<Text>>,
 }
 
-/// How haproxy and keepalived are installed.
+/// From where haproxy, keepalived and nftables are installed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// host: by the host's own package manager. bundle: from packages in the bundle.
+    /// host: from the sources of the host's package manager. bundle: from the bundle alone, so that the hosts need no
+    /// mirror.
     #[schemars(with = "PackagesName", extend("default" = "host"))]
     pub packages: Key<String>,
 }

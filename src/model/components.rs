@@ -7,7 +7,7 @@
 use super::desired::{Cni, Desired, Host, KubeProxy, Role};
 use serde::{Deserialize, Serialize};
 
-/// Program or image.
+/// Program, image or packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -15,6 +15,8 @@ pub enum Kind {
     Program,
     /// An OCI archive.
     Image,
+    /// A repository of packages for one distribution, which is their version.
+    Packages,
 }
 
 /// Which hosts need a component.
@@ -30,6 +32,8 @@ pub enum Need {
     Flannel,
     /// Those with a kubelet, when hactl implements Services.
     KubeProxy,
+    /// Those that install packages, when these come from the bundle.
+    Packages,
 }
 
 /// One row.
@@ -37,7 +41,7 @@ pub enum Need {
 pub struct Row {
     /// The component's name in a bundle.
     pub name: &'static str,
-    /// Program or image.
+    /// Program, image or packages.
     pub kind: Kind,
     /// The link of a program in the file system.
     pub link: Option<&'static str>,
@@ -59,8 +63,12 @@ const fn of_kubernetes(row: Row) -> Row {
     Row { kubernetes: true, ..row }
 }
 
+/// The name of the packages of any distribution.
+pub const PACKAGES: &str = "packages";
+
 /// All components, in the order of delivery.
-pub const TABLE: [Row; 22] = [
+pub const TABLE: [Row; 23] = [
+    Row { name: PACKAGES, kind: Kind::Packages, link: None, need: Need::Packages, kubernetes: false },
     program("etcd", "/usr/local/bin/etcd", Need::Etcd),
     program("containerd", "/usr/local/bin/containerd", Need::Node),
     program("containerd-shim-runc-v2", "/usr/local/bin/containerd-shim-runc-v2", Need::Node),
@@ -99,6 +107,7 @@ impl Need {
             Self::Node => host.is_node(),
             Self::Flannel => host.is_node() && desired.network.cni == Cni::Flannel,
             Self::KubeProxy => host.is_node() && desired.network.kube_proxy == KubeProxy::Nftables,
+            Self::Packages => desired.bundled_packages && (host.is(Role::ControlPlane) || desired.balances(host)),
         }
     }
 }

@@ -60,6 +60,9 @@ pub struct Desired {
     pub named: Named,
     /// Proxy for downloads by the hosts themselves.
     pub proxy: Proxy,
+    /// Whether haproxy, keepalived and nftables are installed from the bundle alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bundled_packages: bool,
     /// Whether hactl changes the hosts' firewalls.
     pub firewall: Firewall,
     /// Manifests of the user, files or directories, applied last. Absolute.
@@ -532,6 +535,7 @@ pub fn sample(n: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: Named::default(),
         proxy: Proxy::default(),
+        bundled_packages: false,
         firewall: Firewall::Report,
         manifests: vec![],
         extra: Extra::default(),

@@ -314,6 +314,10 @@ impl HostFacts {
         let machine = Some(self.machine_id.clone()).filter(|id| !id.is_empty());
         self.cluster_id == Some(ClusterId { machine, ..cluster.of(host) })
     }
+    /// Its distribution as a bundle names it, such as `debian-12`.
+    pub fn distribution(&self) -> String {
+        self.os.replace(' ', "-")
+    }
     /// Whether an etcd member ran here, by its unit: without data, the data is lost, or its volume is not mounted.
     pub fn ran_etcd(&self) -> bool {
         self.units.iter().any(|(name, unit)| name.as_str() == ETCD_UNIT && (unit.enabled || unit.started_ms > 0))

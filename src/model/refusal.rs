@@ -7,6 +7,7 @@ use super::recovery::{Fullness, Origin};
 use super::rotation::{NoRotation, Rotatable};
 use super::version::{Minor, Version};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -236,6 +237,17 @@ pub enum Refusal {
     VersionUnknown {
         /// The default.
         wanted: Version,
+    },
+    /// Hosts lack packages that the bundle does not have for their distributions.
+    #[error(
+        "the bundle has no packages for {}, and loadBalancer.packages is bundle",
+        .hosts.iter().map(|(host, distribution, _)| format!("{host} ({distribution})")).collect::<Vec<_>>().join(", ")
+    )]
+    NoPackages {
+        /// Each host, its distribution as it reports it, and the packages that it lacks.
+        hosts: Vec<(HostName, String, BTreeSet<String>)>,
+        /// The distributions for which the bundle has packages.
+        there: BTreeSet<String>,
     },
     /// The Pod CIDR or the Service CIDR of the cluster would change.
     #[error("{setting} cannot be changed: {what} is {is} in this cluster, and would become {will}")]

@@ -37,7 +37,7 @@ impl Target {
 /// The target of one host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostTarget {
-    /// Programs and images.
+    /// Programs, images and packages.
     pub parts: Vec<Part>,
     /// Files, by set.
     pub sets: BTreeMap<FileSet, SetTarget>,
@@ -49,17 +49,21 @@ pub struct HostTarget {
     pub paths: Vec<String>,
     /// Programs from packages of the host's distribution: path to package name.
     pub packages: BTreeMap<String, String>,
+    /// The distributions whose packages the bundle has, if packages come from the bundle. Those of the host's are one
+    /// of its parts, if it needs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundled: Option<BTreeSet<String>>,
     /// What its firewall has to let in, if hactl manages that.
     pub openings: Option<BTreeSet<Opening>>,
 }
 
-/// A program or an image of a bundle, as delivered to a host; its name is one of the component table's.
+/// A component of a bundle, as delivered to a host; its name is one of the component table's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
     /// Component name, such as `kubelet`.
     pub name: String,
-    /// Version without the `v`.
+    /// Version without the `v`; of packages, the distribution, such as `debian-12`.
     pub version: String,
     /// Digest of the content, uncompressed.
     pub digest: Digest,
@@ -84,6 +88,8 @@ pub enum Place {
         /// Full reference with tag.
         reference: String,
     },
+    /// A repository from which the package manager installs.
+    Packages,
 }
 
 impl Part {
@@ -96,6 +102,18 @@ impl Part {
 /// The path of a part's content on a host: content-addressed, so that several versions can be installed.
 pub fn part_path(digest: &Digest, name: &str) -> String {
     format!("/var/lib/hactl/parts/{}/{name}", digest.hex())
+}
+
+/// Where a host records the packages whose installation was completed: a program alone may be from an interrupted one.
+pub const INSTALLED: &str = "/var/lib/hactl/packages";
+
+/// The packages of which a program is missing on the host, among those that bring these paths.
+pub fn missing_packages<'a>(
+    packages: &'a BTreeMap<String, String>,
+    programs: &'a BTreeSet<String>,
+) -> impl Iterator<Item = &'a String> {
+    let lacks = move |(path, _): &(&String, &String)| !path.starts_with(INSTALLED) && !programs.contains(*path);
+    packages.iter().filter(lacks).map(|(_, package)| package)
 }
 
 /// Files that are written together and read by one unit.

@@ -341,7 +341,7 @@ impl<'a> Observed<'a> {
                     // What is missing shows once containerd has restarted.
                     Place::Image { .. } if f.why_hung(containerd_unit().as_str()).is_some() => true,
                     Place::Image { reference } => f.images.get(reference) == Some(&digest.hex()),
-                    Place::Program => true,
+                    Place::Program | Place::Packages => true,
                 })
             }),
             Condition::Configured(h, set) => self.facts.host(h).is_some() && self.differing(h, *set).is_empty(),

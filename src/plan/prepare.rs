@@ -3,13 +3,36 @@
 use super::conditions::Observed;
 use super::draft::Draft;
 use super::steps::Steps;
+use crate::model::components::PACKAGES;
 use crate::model::control_plane::{API_SERVER, CONTROLLER_MANAGER, SCHEDULER};
 use crate::model::desired::Host;
 use crate::model::names::HostName;
 use crate::model::plan::{Action, Condition};
-use crate::model::target::{FileSet, Place};
+use crate::model::refusal::Refusal;
+use crate::model::target::{FileSet, Place, missing_packages};
 use crate::model::units::containerd_unit;
 use std::collections::BTreeSet;
+
+/// The distribution of a host and the packages that it lacks, if the bundle has to provide these and does not. A host
+/// with all programs lacks none.
+fn unavailable(o: &Observed, host: &HostName) -> Option<(String, BTreeSet<String>)> {
+    let (target, facts) = (o.host_target(host), o.facts.host(host)?);
+    let is_provided = target.bundled.is_none() || target.parts.iter().any(|part| part.place == Place::Packages);
+    let missing: BTreeSet<String> = missing_packages(&target.packages, &facts.programs).cloned().collect();
+    (!is_provided && !missing.is_empty()).then(|| (facts.distribution(), missing))
+}
+
+/// Refuses hosts that lack packages which the bundle does not have.
+pub(super) fn judge_packages(d: &Draft) -> Result<(), Refusal> {
+    let lacks = |host: Host| {
+        let (distribution, packages) = unavailable(d, &host.name)?;
+        Some((host.name, distribution, packages))
+    };
+    let hosts: Vec<_> = d.changing().into_iter().filter_map(lacks).collect();
+    let bundled = hosts.iter().filter_map(|(host, ..)| d.host_target(host).bundled.as_ref());
+    let there = bundled.flatten().cloned().collect();
+    if hosts.is_empty() { Ok(()) } else { Err(Refusal::NoPackages { hosts, there }) }
+}
 
 /// The host gets the cluster's identity before anything else, and the stage of each rotation before files of a later
 /// stage. From then on it refuses an older state, so the encrypted state is stored on hosts first.
@@ -40,11 +63,17 @@ pub(super) fn prepare(d: &Draft, host: &Host) -> Steps {
     let stamped = if d.is_ours(&name) { vec![] } else { vec![Condition::ClusterIdWritten(name.clone())] };
     let action = Action::Prepare { host: name.clone(), gaps };
     let mut steps = d.ensure(action, "the kubelet and etcd need it", stamped.clone());
+    if d.holds(&Condition::Packaged(name.clone())) || unavailable(d, &name).is_some() {
+        return steps;
+    }
+    // From the bundle, if the host has them among its parts.
+    steps.add(deliver(d, host, |part| part == PACKAGES, None));
+    let requires = [stamped, d.delivered(&name, &[PACKAGES])].concat();
     let wanted = &d.host_target(&name).packages;
     let lacks = |program: &String| d.facts.host(&name).is_some_and(|f| !f.programs.contains(program));
     let missing: BTreeSet<&String> = wanted.iter().filter(|(p, _)| lacks(p)).map(|(_, package)| package).collect();
     let packages = missing.into_iter().cloned().collect();
-    steps.add(d.ensure(Action::InstallPackages { host: name, packages }, "they are not installed", stamped));
+    steps.must(Action::InstallPackages { host: name, packages }, "they are not installed", requires);
     steps
 }
 
@@ -74,7 +103,7 @@ const LAST: [&str; 3] = ["kubectl", "etcdctl", "etcdutl"];
 pub(super) fn deliver_rest(d: &Draft, host: &Host) -> Steps {
     let rising = |mark: Condition| (d.plans(&mark) && !d.serves_now(&host.name)).then_some(mark);
     let manifests = rising(Condition::Configured(host.name.clone(), FileSet::ControlPlane));
-    let rest = |part: &str| !FIRST.contains(&part) && !LAST.contains(&part) && part != "coredns";
+    let rest = |part: &str| !FIRST.contains(&part) && !LAST.contains(&part) && !["coredns", PACKAGES].contains(&part);
     // No pod uses cluster DNS before there are Nodes for pods.
     let serving = rising(Condition::Serving(host.name.clone()));
     let dns = deliver(d, host, |part| part == "coredns", serving);

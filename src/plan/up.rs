@@ -7,7 +7,7 @@ use super::configure::{
 };
 use super::draft::{Draft, maintained, quorate};
 use super::intent::Intent;
-use super::prepare::{cluster_id, deliver_first, deliver_rest, prepare};
+use super::prepare::{cluster_id, deliver_first, deliver_rest, judge_packages, prepare};
 use super::{cluster, etcd, hosted, identity, ranges, remove_hosts, remove_roles, upgrade, versions};
 use crate::model::desired::Desired;
 use crate::model::facts::Facts;
@@ -32,6 +32,7 @@ fn drafted(desired: &Desired, target: &Target, facts: &Facts, intent: &Intent) -
     upgrade::judge_default(desired, target, facts)?;
     upgrade::judge(desired, facts)?;
     versions::judge(desired, target, facts)?;
+    judge_packages(&plan)?;
     etcd::room(&plan)?;
     ranges::judge(desired, target, facts, intent)?;
     hosted::judge(&plan)?;

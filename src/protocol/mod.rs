@@ -172,8 +172,8 @@ pub enum Op {
     InstallPackages {
         /// Package names.
         packages: Vec<String>,
-        /// The proxy for the download, as variables; it is never a URL with a password.
-        proxy: Vec<(String, String)>,
+        /// From where.
+        from: PackageSource,
     },
     /// Installs a part: answered with [`Reply::Wanted`] (send from this offset, zstd-compressed, as `B` frames closed
     /// by `E`) or [`Reply::Done`] if it is there already.
@@ -367,6 +367,19 @@ pub enum Op {
         /// The boot that is to end.
         boot: BootId,
     },
+}
+
+/// From where packages are installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum PackageSource {
+    /// From the sources of the host's package manager.
+    Host {
+        /// The proxy for the download, as variables; it is never a URL with a password.
+        proxy: Vec<(String, String)>,
+    },
+    /// From this delivered part alone; `None`: none was delivered, because the host has the programs.
+    Bundle(Option<Part>),
 }
 
 /// What a person wants of a guard.

@@ -121,6 +121,7 @@ fn of_members(desired: Desired) -> Desired {
         mirrors: BTreeMap::new(),
         named: Named::default(),
         proxy: Proxy::default(),
+        bundled_packages: false,
         manifests: vec![],
         extra: Extra::default(),
         ignored_checks: BTreeSet::new(),

@@ -19,7 +19,7 @@ use crate::model::hosting::Hosting;
 use crate::model::metrics;
 use crate::model::ports;
 use crate::model::renewal::{ISSUERS, SERVICE, TIMER};
-use crate::model::target::{Addon, object_key};
+use crate::model::target::{Addon, INSTALLED, object_key};
 use crate::model::units::{PEER_SNAPSHOTS_UNIT, containerd_unit, kubelet_unit, unit};
 use crate::protocol::{ApiAsk, ETCD_BALANCER_SOCKET, EtcdAsk, Preparation, WipeAsk};
 
@@ -101,7 +101,7 @@ pub fn packages(desired: &Desired, host: &Host) -> BTreeMap<String, String> {
     }
     // The program alone may be from an interrupted installation; the agent on the host records finished ones.
     let finished: Vec<String> = packages.values().cloned().collect();
-    packages.extend(finished.into_iter().map(|package| (format!("/var/lib/hactl/packages/{package}"), package)));
+    packages.extend(finished.into_iter().map(|package| (format!("{INSTALLED}/{package}"), package)));
     if moves_vip(desired, host) {
         // Most hosts have it already: the program is enough, whatever installed it.
         packages.insert("/usr/sbin/nft".to_owned(), "nftables".to_owned());

@@ -11,6 +11,7 @@ use crate::model::names::HostName;
 use crate::model::ports::reconnect;
 use crate::model::refusal::{CaClaim, Refusal};
 use crate::model::rotation::{NoRotation, Rotatable};
+use std::collections::BTreeSet;
 
 /// A code for programs, the causes and the hints.
 pub(super) type Said = (&'static str, Vec<String>, Vec<String>);
@@ -223,6 +224,25 @@ impl From<&Refusal> for Verdict {
                 super::versions::not_named(component, *runs, *wanted)
             }
             Refusal::VersionUnknown { wanted } => super::versions::unknown(*wanted),
+            Refusal::NoPackages { hosts, there } => {
+                let lacks = |(host, _, packages): &(HostName, String, BTreeSet<String>)| {
+                    format!("{host} lacks {}.", packages.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+                };
+                let there: Vec<&str> = there.iter().map(String::as_str).collect();
+                let has = if there.is_empty() {
+                    "The bundle has no packages at all.".to_owned()
+                } else {
+                    format!("The bundle has packages for {}.", there.join(", "))
+                };
+                let hints = [
+                    "install these packages manually, then run the same command again: a host that has them needs none \
+                     from the bundle",
+                    "or set loadBalancer.packages to host, if the hosts have a package mirror",
+                    "or use a bundle with packages for these distributions: `make bundle` builds one, and \
+                     components/balancers/recipe.sh names its distributions",
+                ];
+                ("no-packages", hosts.iter().map(lacks).chain([has]).collect(), texts(hints))
+            }
             Refusal::RangeChanged { setting, .. } => (
                 "range-changed",
                 texts(["Existing Nodes and Services have addresses from the old range and keep them."]),

@@ -10,12 +10,12 @@ use crate::component::Bundle;
 use crate::execute::{ConnectApi, Recoveries};
 use crate::model::attached::Attached;
 use crate::model::desired::{Desired, Host, Role};
-use crate::model::facts::{ClusterId, Facts};
+use crate::model::facts::{ClusterId, Facts, HostFacts};
 use crate::model::healing::{SPEC, heals, is_guarded};
 use crate::model::leaf::Renewal;
 use crate::model::names::{Digest, HostName};
 use crate::model::rotation::Rotatable;
-use crate::model::target::{Addon, CaId, CertSpec, FileSet, HostTarget, Part, Target};
+use crate::model::target::{Addon, CaId, CertSpec, FileSet, HostTarget, Part, Target, missing_packages};
 use crate::observe::{Answers, Queries};
 use crate::plan::Intent;
 use crate::protocol::{FilePut, ObserveAsk};
@@ -144,7 +144,9 @@ impl State {
         let parting = somebody_parts(desired, answers);
         for host in &desired.hosts {
             let Some(Ok(facts)) = answers.get(&host.name) else { continue };
-            let parts = bundle.parts_for(desired, host, &facts.architecture)?;
+            let (bundled, packages) = bundled(&bundle, desired, host, facts);
+            let mut parts = bundle.parts_for(desired, host, &facts.architecture)?;
+            parts.extend(packages);
             let hactl = paths.get(&host.name).cloned().unwrap_or_default();
             let (publics, material) = (self.publics(), self.contents().material());
             let trust = Trust {
@@ -179,6 +181,7 @@ impl State {
                 hactl_path: &hactl,
             })?;
             let (mut host_target, contents) = split(desired, host, (parts, leaves), rendered);
+            host_target.bundled = bundled;
             // A port that a host still needs until it has given up a role is closed in the next round.
             if let (true, Some(wanted), Some(found)) = (parting, &mut host_target.openings, &facts.firewall) {
                 wanted.extend(found.open.iter().copied());
@@ -234,6 +237,25 @@ fn own_addons(desired: &Desired, bundle: &Bundle) -> Result<Vec<Addon>, Failure>
     let mut addons = crate::render::addons(desired, &bundle.parts())?;
     addons.iter_mut().for_each(manifests::mark);
     Ok(addons)
+}
+
+/// The distributions whose packages the bundle has, if packages come from it, and those for a host that needs them:
+/// programs are missing, or an installation by hactl was interrupted.
+fn bundled(
+    bundle: &Bundle,
+    desired: &Desired,
+    host: &Host,
+    facts: &HostFacts,
+) -> (Option<BTreeSet<String>>, Option<Part>) {
+    if !desired.bundled_packages {
+        return (None, None);
+    }
+    let wanted = crate::render::packages(desired, host);
+    let is_interrupted = facts.cluster_id.is_some() && !wanted.keys().all(|path| facts.programs.contains(path));
+    let is_needed = is_interrupted || missing_packages(&wanted, &facts.programs).next().is_some();
+    let mut all = bundle.packages(&facts.architecture);
+    let distributions = all.keys().cloned().collect();
+    (Some(distributions), all.remove(&facts.distribution()).filter(|_| is_needed))
 }
 
 /// Whether a host that answers is about to be removed or to lose a role: until then no port is closed.

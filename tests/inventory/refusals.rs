@@ -219,7 +219,7 @@ fn cases() -> Vec<(&'static str, String)> {
         ),
         ("vault-secret-key", with("vault: {recipients: [AGE-SECRET-KEY-1AAAA]}")),
         ("vault-not-a-key", with("vault: {recipients: [age1short]}")),
-        ("packages-from-bundle", with("loadBalancer: {packages: bundle}")),
+        ("packages-from-elsewhere", with("loadBalancer: {packages: mirror}")),
         ("mirror-registry-with-star", with("registries: {mirrors: {\"*.example\": [https://mirror.example]}}")),
         ("registry-authority-of-no-registry", with("registries: {ca: {\"https://r.example\": ./ca.pem}}")),
         ("registry-login-of-no-registry", with("registries: {credentials: {\"r.example/team\": ./login}}")),

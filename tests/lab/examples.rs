@@ -29,7 +29,7 @@ pub const EXAMPLES: &[(&str, &str, Scenario)] = &[
     (
         "t-x-gap",
         "air-gap.yaml",
-        example("inventories/air-gap.yaml becomes a cluster on hosts without a route out", false, without_a_route_out),
+        example("inventories/air-gap.yaml becomes a cluster on hosts without a route or a mirror", false, air_gap),
     ),
 ];
 
@@ -86,8 +86,8 @@ fn comes_up(w: &World) {
     super::shapes::up_from_bare(w);
 }
 
-/// The default route leads nowhere, and there is no name server.
-fn without_a_route_out(w: &World) {
+/// The default route leads nowhere, there is no name server, and apt knows no package: all come from the bundle.
+fn air_gap(w: &World) {
     let outside = machine();
     let reach = format!("ping -c 1 -W 2 {outside} >/dev/null && echo reached");
     for host in w.lab.hosts() {
@@ -96,8 +96,22 @@ fn without_a_route_out(w: &World) {
                        && echo 'nameserver 192.0.2.53' | sudo tee /etc/resolv.conf";
         assert!(w.on(host, nowhere).contains("192.0.2.53"), "{host} has no name server");
         assert!(!w.on(host, &reach).contains("reached"), "{host} has no route out any more");
+        let forget = "sudo rm -rf /etc/apt/sources.list /etc/apt/sources.list.d && sudo apt-get clean \
+                      && sudo find /var/lib/apt/lists -type f -delete";
+        w.on(host, forget);
+        let install = w.on(host, "sudo apt-get install --simulate haproxy >/dev/null 2>&1 || echo refused");
+        assert_eq!(install.trim(), "refused", "{host} has no package");
     }
     super::shapes::up_from_bare(w);
+    for host in w.lab.hosts() {
+        let held = if host == "w1" { "" } else { "haproxy\nkeepalived" };
+        assert_eq!(w.on(host, "apt-mark showhold").trim(), held, "{host}");
+        let parts = w.on(host, "sudo sh -c 'ls -d /var/lib/hactl/parts/*/packages /var/lib/hactl/repository'");
+        assert_eq!(parts.lines().count(), usize::from(!held.is_empty()), "{host} has the part that it needs: {parts}");
+    }
+    let ask = format!("curl -sk https://{}:6443/readyz", w.lab.vip());
+    assert_eq!(w.on("w1", &ask), "ok", "the load balancers lead to an API server");
+    w.hactl.run(&["down", "--wipe", "--yes"]).ok();
 }
 
 /// This machine's own address outside the lab, which hosts reach only through their default route.

@@ -13,6 +13,7 @@ mod kubelets;
 mod laws;
 mod leaving;
 mod lies;
+mod packages;
 mod preconditions;
 mod recovering;
 mod rejoining;

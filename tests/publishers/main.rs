@@ -125,7 +125,9 @@ fn as_from_the_directory(world: &World) {
     let built = lock(&component::default_store());
     let fetched = lock(&store(world));
     let of = |lock: &Lock| -> BTreeMap<(String, Kind), component::Component> {
-        lock.components.iter().map(|c| ((c.name.clone(), c.kind), c.clone())).collect()
+        // Nobody publishes packages as hosts get them.
+        let published = lock.components.iter().filter(|c| c.kind != Kind::Packages);
+        published.map(|c| ((c.name.clone(), c.kind), c.clone())).collect()
     };
     let (built, fetched) = (of(&built), of(&fetched));
     assert_eq!(built.keys().collect::<Vec<_>>(), fetched.keys().collect::<Vec<_>>());

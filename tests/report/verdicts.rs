@@ -104,6 +104,17 @@ fn refusals() -> Vec<Refusal> {
         Refusal::NameInUse { host: name("w2"), at: [10, 0, 0, 9].into() },
         Refusal::CannotRotate { what: Rotatable::ServiceAccount, why: NoRotation::TooYoung { left_s: 80_000 } },
         Refusal::CannotLeave { host: name("cp1"), role: Role::ControlPlane, others: 2, answer: 0 },
+        Refusal::NoPackages {
+            hosts: vec![
+                (name("cp1"), "ubuntu-24.04".into(), ["haproxy", "keepalived"].map(str::to_owned).into()),
+                (name("w1"), "rocky-9.4".into(), ["haproxy".to_owned()].into()),
+            ],
+            there: ["debian-12", "debian-13"].map(str::to_owned).into(),
+        },
+        Refusal::NoPackages {
+            hosts: vec![(name("cp1"), "debian-12".into(), ["haproxy".to_owned()].into())],
+            there: [].into(),
+        },
         Refusal::RangeChanged {
             setting: "network.pods",
             what: "the range of pods",

@@ -88,6 +88,7 @@ pub fn desired(hosts: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
+        bundled_packages: false,
         firewall: Firewall::Report,
         hosting: hactl::model::hosting::Hosting::default(),
         manifests: vec![],
@@ -172,6 +173,7 @@ pub fn target(desired: &Desired) -> Target {
         leaves: vec![],
         sysctls: BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "1".to_owned())]),
         paths: vec!["/var/lib/etcd".into(), "/var/lib/hactl".into()],
+        bundled: None,
         openings: None,
         packages: BTreeMap::from([
             ("/usr/sbin/haproxy".to_owned(), "haproxy".to_owned()),
@@ -244,7 +246,7 @@ pub fn converged(desired: &Desired, target: &Target, n: u8) -> HostFacts {
         .map(|u| (u, UnitFact { active: "active".into(), enabled: true, started_ms: 2_000, reloaded_ms: 0 }));
     let images = wanted.parts.iter().filter_map(|p| match &p.place {
         Place::Image { reference } => Some((reference.clone(), p.digest.hex())),
-        Place::Program => None,
+        Place::Program | Place::Packages => None,
     });
     let count = u8::try_from(desired.hosts.len()).unwrap();
     let view = EtcdView {

@@ -15,10 +15,10 @@ use hactl::model::facts::HostFacts;
 use hactl::model::names::{Digest, HostName, UnitName};
 use hactl::model::plan::HowToRun;
 use hactl::model::recovery::{Origin, Recovery};
-use hactl::model::target::{FileSet, Place, RECORD};
+use hactl::model::target::{FileSet, Place, RECORD, missing_packages};
 use hactl::protocol::{
-    Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, Reply, RestoreAsk,
-    RestoreFrom, WaitCondition, WipeAsk,
+    Balancing, HostingAsk, MemberChange, MemberStart, ObserveAsk, Op, OpError, OpErrorKind, PackageSource, Reply,
+    RestoreAsk, RestoreFrom, WaitCondition, WipeAsk,
 };
 use hactl::transport::{Agent, Asking, Connect, Forwarding, HostError, Payload, Traffic, Watch};
 use serde_json::json;
@@ -299,13 +299,24 @@ pub fn effects(world: &mut World, name: &HostName, op: Op) -> Result<Vec<Effect>
     Ok(match op {
         Op::WriteClusterId(_) => vec![Effect::ClusterId(host)],
         Op::Prepare(_) => vec![Effect::Prepare(host)],
-        Op::InstallPackages { packages, .. } => {
+        Op::InstallPackages { packages, from } => {
+            let target = world.host_target(name);
+            let there = match &from {
+                PackageSource::Host { .. } => !world.desired.bundled_packages,
+                PackageSource::Bundle(Some(part)) => world.host(name).blobs.contains(&part.digest),
+                PackageSource::Bundle(None) => {
+                    missing_packages(&target.packages, &world.host(name).programs).next().is_none()
+                }
+            };
+            if !there {
+                return Err(format!("the packages come from {from:?}, and are not there"));
+            }
             packages.into_iter().map(|package| Effect::Package(name.clone(), package)).collect()
         }
         Op::Deliver(part) => vec![Effect::Blob(host, part.digest)],
         Op::Import(part) => match part.place {
             Place::Image { reference } => vec![Effect::Image(host, reference, part.digest)],
-            Place::Program => return Err("it is no image".to_owned()),
+            Place::Program | Place::Packages => return Err("it is no image".to_owned()),
         },
         Op::WriteFiles { files, remove, keep } => {
             let paths: Vec<String> = files.into_iter().map(|file| file.path).chain(remove).collect();

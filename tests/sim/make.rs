@@ -1,6 +1,7 @@
 //! Inventories and targets for the simulated world: every kind of part, file set, unit and certificate that the planner
 //! knows, in small numbers. In: the numbers of hosts and the versions. Out: a `Desired` and the `Target` for it.
 
+use hactl::model::components::PACKAGES;
 use hactl::model::desired::{
     Cidr, Cni, ControlPlane, Desired, Endpoint, EndpointKind, EtcdSettings, Extra, Host, KubeProxy, Network, Proxy,
     Role, Security, Snapshots, SshTarget, Upgrade, Versions,
@@ -119,6 +120,7 @@ pub fn desired(control: u8, workers: u8) -> Desired {
         mirrors: BTreeMap::new(),
         named: hactl::model::desired::Named::default(),
         proxy: Proxy::default(),
+        bundled_packages: false,
         firewall: hactl::model::firewall::Firewall::Report,
         hosting: hactl::model::hosting::Hosting::default(),
         manifests: vec![],
@@ -159,6 +161,9 @@ fn image(name: &str, release: u8) -> Part {
 
 /// The Kubernetes version of worlds that do not set one.
 pub const KUBERNETES: &str = "1.36.3";
+
+/// The distribution whose packages the bundle has.
+pub const DISTRIBUTION: &str = "debian-12";
 
 /// A part of Kubernetes itself.
 fn of_kubernetes(desired: &Desired, part: Part) -> Part {
@@ -342,6 +347,12 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         ));
         target.packages.insert("/usr/sbin/keepalived".to_owned(), "keepalived".to_owned());
         target.packages.insert("/usr/sbin/nft".to_owned(), "nftables".to_owned());
+    }
+    if desired.bundled_packages {
+        target.bundled = Some([DISTRIBUTION.to_owned()].into());
+        if !target.packages.is_empty() {
+            target.parts.push(part(PACKAGES, 0, Place::Packages));
+        }
     }
     target.sets = sets.into_iter().collect();
     target.sets.extend(former(desired, host));

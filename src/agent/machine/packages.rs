@@ -1,19 +1,20 @@
-//! Packages from the package manager of the host: installed without questions, not started, and (balancers) held.
+//! Packages, installed by the package manager of the host: without questions, not started, and (balancers) held.
 //!
-//! In: package names. Out: all of them installed, or a fault with the end of the package manager's output. A service
-//! in a package must not start with its sample configuration: its unit is masked until the installation is over.
+//! In: package names, and from where they come. Out: all of them installed, or a fault with the end of the package
+//! manager's output. A service in a package must not start with its sample configuration: its unit is masked until the
+//! installation is over.
 
 use crate::agent::host::Host;
 use crate::agent::machine::run::{Ran, must, run, run_with};
 use crate::agent::op_error::{Explain, Outcome, bad, failed};
-use crate::protocol::OpError;
+use crate::agent::parts::repository::Repository;
+use crate::model::target::INSTALLED;
+use crate::protocol::{OpError, PackageSource};
 use regex::Regex;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Records the packages whose installation was completed.
-const DONE: &str = "/var/lib/hactl/packages";
 const SHORT: Duration = Duration::from_secs(60);
 /// How long it may take to verify a file; a survey waits for it.
 const VERIFY: Duration = Duration::from_secs(10);
@@ -74,7 +75,7 @@ fn manager() -> Outcome<Manager> {
 }
 
 /// Installs missing packages, and holds all of them at their version.
-pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, String)]) -> Outcome<()> {
+pub(crate) async fn install(host: &Host, packages: &[String], from: &PackageSource) -> Outcome<()> {
     let plain = |p: &String| {
         !p.is_empty()
             && p.len() <= 100
@@ -85,14 +86,18 @@ pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, 
         return Err(bad(format!("{odd:?} is not a package name")));
     }
     let manager = manager()?;
-    let env = environment(proxy)?;
-    let work = Work { host, env: &env, until: Instant::now() + LONG, again: AGAIN };
+    let env = environment(from)?;
+    let until = Instant::now() + LONG;
     let mut missing = Vec::new();
     for package in packages {
         if !installed(manager, package).await? {
             missing.push(package.as_str());
         }
     }
+    // Removed at the end, and also if the installation fails or is interrupted.
+    let repository = if missing.is_empty() { None } else { repository(host, manager, from, &missing).await? };
+    let options = repository.as_ref().map(Repository::options).unwrap_or_default();
+    let work = Work { host, env: &env, apt: &options, until, again: AGAIN };
     if !missing.is_empty() {
         let services: Vec<String> = missing.iter().map(|p| format!("{p}.service")).collect();
         systemctl(&["mask", "--runtime", "--no-reload"], &services).await?;
@@ -114,16 +119,41 @@ pub(crate) async fn install(host: &Host, packages: &[String], proxy: &[(String, 
     hold(&work, manager, packages).await?;
     // An existing program may belong to a package that was never configured; this records that everything was done.
     for package in packages {
-        let done = host.root.own(DONE).join(package);
+        let done = host.root.own(INSTALLED).join(package);
         std::fs::create_dir_all(&done).explain("create", &done)?;
     }
     Ok(())
 }
 
+/// The repository from which alone packages are installed; `None`: the host's own sources are used.
+async fn repository(
+    host: &Host,
+    manager: Manager,
+    from: &PackageSource,
+    missing: &[&str],
+) -> Outcome<Option<Repository>> {
+    match (from, manager) {
+        (PackageSource::Host { .. }, _) => Ok(None),
+        (PackageSource::Bundle(Some(part)), Manager::Apt) => Repository::of(host, part).await.map(Some),
+        (PackageSource::Bundle(Some(part)), _) => {
+            Err(bad(format!("the packages for {} are not for the package manager of this host", part.version)))
+        }
+        (PackageSource::Bundle(None), _) => Err(failed(format!(
+            "{} is not installed completely, and no packages of the bundle were delivered to this host: run the same \
+             command again, which delivers them, or install it manually",
+            missing.join(", ")
+        ))),
+    }
+}
+
 /// The environment of the package manager: ours, and the proxy variables in both spellings, because programs read
 /// either.
-fn environment(proxy: &[(String, String)]) -> Outcome<Vec<(&str, &str)>> {
+fn environment(from: &PackageSource) -> Outcome<Vec<(&str, &str)>> {
     const KNOWN: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+    let proxy = match from {
+        PackageSource::Host { proxy } => proxy.as_slice(),
+        PackageSource::Bundle(_) => &[],
+    };
     if let Some((odd, _)) = proxy.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
         return Err(bad(format!("{odd:?} is not a proxy variable")));
     }
@@ -189,22 +219,32 @@ fn is_changed(verified: &str, path: &str) -> bool {
 }
 
 /// An installation by apt that asks nothing.
-const APT_INSTALL: &str = "apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confdef \
+const APT_INSTALL: &str = "install -y -q --no-install-recommends -o Dpkg::Options::=--force-confdef \
                            -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0";
-
-fn apt_install(more: &'static [&str]) -> Vec<&'static str> {
-    APT_INSTALL.split(' ').chain(more.iter().copied()).collect()
-}
 
 /// One installation, all of whose programs must end by the same time.
 struct Work<'a> {
     host: &'a Host,
     env: &'a [(&'a str, &'a str)],
+    /// The options with which apt-get uses a repository of its own.
+    apt: &'a [String],
     until: Instant,
     again: Duration,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// The arguments of apt-get, the words of a verb with its options first.
+    fn apt_get(&self, verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let options = self.apt.iter().map(String::as_str);
+        ["apt-get"].into_iter().chain(options).chain(verb.split(' ')).chain(more.iter().copied()).collect()
+    }
+
+    /// Reads the lists of packages.
+    async fn update(&self) -> Outcome<()> {
+        let ran = self.run("apt-get to update its lists", &self.apt_get("update -q", &[])).await?;
+        if ran.ok() { Ok(()) } else { Err(ran.fault("apt-get update")) }
+    }
+
     /// Runs a program, and runs it again as long as another program has a lock that it needs. `on` says what for.
     async fn run(&self, on: &str, argv: &[&str]) -> Outcome<Ran> {
         loop {
@@ -239,7 +279,7 @@ fn lock_holder(output: &str) -> Option<String> {
 
 async fn attempt(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome<Ran> {
     let head: &[&str] = match manager {
-        Manager::Apt => &apt_install(&["--"]),
+        Manager::Apt => &work.apt_get(APT_INSTALL, &["--"]),
         Manager::Dnf => &["dnf", "install", "-y", "-q", "--setopt=install_weak_deps=False", "--"],
         Manager::Zypper => &["zypper", "--non-interactive", "--quiet", "install", "--no-recommends", "--"],
     };
@@ -247,6 +287,10 @@ async fn attempt(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome
 }
 
 async fn fetch(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome<()> {
+    // A repository that was just unpacked has no lists yet.
+    if !work.apt.is_empty() {
+        work.update().await?;
+    }
     let first = attempt(work, manager, missing).await?;
     if first.ok() {
         return Ok(());
@@ -257,10 +301,7 @@ async fn fetch(work: &Work<'_>, manager: Manager, missing: &[&str]) -> Outcome<(
             let finish = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"];
             work.run("dpkg to finish an interrupted installation", &finish).await?;
         }
-        let ran = work.run("apt-get to update its lists", &["apt-get", "update", "-q"]).await?;
-        if !ran.ok() {
-            return Err(ran.fault("apt-get update"));
-        }
+        work.update().await?;
         reinstall(work).await?;
     }
     let second = attempt(work, manager, missing).await?;
@@ -280,7 +321,7 @@ async fn reinstall(work: &Work<'_>) -> Outcome<()> {
         return Ok(());
     }
     let on = format!("apt-get to reinstall {}, which is half unpacked", half.join(", "));
-    let ran = work.run(&on, &[apt_install(&["--reinstall", "--"]), half.clone()].concat()).await?;
+    let ran = work.run(&on, &[work.apt_get(APT_INSTALL, &["--reinstall", "--"]), half.clone()].concat()).await?;
     if ran.ok() {
         Ok(())
     } else {
@@ -392,7 +433,7 @@ mod tests {
         let host = Host::new(Root::at(folder.path()));
         let count = folder.path().join("count").display().to_string();
         let again = Duration::from_millis(200);
-        let work = Work { host: &host, env: &[], until: Instant::now() + Duration::from_secs(60), again };
+        let work = Work { host: &host, env: &[], apt: &[], until: Instant::now() + Duration::from_secs(60), again };
         let held = async {
             while host.waiting_on() != "the lock of the package manager, held by process 83 (perl)" {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -413,7 +454,8 @@ mod tests {
 
     #[test]
     fn nothing_but_a_proxy_reaches_the_package_managers_environment() {
-        let of = |name: &str| vec![(name.to_owned(), "http://proxy.example:3128".to_owned())];
+        let of =
+            |name: &str| PackageSource::Host { proxy: vec![(name.to_owned(), "http://proxy.example:3128".to_owned())] };
         assert!(environment(&of("http_proxy")).unwrap().contains(&("http_proxy", "http://proxy.example:3128")));
         assert!(environment(&of("LD_PRELOAD")).is_err());
     }

@@ -36,7 +36,7 @@ pub(crate) struct Item {
 pub(super) enum Becomes {
     /// An executable, run through its link.
     Program { link: &'static str },
-    /// Kept in its compressed form, for containerd.
+    /// Kept in its compressed form, for containerd or the package manager.
     Image,
     /// Kept for root alone.
     Snapshot,
@@ -60,11 +60,15 @@ impl Becomes {
 impl Item {
     /// A component. One that is not in the table is refused, so that no name leads to any path but that of its row.
     pub(crate) fn part(part: &Part) -> Outcome<Self> {
-        let kind = if part.place == Place::Program { Kind::Program } else { Kind::Image };
+        let kind = match part.place {
+            Place::Program => Kind::Program,
+            Place::Image { .. } => Kind::Image,
+            Place::Packages => Kind::Packages,
+        };
         let named = || part.name.chars().take(100).collect::<String>();
         let row = row(&part.name, kind).ok_or_else(|| bad(format!("{:?} is not a component of a host", named())))?;
         let becomes = match (row.kind, row.link) {
-            (Kind::Image, _) => Becomes::Image,
+            (Kind::Image | Kind::Packages, _) => Becomes::Image,
             (Kind::Program, Some(link)) => Becomes::Program { link },
             (Kind::Program, None) => return Err(bad(format!("{} is not installed on hosts", row.name))),
         };

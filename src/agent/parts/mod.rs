@@ -1,14 +1,15 @@
 //! Parts and snapshots: received compressed, verified while they arrive, and stored by digest.
 //!
 //! In: an [`Item`] and the pieces of its compressed form. Out: the verified content at its path; a program with its
-//! link; of an image the compressed form, because containerd makes copies of its own. The compressed pieces are kept
-//! until the end, so that an interrupted delivery resumes. They are decompressed and hashed as they arrive, so that
-//! nothing is left to do after the last piece.
+//! link; of an image and of packages the compressed form, because containerd and the package manager make copies of
+//! their own. The compressed pieces are kept until the end, so that an interrupted delivery resumes. They are
+//! decompressed and hashed as they arrive, so that nothing is left to do after the last piece.
 
 pub(super) mod blob;
 pub(super) mod images;
 mod item;
 pub(super) mod packed;
+pub(super) mod repository;
 mod store;
 mod unpack;
 
@@ -58,7 +59,7 @@ pub(super) fn present(root: &Root, part: &Part) -> Outcome<bool> {
     }
 }
 
-/// The content of an image, decompressed while it is read, after it was verified.
+/// The content of an image or of packages, decompressed while it is read, after it was verified.
 pub(super) fn unpacked(root: &Root, part: &Part) -> Outcome<impl Read + Send + use<>> {
     let item = Item::part(part)?;
     let paths = Paths::of(root, &item);
@@ -99,8 +100,9 @@ pub(super) fn forget(root: &Root, blob: SnapshotBlob, to: SnapshotUse) -> Outcom
     Ok(())
 }
 
-/// Removes the remains of interrupted checks.
-pub(super) fn clear_checks(root: &Root) -> Outcome<()> {
+/// Removes the remains of interrupted checks and installations.
+pub(super) fn clear_interrupted(root: &Root) -> Outcome<()> {
+    remove_all(&root.own(repository::FOLDER))?;
     remove_all(&item::folder_of(root, SnapshotUse::Check))
 }
 

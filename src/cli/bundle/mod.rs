@@ -130,6 +130,7 @@ fn list(store: &Path, json: bool) -> Result<Exit, Verdict> {
             let kind = match c.kind {
                 component::Kind::Program => "program",
                 component::Kind::Image => "image",
+                component::Kind::Packages => "packages",
             };
             let (name, version, arch, digest) = (&c.name, &c.version, &c.architecture, c.digest.short());
             let size = HumanBytes(c.sent_size).to_string();

@@ -40,8 +40,7 @@ impl Doing<'_> {
                 (host, Op::Prepare(preparation))
             }
             Action::InstallPackages { host, packages } => {
-                let proxy = render::proxy_variables(&self.desired);
-                (host, Op::InstallPackages { packages: packages.clone(), proxy })
+                (host, Op::InstallPackages { packages: packages.clone(), from: self.package_source(host) })
             }
             Action::Configure { host, set, paths, keep } => (host, self.write_files(host, *set, paths, *keep)),
             Action::Accept { host, sets } => (host, Op::Accept { sets: sets.clone() }),

@@ -1,10 +1,11 @@
-//! Parts and images: so many at once on a host as its disk and its CPU can use.
+//! Parts and images: so many at once on a host as its disk and its CPU can use. From where a host installs packages.
 
 use crate::execute::act::{Doing, failed};
 use crate::execute::walk::StepError;
 use crate::model::names::{Digest, HostName};
-use crate::model::target::Part;
-use crate::protocol::Op;
+use crate::model::target::{Part, Place};
+use crate::protocol::{Op, PackageSource};
+use crate::render;
 use crate::transport::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +28,20 @@ impl Doing<'_> {
     }
 
     fn part(&self, host: &HostName, digest: &Digest) -> Result<Part, StepError> {
-        let parts = self.target.hosts.get(host).map(|t| t.parts.as_slice()).unwrap_or_default();
-        let found = parts.iter().find(|p| &p.digest == digest).cloned();
+        let found = self.parts(host).iter().find(|p| &p.digest == digest).cloned();
         found.ok_or_else(|| failed(format!("the bundle has no part {}", digest.short())))
+    }
+
+    fn parts(&self, host: &HostName) -> &[Part] {
+        self.target.hosts.get(host).map(|t| t.parts.as_slice()).unwrap_or_default()
+    }
+
+    /// From where a host installs packages.
+    pub(super) fn package_source(&self, host: &HostName) -> PackageSource {
+        if !self.desired.bundled_packages {
+            return PackageSource::Host { proxy: render::proxy_variables(&self.desired) };
+        }
+        PackageSource::Bundle(self.parts(host).iter().find(|part| part.place == Place::Packages).cloned())
     }
 }
 

@@ -43,7 +43,6 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
     let versions = settings::versions(judge, raw.versions.as_ref());
     let etcd = settings::etcd(judge, raw.etcd.as_ref());
     let manifests = settings::manifests(judge, raw.manifests.as_ref());
-    settings::not_built_yet(judge, raw);
     let healing = healing::healing(judge, raw.healing.as_ref());
     healing::standbys(judge, healing, &hosts);
     healing::power(judge, raw.healing.as_ref(), healing, &hosts);
@@ -70,6 +69,7 @@ pub fn desired(judge: &mut Validator<'_>, raw: &At<Inventory>) -> Desired {
             pki: pki::brought(judge, raw.pki.as_ref()),
         },
         proxy: settings::proxy(judge, raw.proxy.as_ref()),
+        bundled_packages: settings::bundled_packages(judge, raw),
         firewall: settings::firewall(judge, raw.firewall.as_ref()),
         hosting: settings::hosting(judge, raw),
         manifests,

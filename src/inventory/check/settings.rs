@@ -171,6 +171,13 @@ pub fn metrics(judge: &mut Validator<'_>, raw: Option<&schema::Text>) -> bool {
     raw.and_then(|text| choice(judge, "metrics", text, &[("off", false), ("on", true)])).unwrap_or_default()
 }
 
+/// Whether packages are installed from the bundle alone.
+pub fn bundled_packages(judge: &mut Validator<'_>, raw: &Inventory) -> bool {
+    let text = raw.load_balancer.as_ref().and_then(|balancer| balancer.value.packages.as_ref());
+    let known = [("host", false), ("bundle", true)];
+    text.and_then(|text| choice(judge, "source of packages", text, &known)).unwrap_or_default()
+}
+
 /// Preflight checks that only warn, by their names.
 pub fn ignored_checks(judge: &mut Validator<'_>, raw: Option<&At<schema::Preflight>>) -> BTreeSet<String> {
     let given = raw.and_then(|p| p.value.ignore.as_ref()).into_iter().flat_map(|list| &list.value);
@@ -200,14 +207,4 @@ pub fn manifests(judge: &mut Validator<'_>, raw: Option<&Texts>) -> Vec<PathBuf>
         }
     }
     paths
-}
-
-/// Keys that are validated like the others and have no effect so far. Remove an entry when its feature is added.
-pub fn not_built_yet(judge: &mut Validator<'_>, raw: &Inventory) {
-    if let Some(text) = raw.load_balancer.as_ref().and_then(|l| l.value.packages.as_ref())
-        && choice(judge, "source of packages", text, &[("host", false), ("bundle", true)]) == Some(true)
-    {
-        let what = "loadBalancer.packages: bundle is accepted but has no effect in this version of hactl";
-        judge.warn(text.place, what, "", "haproxy and keepalived come from the host's package manager");
-    }
 }
