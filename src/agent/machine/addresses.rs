@@ -49,11 +49,11 @@ mod tests {
     use super::*;
     use std::net::{SocketAddrV4, SocketAddrV6};
 
-    fn storage(address: &str) -> Option<SockaddrStorage> {
-        Some(match address.parse().unwrap() {
+    fn storage(address: &str) -> SockaddrStorage {
+        match address.parse().unwrap() {
             IpAddr::V4(four) => SocketAddrV4::new(four, 0).into(),
             IpAddr::V6(six) => SocketAddrV6::new(six, 0, 0, 0).into(),
-        })
+        }
     }
 
     #[test]
@@ -65,7 +65,8 @@ mod tests {
             ("wg0", "10.0.0.1", "255.255.255.255", "wg0 10.0.0.1/32"),
             ("eth1", "fe80::1", "ffff:ffff:ffff:ffff::", "eth1 fe80::1/64"),
         ] {
-            (one.interface_name, one.address, one.netmask) = (name.to_owned(), storage(address), storage(mask));
+            (one.interface_name, one.address, one.netmask) =
+                (name.to_owned(), Some(storage(address)), Some(storage(mask)));
             let found = of(one.clone()).unwrap();
             assert_eq!(format!("{} {}/{}", found.interface, found.address, found.prefix), expected);
         }
