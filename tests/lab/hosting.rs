@@ -9,7 +9,7 @@ use super::trials::nobody_failed_and_moved_at_most;
 use super::upgrades::{LATEST, PREVIOUS, killed_in_its_midst, named};
 use super::{Scenario, World, in_one_line};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 const HANDED_OVER: Scenario = Scenario {
     name: "the control plane is handed over to pods of its cluster, and no connection fails",

@@ -6,7 +6,7 @@ use super::shapes::{STACKED, inventory, vip};
 use super::support::{ReadLoop, Reads, Writer, wait_for};
 use super::trials::{nobody_failed_and_moved_at_most, unnoticed};
 use super::{Scenario, World, in_one_line, with_pod};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// On five hosts, three of which are a cluster.
 pub const SCENARIOS: &[Scenario] = &[
