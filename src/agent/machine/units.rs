@@ -250,15 +250,19 @@ async fn file_states(ids: &[String]) -> Outcome<Vec<String>> {
     Ok(run(&argv, ANSWER).await?.out.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// The observed state of units; and the version of systemd instead, if it is too old to show it.
-pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<(BTreeMap<UnitName, UnitFact>, Option<u32>)> {
+/// The observed state of units; and the version of systemd instead, if it is too old. On a bare host that must be asked
+/// first: an old one shows units that it does not have without a fault.
+pub(crate) async fn facts(
+    root: &Root,
+    units: &[UnitName],
+    is_bare: bool,
+) -> Outcome<(BTreeMap<UnitName, UnitFact>, Option<u32>)> {
+    if is_bare && let Some(old) = too_old().await {
+        return Ok((BTreeMap::new(), Some(old)));
+    }
     let shown = match with_files(units).await {
         Ok(shown) => shown,
-        Err(fault) => {
-            let said = must(&["systemctl", "--version"], ANSWER).await.unwrap_or_default();
-            let old = version(&said).filter(|version| *version < OLDEST_SYSTEMD);
-            return old.map(|old| (BTreeMap::new(), Some(old))).ok_or(fault);
-        }
+        Err(fault) => return too_old().await.map(|old| (BTreeMap::new(), Some(old))).ok_or(fault),
     };
     let fact = |(unit, shown): (&UnitName, Shown)| {
         let reloaded = reloaded_ms(root, unit);
@@ -271,6 +275,11 @@ pub(crate) async fn facts(root: &Root, units: &[UnitName]) -> Outcome<(BTreeMap<
         (unit.clone(), fact)
     };
     Ok((units.iter().zip(shown).map(fact).collect(), None))
+}
+
+/// The version of systemd, if it is too old.
+async fn too_old() -> Option<u32> {
+    version(&must(&["systemctl", "--version"], ANSWER).await.ok()?).filter(|version| *version < OLDEST_SYSTEMD)
 }
 
 /// The version of systemd, as `systemctl --version` shows it.

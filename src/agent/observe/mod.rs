@@ -25,6 +25,7 @@ pub use guard::fact as guard_fact;
 use crate::agent::backup::bundles;
 use crate::agent::host::Host;
 use crate::agent::hosting::look_all;
+use crate::agent::machine::files::read_stamp;
 use crate::agent::machine::foreign::is_written;
 use crate::agent::machine::root::Root;
 use crate::agent::machine::{addresses, firewall, ports, prepare, previous, processes, units, when};
@@ -74,7 +75,10 @@ pub(super) async fn observe(host: &Host, ask: ObserveAsk) -> Outcome<HostFacts> 
         root.blocking(move |root| file_facts(root, [ask.files, own_files(root, ask.folders)?].concat())),
         root.blocking(|root| Ok((previous::sets(root)?, versions::named(root)?))),
         root.blocking(move |root| chosen(ask.parts, |part| Ok(parts::present(root, part)?.then_some(part.digest)))),
-        units::facts(root, &ask.units),
+        async {
+            let is_bare = root.is_host() && root.blocking(|root| Ok(read_stamp(root)?.is_none())).await?;
+            units::facts(root, &ask.units, is_bare).await
+        },
         async {
             // A look that asks about no units is one before a step, and only about whether the API server is ready.
             let api = ask.api.as_ref().map(|api| api.own).filter(|_| !ask.units.is_empty());

@@ -116,7 +116,7 @@ async fn tell(host: &Host, reader: &Reader, leaves: &[CertSpec]) -> Outcome<()> 
         Ok(facts.into_iter().flatten().map(|fact| fact.changed_ms).max())
     });
     let Some(changed) = changed.await? else { return Ok(()) };
-    let (facts, _) = units::facts(&host.root, std::slice::from_ref(&reader.unit)).await?;
+    let (facts, _) = units::facts(&host.root, std::slice::from_ref(&reader.unit), false).await?;
     let stale = |unit: &crate::model::facts::UnitFact| {
         unit.active == "active" && unit.started_ms.max(unit.reloaded_ms) < changed
     };
