@@ -153,6 +153,12 @@ fn is_hosted(hactl: &Hactl, hosts: usize) -> bool {
 fn hosted_again(hactl: &Hactl, since: Instant) {
     wait_for("all hosts run their control plane in pods", HOSTED, || is_hosted(hactl, CONTROL.len()));
     println!("        in pods on all hosts after {:.1?}", since.elapsed());
+    nothing_to_do(hactl);
+}
+
+/// Waits until every check passes, those of pods beside the control plane too, before `up` has nothing to do.
+fn nothing_to_do(hactl: &Hactl) {
+    hactl.healthy(HEAL);
     hactl.up().ok().says("nothing to do");
 }
 
@@ -413,7 +419,7 @@ fn alone(w: &World) {
     let is_back = |what: &str, begun: Instant| {
         wait_for("the host runs its control plane in pods", HOSTED, || is_hosted(&hactl, 1));
         println!("        {what}: in pods after {:.1?}", begun.elapsed());
-        hactl.up().ok().says("nothing to do");
+        nothing_to_do(&hactl);
     };
     w.lab.kill("cp1").expect("the power can be cut");
     let begun = Instant::now();
