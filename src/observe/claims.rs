@@ -41,6 +41,11 @@ impl List {
     fn lists(&self, peer: &PeerUrl) -> bool {
         self.members.iter().any(|m| &m.2 == peer)
     }
+    /// Whether this is the data of one of its learners, without a list of members in it.
+    fn receives(&self, disk: &DiskFact, peer: &PeerUrl) -> bool {
+        let is = |m: &&(u64, String, PeerUrl, bool)| m.0 == disk.member && &m.2 == peer && m.3;
+        disk.members.is_none() && disk.cluster == self.cluster && self.members.iter().any(|m| is(&m))
+    }
     fn words(&self) -> String {
         let names = self.members.iter().map(|(_, name, peer, learner)| {
             let name = if name.is_empty() { peer.as_str() } else { name };
@@ -128,6 +133,10 @@ impl<'a> Court<'a> {
     fn opposes(&self, host: &Host, (list, revision): (&List, i64)) -> bool {
         let Some(etcd) = self.etcd(host) else { return false };
         let Some((cluster, reached)) = own_vote(etcd) else { return false };
+        // A learner that receives gigabytes answers nothing, and has no member list on its disk yet.
+        if etcd.view.is_none() && etcd.disk.as_ref().is_some_and(|disk| list.receives(disk, &host.peer_url())) {
+            return false;
+        }
         match &self.known.cluster {
             Some(known) if known == &list.cluster => cluster == known,
             Some(_) if !self.known.recovering => true,

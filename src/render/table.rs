@@ -116,8 +116,9 @@ pub(super) fn unit(set: FileSet) -> Option<(UnitName, bool)> {
 /// Certificates that the unit of a set reads only when it starts or reloads.
 pub(super) fn reads(set: FileSet) -> Vec<CertId> {
     match set {
-        // haproxy checks etcd's members with the one, and API servers with the other.
-        FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient, CertId::Observer],
+        // haproxy checks etcd's members and API servers with the first two, and is with the last what a kubelet reaches
+        // while no API server is there.
+        FileSet::EtcdBalancer => vec![CertId::ApiserverEtcdClient, CertId::Observer, CertId::Apiserver],
         // systemd passes it to the unit at the start.
         FileSet::Approver => vec![CertId::Approver],
         FileSet::Guard => vec![CertId::Guard],

@@ -436,7 +436,9 @@ fn a_kubelet_returns_to_its_own_api_server_and_what_leads_uses_no_other() {
         let minor: u16 = desired.versions.kubernetes.split('.').nth(1).unwrap().parse().unwrap();
         let minors = (minor..minor + 4).map(|minor| minor.to_string()).collect::<Vec<_>>().join("|");
         assert!(config.contains(&format!("expect rstring \\\"minor\\\":\\ \\\"({minors})\\\"\n")), "{name}");
-        assert_eq!(servers(&desired, host.name.as_str(), "own-api-server"), [format!("server {} {own}", host.name)]);
+        let last = ["server none abns@hactl-no-api-server".to_owned()];
+        let own_first = [&[format!("server {} {own}", host.name)][..], &last[..]].concat();
+        assert_eq!(servers(&desired, host.name.as_str(), "own-api-server"), own_first, "{name}");
         assert!(ports(&desired, host).contains(&6481), "a new host is refused if another process listens there");
     }
 }

@@ -354,6 +354,33 @@ fn again(world: &World, facts: Facts) -> Facts {
 }
 
 #[test]
+fn a_learner_whose_data_is_still_arriving_contradicts_no_list_but_one_whose_data_says_that_it_votes_does() {
+    let mut world = converged(Shape::Stacked(3));
+    let etcd = world.with(Role::Etcd);
+    for says in [false, true] {
+        let mut facts = world.observe();
+        // As after a recovery that began with one member.
+        let first = etcd_of(&mut facts, &etcd[0]).view.as_mut().expect("it answers");
+        let true_list = first.members.clone();
+        for member in &mut first.members {
+            member.3 = member.0 != first.member;
+        }
+        let cluster = first.cluster.clone();
+        let second = etcd_of(&mut facts, &etcd[1]);
+        let member = second.view.take().expect("it answers").member;
+        second.disk = Some(DiskFact { cluster, member, members: says.then_some(true_list), ..DiskFact::default() });
+        let third = etcd_of(&mut facts, &etcd[2]);
+        (third.view, third.disk, third.data, third.bootstrapped) = (None, None, false, None);
+        let facts = again(&world, facts);
+        match &facts.etcd {
+            Etcd::HasQuorum(members) if !says => assert_eq!((members.voters(), members.healthy()), (1, 1)),
+            Etcd::Disputed(_) if says => {}
+            other => panic!("it says that it votes: {says}; {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_slow_member_is_left_alone_and_a_frozen_one_is_restarted_unless_the_others_are_too_few() {
     let mut world = converged(Shape::Stacked(3));
     let etcd = world.with(Role::Etcd);
