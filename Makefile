@@ -104,7 +104,7 @@ suite: packages ## build the conformance suite of Kubernetes and the images of i
 check: packages ## check formatting, lints, shell scripts, and the dependencies if they have changed
 	cargo fmt --check
 	cargo clippy --release --all-targets --locked -- -D warnings
-	cargo clippy --release --locked --test lab --test bench --test publishers --test storage --test vagrant --test vm -- -D warnings
+	cargo clippy --release --locked --test lab --test bench --test publishers --test etcd --test storage --test vagrant --test vm -- -D warnings
 	shellcheck components/*.sh components/*/*.sh templates/*.sh templates/*/*.sh vagrant/*/*.sh tests/*.sh tests/*/*.sh docs/power/* .ci/run
 	@sha256sum --check --status .ci/audited || $(MAKE) --no-print-directory audit
 
@@ -115,7 +115,7 @@ audit: packages $(DENY) ## check licences, sources and advisories of the depende
 
 tests: build ## compile the programs of `make test`
 	cargo test --release --locked --no-run
-	cargo test --release --locked --no-run --test lab --test publishers --test storage --test vagrant
+	cargo test --release --locked --no-run --test lab --test publishers --test etcd --test storage --test vagrant
 
 unit: build ## run the tests that need no lab
 	cargo test --release --locked -q

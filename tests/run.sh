@@ -90,6 +90,7 @@ hostless() {
 	failed=0
 	suite units nice -n 19 cargo test --release --locked --no-fail-fast
 	suite publishers nice -n 19 cargo test --release --locked --test publishers
+	suite etcd nice -n 19 cargo test --release --locked --test etcd -- cut
 	suite storage nice -n 19 cargo test --release --locked --test storage
 	echo "$passed $failed" >"$logs/hostless"
 }
@@ -116,6 +117,7 @@ second) ;;
 	grep '^coverage' "$logs/units.log" || true
 	suite alerts sh -c "'$PROMTOOL' test rules tests/alerts*.yaml && echo 'test result: ok. 1 passed; 0 failed;'"
 	suite publishers cargo test --release --locked --test publishers
+	suite etcd cargo test --release --locked --test etcd -- "$which"
 	suite storage cargo test --release --locked --test storage
 	suite vagrant cargo test --release --locked --test vagrant -- "$which"
 	;;

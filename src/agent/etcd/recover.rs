@@ -43,8 +43,6 @@ const CATCH_UP: Duration = Duration::from_secs(300);
 /// How long it may take to end.
 const END: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Required space: the copy, the snapshot and its compressed form, and the reserve.
-const TIMES: u64 = 3;
 pub(super) const RESERVE: u64 = 64 << 20;
 
 /// From when a balancer that has an API server again ignores this file, and until when it keeps the endpoint's
@@ -110,12 +108,31 @@ pub(crate) async fn take(host: &Host, ask: SnapshotAsk) -> Outcome<SnapshotBlob>
     }
     let place = kept(&host.root, &recovery)?;
     let data = host.root.path(&data_dir)?;
-    let applied = Applied::of(host, data, (aside, reach), &recovery).await?;
+    let applied = Applied::of(host, data, (aside, reach), &recovery, Purpose::Snapshot).await?;
     host.waits("the snapshot to be compressed");
     let (root, member) = (host.root.clone(), Arc::clone(&applied.member));
     let taken = blocking(move || pack(&root, &member, &place, stays)).await;
     applied.end().await?;
     taken
+}
+
+/// What the files of a member are needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A snapshot is taken of them.
+    Snapshot,
+    /// They become the new data of the member; of a copy, the database is moved, not copied again.
+    Restore,
+}
+
+impl Purpose {
+    /// Required space, in databases: the copy; and the snapshot and its compressed form.
+    fn copies(self) -> u64 {
+        match self {
+            Self::Snapshot => 3,
+            Self::Restore => 1,
+        }
+    }
 }
 
 /// The files of a stopped member whose database has applied its whole log: its own, or a copy of them.
@@ -135,6 +152,7 @@ impl Applied {
         data: PathBuf,
         (aside, reach): (Option<String>, (u64, u64)),
         recovery: &str,
+        purpose: Purpose,
     ) -> Outcome<Self> {
         let owner = host.root.owner(OWNER)?;
         let (data, member, found, still) = blocking(move || {
@@ -153,24 +171,27 @@ impl Applied {
         let (data, copied, end) = {
             let work = work.clone();
             let copying = blocking(move || {
-                let (copied, end) = copy(&data, &member, found.db_bytes, &work, owner)?;
+                let needed = purpose.copies() * found.db_bytes + RESERVE;
+                let (copied, end) = copy(&data, &member, needed, &work, owner)?;
                 drop(still);
                 Ok((data, Arc::new(copied), end))
             });
             copying.await?
         };
         host.waits("etcd to bring the copy up to the end of its log");
-        let member = match caught_up(&copied, owner, end).await {
-            Ok(()) => copied.below(&["member"]),
-            Err(fault) => Err(fault),
-        };
-        match member {
+        let (applied, written) = tokio::join!(caught_up(&copied, owner, end), written(&copied, purpose));
+        match applied.and(written).and_then(|()| copied.below(&["member"])) {
             Ok(member) => Ok(Self { member: Arc::new(member), still: None, copy: Some((data, work)) }),
             Err(fault) => {
                 blocking(move || data.clear(work)).await?;
                 Err(fault)
             }
         }
+    }
+
+    /// Whether they are a copy, which may be changed.
+    pub fn is_copy(&self) -> bool {
+        self.copy.is_some()
     }
 
     /// Deletes the copy, if there is one.
@@ -197,11 +218,10 @@ fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> 
     Ok((found, still))
 }
 
-/// Copies the files of the member, whose database has so many bytes, for etcd's user. Returns term and index of the
-/// last entry of the copied log.
-fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
+/// Copies the files of the member for etcd's user, if so many bytes are free. Returns the copy and the index of the last
+/// entry of its log.
+fn copy(data: &Tree, member: &Tree, needed: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
     data.clear(work)?;
-    let needed = TIMES * db_bytes + RESERVE;
     if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
         return Err(disk_full(member.shown(), Some(needed)));
     }
@@ -213,6 +233,19 @@ fn copy(data: &Tree, member: &Tree, db_bytes: u64, work: &str, owner: (u32, u32)
     let (_, end) = disk::commit_all(&work.anchor()).map_err(|error| work.words(&error))?;
     work.own(owner)?;
     Ok((work, end))
+}
+
+/// Writes the database of a copy that stays to the disk, while etcd changes it: little is left for the end.
+async fn written(work: &Arc<Tree>, purpose: Purpose) -> Outcome<()> {
+    if purpose == Purpose::Snapshot {
+        return Ok(());
+    }
+    let work = Arc::clone(work);
+    blocking(move || {
+        let snap = work.below(&["member", "snap"])?;
+        snap.file_there("db")?.sync_data().explain("write", &snap.shown().join("db"))
+    })
+    .await
 }
 
 /// Runs etcd alone on the copy until its database has applied the last entry of its log.

@@ -1,12 +1,13 @@
 //! Replaces the data of a member by that of a new cluster: by a snapshot that was delivered, or by its own data.
 //!
 //! In: the decision of the plan. Out: done, or a fault; existing data is only read, or moved aside. etcd's own tool
-//! writes the members and ids of the new cluster, and raises the revision. Where the member is restored from its own
-//! data, there is no snapshot on another machine: the tool reads the database where it is.
+//! writes the members and ids of the new cluster, and raises the revision. It copies the database. Where the member is
+//! restored from its own data, the tool therefore gets a tiny database instead, and what it writes there is written
+//! into the one copy that exists anyway.
 
 use super::fence::may_start_once;
 use super::member::{BORN, GENESIS, OWNER, aside, in_use, initial_cluster, mark, read_mark};
-use super::recover::{Applied, HIGH_WATER, RESERVE, plain};
+use super::recover::{Applied, HIGH_WATER, Purpose, RESERVE, plain};
 use super::scratch;
 use crate::agent::host::Host;
 use crate::agent::machine::files::write_one;
@@ -14,12 +15,15 @@ use crate::agent::machine::prepare;
 use crate::agent::machine::root::me;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
-use crate::agent::op_error::{Outcome, bad, disk_full, failed, free_bytes};
+use crate::agent::op_error::{Explain, Outcome, bad, disk_full, failed, free_bytes};
 use crate::agent::parts;
 use crate::etcd::disk;
 use crate::model::blob::SnapshotBlob;
 use crate::model::plausible::is_base;
 use crate::protocol::{RestoreAsk, RestoreFrom, SnapshotUse};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::fchown;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,28 +126,68 @@ async fn from_snapshot(host: &Host, ask: &RestoreAsk, data: &Path, snapshot: Sna
 /// was agreed on.
 async fn from_own(host: &Host, ask: &RestoreAsk, data: &Path, reach: (u64, u64)) -> Outcome<Tree> {
     in_use(data)?;
-    let applied = Applied::of(host, data.to_owned(), (None, reach), &ask.token).await?;
+    let applied = Applied::of(host, data.to_owned(), (None, reach), &ask.token, Purpose::Restore).await?;
     let restored = from_applied(host, ask, data, &applied).await;
     applied.end().await?;
     restored
 }
 
 async fn from_applied(host: &Host, ask: &RestoreAsk, data: &Path, applied: &Applied) -> Outcome<Tree> {
-    let member = Arc::clone(&applied.member);
-    let (database, bytes, revision) = blocking(move || {
+    let (member, is_copy) = (Arc::clone(&applied.member), applied.is_copy());
+    let (snap, bytes, revision, seed) = blocking(move || {
         let snap = member.below(&["snap"])?;
-        let database = snap.file_there("db")?;
-        let bytes = database.metadata().map_err(|error| failed(error.to_string()))?.len();
-        let revision = disk::revision(&snap.anchor().join("db")).map_err(|error| snap.words(&error))?;
-        Ok((database, bytes, revision))
+        let bytes = snap.file_there("db")?.metadata().explain("read", &snap.shown().join("db"))?.len();
+        let database = snap.anchor().join("db");
+        let revision = disk::revision(&database).map_err(|error| snap.words(&error))?;
+        let seed = disk::seed(&database).map_err(|error| snap.words(&error))?;
+        Ok((snap, bytes, revision, seed))
     })
     .await?;
-    let fresh = begun(data, &ask.token, (1, bytes)).await?;
-    host.waits("etcdutl to restore the data");
+    let owner = host.root.owner(OWNER)?;
     let more = arguments(ask, bump(ask.base, revision)?)?;
     let more: Vec<&str> = more.iter().map(String::as_str).chain(["--skip-hash-check"]).collect();
-    scratch::restored_from(host.root.owner(OWNER)?, database, &fresh, &more, RESTORE).await?;
-    Ok(fresh)
+    let fresh = begun(data, &ask.token, (u64::from(!is_copy), bytes)).await?;
+    host.waits("etcdutl to write the members of the new cluster");
+    let (fresh, seed) = blocking(move || {
+        let seed = nameless(&fresh, &seed, owner)?;
+        Ok((fresh, seed))
+    })
+    .await?;
+    scratch::restored_from(owner, seed, &fresh, &more, RESTORE).await?;
+    host.waits("the database to be changed to that of the new cluster");
+    blocking(move || {
+        rewrite(&snap, &fresh.below(&["member", "snap"])?, is_copy, owner)?;
+        Ok(fresh)
+    })
+    .await
+}
+
+/// A file of etcd's user with this content and without a name: the tool requires an empty directory.
+fn nameless(at: &Tree, content: &[u8], owner: (u32, u32)) -> Outcome<File> {
+    let shown = at.shown().join("seed");
+    let mut file = at.fresh_file("seed")?;
+    at.clear("seed")?;
+    file.write_all(content).explain("write", &shown)?;
+    fchown(&file, Some(owner.0), Some(owner.1)).explain("change the owner of", &shown)?;
+    Ok(file)
+}
+
+/// Replaces the tiny database in `to` by that in `from`, with what etcd's tool wrote into the tiny one. A copy is moved
+/// there; any other database stays, and is copied.
+fn rewrite(from: &Tree, to: &Tree, is_copy: bool, owner: (u32, u32)) -> Outcome<()> {
+    let at = to.anchor().join("db");
+    let identity = disk::Identity::of(&at).map_err(|error| to.words(&error))?;
+    let database = if is_copy {
+        from.move_to("db", to, "db")?;
+        to.file_to_write("db")?
+    } else {
+        let mut copy = to.fresh_file("db")?;
+        // Shares the blocks if the file system can.
+        io::copy(&mut from.file_there("db")?, &mut copy).explain("copy", &from.shown().join("db"))?;
+        fchown(&copy, Some(owner.0), Some(owner.1)).explain("change the owner of", &to.shown().join("db"))?;
+        copy
+    };
+    identity.write(&database, &at).map_err(|error| to.words(&error))
 }
 
 /// What etcd's tool writes as the members and ids of the new cluster.

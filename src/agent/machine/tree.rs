@@ -96,8 +96,12 @@ impl Tree {
 
     /// Opens a regular file in it for reading; `None`: there is none of this name.
     pub(crate) fn file(&self, name: impl AsRef<OsStr>) -> Outcome<Option<File>> {
-        let shown = self.shown.join(name.as_ref());
-        let file = match openat(&self.fd, name.as_ref(), OFlags::RDONLY | FILE, Mode::empty()) {
+        self.regular(name.as_ref(), OFlags::RDONLY)
+    }
+
+    fn regular(&self, name: &OsStr, access: OFlags) -> Outcome<Option<File>> {
+        let shown = self.shown.join(name);
+        let file = match openat(&self.fd, name, access | FILE, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             file => file.explain("open", &shown)?,
         };
@@ -111,7 +115,16 @@ impl Tree {
 
     /// A regular file that must exist.
     pub(crate) fn file_there(&self, name: &str) -> Outcome<File> {
-        self.file(name)?.ok_or_else(|| bad(format!("{} does not exist", self.shown.join(name).display())))
+        self.file(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// The same for reading and writing.
+    pub(crate) fn file_to_write(&self, name: &str) -> Outcome<File> {
+        self.regular(name.as_ref(), OFlags::RDWR)?.ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> OpError {
+        bad(format!("{} does not exist", self.shown.join(name).display()))
     }
 
     /// Makes a file of root in it, to write and to read; a previous entry of this name is removed.

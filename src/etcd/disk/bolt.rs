@@ -11,19 +11,23 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-const MAGIC: u32 = 0xED0C_DAED;
-const VERSION: u32 = 2;
-const PAGE_HEADER: usize = 16;
-const ELEMENT: usize = 16;
+pub(super) const MAGIC: u32 = 0xED0C_DAED;
+pub(super) const VERSION: u32 = 2;
+pub(super) const PAGE_HEADER: usize = 16;
+pub(super) const ELEMENT: usize = 16;
 pub(super) const BRANCH: u16 = 0x01;
 pub(super) const LEAF: u16 = 0x02;
 /// Deeper than the tree of the largest file.
-const DEEPEST: usize = 32;
+pub(super) const DEEPEST: usize = 32;
 /// A page with its overflow holds at least one value; etcd's largest are far below this.
-const LARGEST_PAGE: u64 = 64 << 20;
-/// A cluster has seven members at most; a longer list is invalid.
-const MOST_MEMBERS: usize = 64;
-/// Bytes of the whole list: the name and addresses of a member take a few hundred. Values in a crafted file may
+pub(super) const LARGEST_PAGE: u64 = 64 << 20;
+/// bbolt marks a value that is a bucket.
+pub(super) const IS_BUCKET: u32 = 0x01;
+/// Entries of a bucket that etcd keeps small: a cluster has seven members at most, and etcd ten buckets. Hundreds of
+/// short ones fit into a bucket inside its parent.
+const MOST_ENTRIES: usize = 1024;
+const MOST_PAGES: usize = 64;
+/// Bytes of such a bucket: the name and addresses of a member take a few hundred. Values in a crafted file may
 /// overlap.
 const MOST_BYTES: usize = 1 << 20;
 /// How often a file that is being written is read again.
@@ -49,7 +53,7 @@ pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
     for _ in 0..TRIES {
         let bolt = Bolt::open(&file, path)?;
         outcome = bolt.store();
-        if Bolt::open(&file, path)?.transaction == bolt.transaction {
+        if Bolt::open(&file, path)?.meta.transaction == bolt.meta.transaction {
             return outcome;
         }
     }
@@ -59,10 +63,20 @@ pub(super) fn read(path: &Path) -> Result<Store, DiskError> {
 pub(super) struct Bolt<'a> {
     file: &'a File,
     path: &'a Path,
-    length: u64,
-    pub(super) page_size: u64,
-    pub(super) root: u64,
-    transaction: u64,
+    pub(super) length: u64,
+    pub(super) meta: Meta,
+}
+
+/// The content of a meta page.
+#[derive(Clone, Copy)]
+pub(super) struct Meta {
+    pub page_size: u64,
+    /// The root page of the bucket of buckets, and the number in the header of this bucket.
+    pub root: u64,
+    pub sequence: u64,
+    /// The first page after all that were ever in use.
+    pub high_water: u64,
+    pub transaction: u64,
 }
 
 /// A page with its overflow.
@@ -70,7 +84,15 @@ pub(super) struct Page {
     pub(super) at: u64,
     pub(super) flags: u16,
     pub(super) count: usize,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// An element of a leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub flags: u32,
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
 }
 
 /// A bucket: a tree of pages, or a page inside the value of its parent.
@@ -88,7 +110,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     number(bytes, at).map(u32::from_le_bytes)
 }
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     number(bytes, at).map(u64::from_le_bytes)
 }
 
@@ -97,13 +119,15 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Page size, root page and transaction of a meta page, if it is whole.
-fn meta(bytes: &[u8]) -> Option<(u64, u64, u64)> {
+/// A meta page, if it is whole.
+fn meta(bytes: &[u8]) -> Option<Meta> {
     let body = bytes.get(PAGE_HEADER..PAGE_HEADER + 64)?;
     let whole = u32_at(body, 0)? == MAGIC && u32_at(body, 4)? == VERSION && u64_at(body, 56)? == fnv(&body[..56]);
     let page_size = u64::from(u32_at(body, 8)?);
     let plausible = (512..=1 << 20).contains(&page_size) && page_size.is_power_of_two();
-    if whole && plausible { Some((page_size, u64_at(body, 16)?, u64_at(body, 48)?)) } else { None }
+    let (root, sequence) = (u64_at(body, 16)?, u64_at(body, 24)?);
+    let (high_water, transaction) = (u64_at(body, 40)?, u64_at(body, 48)?);
+    (whole && plausible).then_some(Meta { page_size, root, sequence, high_water, transaction })
 }
 
 impl<'a> Bolt<'a> {
@@ -116,18 +140,16 @@ impl<'a> Bolt<'a> {
         // The first page may be the one that was being written; then the second is at an offset of some page size.
         let first = read(0);
         let second = match first {
-            Some((page_size, _, _)) => read(page_size),
-            None => {
-                (9..=20).map(|power| 1_u64 << power).find_map(|size| read(size).filter(|(said, _, _)| *said == size))
-            }
+            Some(first) => read(first.page_size),
+            None => (9..=20).map(|power| 1_u64 << power).find_map(|at| read(at).filter(|found| found.page_size == at)),
         };
-        let newest = first.into_iter().chain(second).max_by_key(|(_, _, transaction)| *transaction);
-        let (page_size, root, transaction) = newest.ok_or(DiskError::Damaged {
+        let newest = first.into_iter().chain(second).max_by_key(|found| found.transaction);
+        let meta = newest.ok_or(DiskError::Damaged {
             path: path.to_owned(),
             at: 0,
             what: "neither of its meta pages is valid",
         })?;
-        Ok(Self { file, path, length, page_size, root, transaction })
+        Ok(Self { file, path, length, meta })
     }
 
     pub(super) fn damaged(&self, at: u64, what: &'static str) -> DiskError {
@@ -135,12 +157,13 @@ impl<'a> Bolt<'a> {
     }
 
     pub(super) fn page(&self, id: u64) -> Result<Page, DiskError> {
-        let at =
-            id.checked_mul(self.page_size).ok_or_else(|| self.damaged(0, "a page is beyond the end of the file"))?;
+        let at = id
+            .checked_mul(self.meta.page_size)
+            .ok_or_else(|| self.damaged(0, "a page is beyond the end of the file"))?;
         let mut head = [0; PAGE_HEADER];
         self.file.read_exact_at(&mut head, at).map_err(|_| self.damaged(at, "a page is beyond the end of the file"))?;
         let odd = || self.damaged(at, "a page has no valid header");
-        let size = (u64::from(u32_at(&head, 12).ok_or_else(odd)?) + 1) * self.page_size;
+        let size = (u64::from(u32_at(&head, 12).ok_or_else(odd)?) + 1) * self.meta.page_size;
         if u64_at(&head, 0) != Some(id) || size > LARGEST_PAGE || at.saturating_add(size) > self.length {
             return Err(self.damaged(at, "a page does not have the id of its reference"));
         }
@@ -150,7 +173,7 @@ impl<'a> Bolt<'a> {
     }
 
     fn store(&self) -> Result<Store, DiskError> {
-        let top = Bucket::Tree(self.root);
+        let top = self.top();
         let meta = self.bucket(&top, b"meta")?;
         let index = self.get(&meta, b"consistent_index")?;
         let index = index.and_then(|(value, _)| number(&value, 0)).map(u64::from_be_bytes);
@@ -162,15 +185,19 @@ impl<'a> Bolt<'a> {
             Some(key) => number(&key, 0).map(i64::from_be_bytes).filter(|_| key.get(8) == Some(&b'_')),
             None => Some(1),
         };
-        let members = self.bucket(&top, b"members")?;
-        let members = self.values(&members)?;
+        let members = self.items(&self.bucket(&top, b"members")?)?.into_iter().map(|item| item.value).collect();
         let odd = || self.damaged(0, "it is not a database of etcd");
         let (consistent_index, revision) = (index.ok_or_else(odd)?, revision.ok_or_else(odd)?);
         Ok(Store { consistent_index, term, revision, members })
     }
 
-    /// All values of a small bucket.
-    fn values(&self, bucket: &Bucket) -> Result<Vec<Vec<u8>>, DiskError> {
+    /// The bucket of buckets.
+    pub(super) fn top(&self) -> Bucket {
+        Bucket::Tree(self.meta.root)
+    }
+
+    /// All elements of a small bucket.
+    pub(super) fn items(&self, bucket: &Bucket) -> Result<Vec<Item>, DiskError> {
         let mut found = Vec::new();
         let root = match bucket {
             Bucket::Inline(page) => {
@@ -183,7 +210,7 @@ impl<'a> Bolt<'a> {
         while let Some(id) = left.pop() {
             let page = self.page(id)?;
             looked += 1;
-            if looked > MOST_MEMBERS || page.count > MOST_MEMBERS {
+            if looked > MOST_PAGES || page.count > MOST_ENTRIES {
                 return Err(self.endless(&page));
             }
             match page.flags {
@@ -196,24 +223,27 @@ impl<'a> Bolt<'a> {
     }
 
     fn endless(&self, page: &Page) -> DiskError {
-        self.damaged(page.at, "its list of members is endless")
+        self.damaged(page.at, "a bucket that etcd keeps small is endless")
     }
 
-    /// Adds the values of a page, within the limits of a list of members.
-    fn add(&self, page: &Page, found: &mut Vec<Vec<u8>>) -> Result<(), DiskError> {
-        let mut bytes: usize = found.iter().map(Vec::len).sum();
-        for value in (0..page.count).filter_map(|index| page.value(index)) {
-            bytes += value.len();
-            if found.len() == MOST_MEMBERS || bytes > MOST_BYTES {
+    /// Adds the elements of a page, within the limits of a small bucket.
+    fn add(&self, page: &Page, found: &mut Vec<Item>) -> Result<(), DiskError> {
+        let mut bytes: usize = found.iter().map(|item| item.key.len() + item.value.len()).sum();
+        for index in 0..page.count {
+            let odd = || self.damaged(page.at, "a key or value is beyond the end of its page");
+            let (key, value) = page.key(index).zip(page.value(index)).ok_or_else(odd)?;
+            bytes += key.len() + value.len();
+            if found.len() == MOST_ENTRIES || bytes > MOST_BYTES {
                 return Err(self.endless(page));
             }
-            found.push(value.to_vec());
+            let flags = if page.is(index, IS_BUCKET) { IS_BUCKET } else { 0 };
+            found.push(Item { flags, key: key.to_vec(), value: value.to_vec() });
         }
         Ok(())
     }
 
     /// A bucket inside a bucket.
-    fn bucket(&self, parent: &Bucket, name: &[u8]) -> Result<Bucket, DiskError> {
+    pub(super) fn bucket(&self, parent: &Bucket, name: &[u8]) -> Result<Bucket, DiskError> {
         let (value, at) = self.get(parent, name)?.ok_or_else(|| self.damaged(0, "a bucket of etcd is missing"))?;
         self.inner(&value, at)
     }
@@ -242,7 +272,7 @@ impl<'a> Bolt<'a> {
     }
 
     /// The last key.
-    fn last(&self, bucket: &Bucket) -> Result<Option<Vec<u8>>, DiskError> {
+    pub(super) fn last(&self, bucket: &Bucket) -> Result<Option<Vec<u8>>, DiskError> {
         let pick = |page: &Page| page.count.saturating_sub(1);
         self.descend(bucket, &pick, &|page| page.key(page.count.checked_sub(1)?).map(<[u8]>::to_vec))
     }

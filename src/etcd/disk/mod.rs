@@ -1,4 +1,4 @@
-//! The content of a member's data directory, read from its files alone: the member need not run, and nothing is
+//! The content of a member's data directory, read from its files alone: the member need not run. Only copies are
 //! changed.
 //!
 //! In: the data directory. Out: the positions of its raft log and its database. The (term, index) of the last entry
@@ -7,6 +7,8 @@
 //! checked.
 
 mod bolt;
+mod pages;
+mod rewrite;
 mod wal;
 mod walk;
 
@@ -19,6 +21,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+pub use rewrite::Identity;
 pub use walk::CLOSED_WITHIN;
 
 /// Why a directory cannot be read.
@@ -181,6 +184,15 @@ pub fn point(file: &Path) -> Result<(u64, u64, i64), DiskError> {
 /// A database that cannot be read.
 pub fn revision(file: &Path) -> Result<i64, DiskError> {
     bolt::read(file).map(|s| s.revision)
+}
+
+/// A tiny database with as much of this one as etcd's tool needs to make it that of a new cluster. [`Identity`] then
+/// brings what the tool wrote into the large one.
+///
+/// # Errors
+/// A database that cannot be read.
+pub fn seed(file: &Path) -> Result<Vec<u8>, DiskError> {
+    rewrite::seed(file)
 }
 
 #[cfg(test)]

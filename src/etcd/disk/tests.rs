@@ -9,6 +9,8 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::time::Duration;
 
+mod rewriting;
+
 /// Writes a segment.
 struct Log {
     bytes: Vec<u8>,
@@ -72,21 +74,27 @@ const PAGE: usize = 4096;
 impl Pages {
     fn put(&mut self, id: u64, flags: u16, body: &[u8], count: usize) {
         let at = usize::try_from(id).unwrap() * PAGE;
-        if self.bytes.len() < at + PAGE {
-            self.bytes.resize(at + PAGE, 0);
+        let size = (16 + body.len()).next_multiple_of(PAGE);
+        if self.bytes.len() < at + size {
+            self.bytes.resize(at + size, 0);
         }
         self.bytes[at..at + 8].copy_from_slice(&id.to_le_bytes());
         self.bytes[at + 8..at + 10].copy_from_slice(&flags.to_le_bytes());
         self.bytes[at + 10..at + 12].copy_from_slice(&u16::try_from(count).unwrap().to_le_bytes());
+        self.bytes[at + 12..at + 16].copy_from_slice(&u32::try_from(size / PAGE - 1).unwrap().to_le_bytes());
         self.bytes[at + 16..at + 16 + body.len()].copy_from_slice(body);
     }
     fn meta(&mut self, id: u64, root: u64, transaction: u64) {
+        self.meta_with(id, [root, 0, 0, 9, transaction]);
+    }
+    /// Root page, its sequence, the page of the list of free pages, the page after the last one, and the transaction.
+    fn meta_with(&mut self, id: u64, numbers: [u64; 5]) {
         let mut body = Vec::new();
         body.extend(0xED0C_DAED_u32.to_le_bytes());
         body.extend(2_u32.to_le_bytes());
         body.extend(u32::try_from(PAGE).unwrap().to_le_bytes());
         body.extend(0_u32.to_le_bytes());
-        for number in [root, 0, 0, 9, transaction] {
+        for number in numbers {
             body.extend(number.to_le_bytes());
         }
         body.extend(fnv(&body).to_le_bytes());

@@ -4,7 +4,7 @@
 //! unnoticed; but etcd reads the whole tree when it starts, and ends if a page is not what its parent expects. Format:
 //! see `bolt.rs`.
 
-use super::bolt::{BRANCH, Bolt, Bucket, LEAF, Page};
+use super::bolt::{BRANCH, Bolt, Bucket, IS_BUCKET, LEAF, Page};
 use super::{DiskError, io, plain};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -18,8 +18,6 @@ pub const CLOSED_WITHIN: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long the walk takes at most; etcd waits meanwhile. What is left is taken as undamaged.
 const LASTS: Duration = Duration::from_secs(5);
-/// bbolt marks a value that is a bucket.
-const IS_BUCKET: u32 = 0x01;
 
 /// Waits until no process has the database open, and prevents etcd from opening it as long as the file is open. `None`:
 /// a process keeps it open, or there is none.
@@ -42,8 +40,8 @@ pub(super) fn closed(path: &Path, within: Duration) -> Option<File> {
 pub(super) fn walk(file: &File, path: &Path) -> Result<(), DiskError> {
     let bolt = Bolt::open(file, path)?;
     let until = Instant::now() + LASTS;
-    let pages = file.metadata().map_err(io(path))?.len() / bolt.page_size;
-    let (mut left, mut seen) = (vec![bolt.root], 0);
+    let pages = file.metadata().map_err(io(path))?.len() / bolt.meta.page_size;
+    let (mut left, mut seen) = (vec![bolt.meta.root], 0);
     while let Some(id) = left.pop() {
         seen += 1;
         if seen + left.len() as u64 > pages {
