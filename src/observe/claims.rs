@@ -41,10 +41,10 @@ impl List {
     fn lists(&self, peer: &PeerUrl) -> bool {
         self.members.iter().any(|m| &m.2 == peer)
     }
-    /// Whether this is the data of one of its learners, without a list of members in it.
+    /// Whether this is the data of one of its learners, with nothing in it yet: no log entry and no list of members.
     fn receives(&self, disk: &DiskFact, peer: &PeerUrl) -> bool {
         let is = |m: &&(u64, String, PeerUrl, bool)| m.0 == disk.member && &m.2 == peer && m.3;
-        disk.members.is_none() && disk.cluster == self.cluster && self.members.iter().any(|m| is(&m))
+        disk.index == 0 && disk.members.is_none() && disk.cluster == self.cluster && self.members.iter().any(|m| is(&m))
     }
     fn words(&self) -> String {
         let names = self.members.iter().map(|(_, name, peer, learner)| {

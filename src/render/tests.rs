@@ -439,6 +439,9 @@ fn a_kubelet_returns_to_its_own_api_server_and_what_leads_uses_no_other() {
         let last = ["server none abns@hactl-no-api-server".to_owned()];
         let own_first = [&[format!("server {} {own}", host.name)][..], &last[..]].concat();
         assert_eq!(servers(&desired, host.name.as_str(), "own-api-server"), own_first, "{name}");
+        // haproxy would not close a connection of HTTP/2, on which a kubelet would stay.
+        let bind = "bind abns@hactl-no-api-server ssl crt /etc/kubernetes/pki/apiserver.crt alpn http/1.1\n";
+        assert!(config.contains(bind), "{name}");
         assert!(ports(&desired, host).contains(&6481), "a new host is refused if another process listens there");
     }
 }

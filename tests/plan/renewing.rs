@@ -51,9 +51,9 @@ fn run(world: &mut World, plan: &Plan, script: &Script) -> Ended {
 
 #[test]
 fn exactly_the_requested_certificates_are_issued_and_then_there_is_nothing_to_do() {
-    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::Apiserver])]);
+    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::EtcdPeer])]);
     let first = plan(&mut world);
-    let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::Apiserver])]);
+    let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::EtcdPeer])]);
     assert_eq!(issued(&first), wanted);
     assert_eq!(first.steps.len(), 2, "no unit has to reload these: {:?}", first.steps);
     assert!(first.steps.iter().all(|step| step.impact() == Impact::None));
@@ -138,7 +138,7 @@ fn a_run_interrupted_anywhere_is_finished_by_the_next_and_issues_nothing_twice()
 
 #[test]
 fn other_changes_of_the_inventory_are_left_to_up() {
-    let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::Apiserver])]);
+    let mut world = asked(Shape::Stacked(3), &[(2, &[CertId::EtcdPeer])]);
     world.release(|r| (r.etcd, r.manifests, r.balancer) = (1, 1, 1));
     let plan = plan(&mut world);
     assert_eq!(plan.steps.len(), 1, "{:?}", plan.steps);

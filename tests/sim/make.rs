@@ -312,7 +312,7 @@ fn host_target(desired: &Desired, host: &Host, release: Release) -> HostTarget {
         let minor = version.rsplit_once('.').map_or("", |(minor, _)| minor);
         let all = format!("{everyone} {} {minor}", servers.join(","));
         let mut balancer = set(Some(BALANCES), true, &[ETCD_BALANCER], &all);
-        balancer.reads = vec![CertId::ApiserverEtcdClient];
+        balancer.reads = vec![CertId::ApiserverEtcdClient, CertId::Apiserver];
         sets.push((FileSet::EtcdBalancer, balancer));
         sets.push((FileSet::ControlPlaneConfig, set(None, false, &[CONTROL_CONFIG], &plain(release.manifests))));
         let content = format!("{version} {}{}", plain(release.manifests), flags(release));

@@ -44,6 +44,12 @@ const CATCH_UP: Duration = Duration::from_secs(300);
 const END: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 pub(super) const RESERVE: u64 = 64 << 20;
+/// What etcd on the copy and its tool allocate for their logs: segments of 64 MiB, one in advance.
+const LOGS: u64 = 3 * (64 << 20);
+/// Before the recovery's name: a directory in the data directory with a copy of the member.
+const COPY: &str = "hactl-recovery-";
+/// Before the token: a directory in the data directory in which data is restored.
+pub(super) const RESTORING: &str = "hactl-restoring-";
 
 /// From when a balancer that has an API server again ignores this file, and until when it keeps the endpoint's
 /// address without any API server; both in seconds since 1970. `endpoint-usable.sh` reads it.
@@ -126,11 +132,11 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Required space, in databases: the copy; and the snapshot and its compressed form.
-    fn copies(self) -> u64 {
+    /// Required space beside a copy of the member, in databases: the snapshot and its compressed form.
+    fn more(self) -> u64 {
         match self {
-            Self::Snapshot => 3,
-            Self::Restore => 1,
+            Self::Snapshot => 2,
+            Self::Restore => 0,
         }
     }
 }
@@ -166,12 +172,12 @@ impl Applied {
             // As with a member that had no quorum for a while: there is no log to apply.
             return Ok(Self { member: Arc::new(member), still, copy: None });
         }
-        let work = format!("hactl-recovery-{recovery}");
+        let work = format!("{COPY}{recovery}");
         host.waits("a copy of etcd's data");
         let (data, copied, end) = {
             let work = work.clone();
             let copying = blocking(move || {
-                let needed = purpose.copies() * found.db_bytes + RESERVE;
+                let needed = member.bytes()? + purpose.more() * found.db_bytes + LOGS + RESERVE;
                 let (copied, end) = copy(&data, &member, needed, &work, owner)?;
                 drop(still);
                 Ok((data, Arc::new(copied), end))
@@ -221,10 +227,29 @@ fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> 
 /// Copies the files of the member for etcd's user, if so many bytes are free. Returns the copy and the index of the last
 /// entry of its log.
 fn copy(data: &Tree, member: &Tree, needed: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
-    data.clear(work)?;
+    clear_unfinished(data, &[COPY, RESTORING])?;
     if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
         return Err(disk_full(member.shown(), Some(needed)));
     }
+    let copied = copied(data, member, work, owner);
+    if copied.is_err() {
+        // The first failure is the one reported; the next attempt begins with this.
+        let _ = data.clear(work);
+    }
+    copied
+}
+
+/// Removes what interrupted recoveries left in the data directory, by the beginning of its name.
+pub(super) fn clear_unfinished(data: &Tree, begins: &[&str]) -> Outcome<()> {
+    for name in data.names()? {
+        if name.to_str().is_some_and(|name| begins.iter().any(|begin| name.starts_with(begin))) {
+            data.clear(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn copied(data: &Tree, member: &Tree, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
     // For root alone until it is complete: only then its owner changes and it may be opened.
     let work = data.fresh(work)?;
     let copied = work.fresh("member")?;

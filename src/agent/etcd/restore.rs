@@ -7,7 +7,7 @@
 
 use super::fence::may_start_once;
 use super::member::{BORN, GENESIS, OWNER, aside, in_use, initial_cluster, mark, read_mark};
-use super::recover::{Applied, HIGH_WATER, Purpose, RESERVE, plain};
+use super::recover::{Applied, HIGH_WATER, Purpose, RESERVE, RESTORING, clear_unfinished, plain};
 use super::scratch;
 use crate::agent::host::Host;
 use crate::agent::machine::files::write_one;
@@ -30,8 +30,6 @@ use std::time::Duration;
 
 /// How long a restore may take to be written.
 const RESTORE: Duration = Duration::from_secs(600);
-/// Before the token: a directory in the data directory in which data is restored.
-const RESTORING: &str = "hactl-restoring-";
 
 /// Replaces the data of the member. Old and new data never are in place together. A token with data and without the
 /// bootstrapped marker of an older cluster means that it is done.
@@ -67,20 +65,10 @@ pub(crate) async fn restore(host: &Host, ask: RestoreAsk) -> Outcome<()> {
         mark(&data, GENESIS, &ask.token)?;
         let data = Tree::there(&data)?;
         fresh.move_to("member", &data, "member")?;
-        clear_unfinished(&data)?;
+        clear_unfinished(&data, &[RESTORING])?;
         may_start_once(root, &ask.token)
     });
     replacing.await
-}
-
-/// Removes what interrupted restores left.
-fn clear_unfinished(data: &Tree) -> Outcome<()> {
-    for name in data.names()? {
-        if name.to_str().is_some_and(|name| name.starts_with(RESTORING)) {
-            data.clear(name)?;
-        }
-    }
-    Ok(())
 }
 
 /// An empty directory for the new data, if there is space for so many databases of this size.
@@ -88,7 +76,7 @@ async fn begun(data: &Path, token: &str, (times, bytes): (u64, u64)) -> Outcome<
     let (data, name) = (data.to_owned(), format!("{RESTORING}{token}"));
     blocking(move || {
         let data = Tree::there(&data)?;
-        clear_unfinished(&data)?;
+        clear_unfinished(&data, &[RESTORING])?;
         let needed = times * bytes + RESERVE;
         if free_bytes(&data.anchor()).is_some_and(|free| free < needed) {
             return Err(disk_full(data.shown(), Some(needed)));

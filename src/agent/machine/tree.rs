@@ -242,6 +242,19 @@ impl Tree {
         Ok(())
     }
 
+    /// Bytes of the files in it and below it.
+    pub(crate) fn bytes(&self) -> Outcome<u64> {
+        let mut sum = 0;
+        for name in self.names()? {
+            let size = || statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map(|found| found.st_size);
+            sum += match self.sub(&name)? {
+                Some(folder) => folder.bytes()?,
+                None => u64::try_from(size().explain("stat", &self.shown.join(&name))?).unwrap_or(0),
+            };
+        }
+        Ok(sum)
+    }
+
     /// Moves an entry to another directory of the same file system, and syncs both.
     pub(crate) fn move_to(&self, name: impl AsRef<OsStr>, to: &Self, new: impl AsRef<OsStr>) -> Outcome<()> {
         let (name, new) = (name.as_ref(), new.as_ref());

@@ -35,6 +35,14 @@ pub enum DiskError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The directory of the log contains no log.
     #[error("{} contains no log", .path.display())]
     NoLog {
@@ -56,6 +64,11 @@ pub enum DiskError {
 fn io(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     let path = path.to_owned();
     move |source| DiskError::Io { path, source }
+}
+
+fn written(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+    let path = path.to_owned();
+    move |source| DiskError::Write { path, source }
 }
 
 /// Opens a file that etcd's user may have replaced: no link, and nothing that blocks or has side effects when it is

@@ -12,7 +12,7 @@
 
 use super::bolt::{BRANCH, Bolt, Bucket, DEEPEST, IS_BUCKET, Item, LEAF, Meta, Page, u64_at};
 use super::pages::Pages;
-use super::{DiskError, io, plain};
+use super::{DiskError, plain, written};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -110,8 +110,8 @@ impl Identity {
         }
         let root = pages.leaf(&buckets).ok_or_else(too_large)?;
         let meta = Meta { page_size, root, sequence, high_water: pages.next(), transaction: next };
-        file.write_all_at(&pages.bytes, begin).map_err(io(path))?;
-        file.write_all_at(&meta.bytes(), meta.id() * page_size).map_err(io(path))
+        file.write_all_at(&pages.bytes, begin).map_err(written(path))?;
+        file.write_all_at(&meta.bytes(), meta.id() * page_size).map_err(written(path))
     }
 
     /// Appends the newest key to the tree of keys, and returns its new root. The key is on a leaf of its own, because

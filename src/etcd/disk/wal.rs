@@ -5,7 +5,7 @@
 //! CRC-32C, covers the data of all previous records in the segment, starting with the value in the segment's first
 //! record. A length of zero is preallocated space.
 
-use super::{DiskError, io, plain};
+use super::{DiskError, io, plain, written};
 use prost::Message;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -287,10 +287,10 @@ pub(super) fn commit_all(folder: &Path) -> Result<End, DiskError> {
     let length = file.metadata().map_err(io(path))?.len();
     // After the last complete record there may be part of another; then come zeroes, as etcd itself leaves them.
     bytes.extend_from_slice(&[0; 8]);
-    file.set_len(end.at).map_err(io(path))?;
-    file.write_all_at(&bytes, end.at).map_err(io(path))?;
-    file.set_len(length.max(end.at + bytes.len() as u64)).map_err(io(path))?;
-    file.sync_all().map_err(io(path))?;
+    file.set_len(end.at).map_err(written(path))?;
+    file.write_all_at(&bytes, end.at).map_err(written(path))?;
+    file.set_len(length.max(end.at + bytes.len() as u64)).map_err(written(path))?;
+    file.sync_all().map_err(written(path))?;
     Ok(end)
 }
 

@@ -6,7 +6,7 @@ use crate::model::bucket::{Storage, StorageSettings};
 use crate::model::desired::Extra;
 use crate::model::drill::{IDENTITY, Period, RECORD};
 use crate::model::healing::{self, Healing, Mode, Policy};
-use crate::model::renewal::SETTINGS;
+use crate::model::renewal::{SETTINGS, Settings};
 use crate::model::target::{CertId, SetTarget};
 use std::collections::BTreeSet;
 
@@ -98,7 +98,10 @@ fn where_hosts_renew_their_own_each_has_a_timer_and_where_they_do_no_more_all_of
     unattended.unattended_days = Some(1095);
     let (timer, settings) = ("/etc/systemd/system/hactl-renew.timer", "/etc/hactl/renewal.json");
     let files = all(&unattended, "cp1");
-    assert!(files.contains_key(timer) && files[settings].content.contains("hactl-etcd-balancer.service"));
+    assert!(files.contains_key(timer));
+    let read: Settings = serde_json::from_str(&files[settings].content).unwrap();
+    let balancer = read.readers.iter().find(|reader| reader.unit.as_str() == "hactl-etcd-balancer.service").unwrap();
+    assert_eq!(balancer.reads, [CertId::ApiserverEtcdClient, CertId::Observer, CertId::Apiserver]);
     assert!(!all(&unattended, "w1").contains_key(timer), "a worker has nothing but its kubelet's own");
     let of = |desired: &Desired, set: FileSet| {
         let host = &desired.hosts[0];
