@@ -51,11 +51,20 @@ fn run(world: &mut World, plan: &Plan, script: &Script) -> Ended {
 
 #[test]
 fn exactly_the_requested_certificates_are_issued_and_then_there_is_nothing_to_do() {
-    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::EtcdPeer])]);
+    let mut world = asked(Shape::Stacked(3), &[(1, &[CertId::EtcdPeer]), (3, &[CertId::Apiserver])]);
     let first = plan(&mut world);
-    let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::EtcdPeer])]);
+    let wanted = BTreeMap::from([(cp(1), vec![CertId::EtcdPeer]), (cp(3), vec![CertId::Apiserver])]);
     assert_eq!(issued(&first), wanted);
-    assert_eq!(first.steps.len(), 2, "no unit has to reload these: {:?}", first.steps);
+    let (unit, how) = (make::unit("hactl-etcd-balancer.service"), HowToRun::Reload);
+    let reload = Action::RunUnit { host: cp(3), unit, how };
+    let others: Vec<&Action> =
+        first.steps.iter().map(|step| &step.action).filter(|action| **action != reload).collect();
+    assert_eq!(
+        (first.steps.len(), others.len()),
+        (3, 2),
+        "only one unit has to reload one of these: {:?}",
+        first.steps
+    );
     assert!(first.steps.iter().all(|step| step.impact() == Impact::None));
     assert!(matches!(run(&mut world, &first, &Script::default()), Ended::Done(_)));
     assert!(plan(&mut world).is_empty());
