@@ -23,6 +23,11 @@ run() {
 	ssh -o BatchMode=yes -o LogLevel=ERROR -o UserKnownHostsFile="$lab/known_hosts" -i "$lab/id_ed25519" "ops@$to" "sudo sh -c '$*'"
 }
 
+# The tag of an image of the same components as hactl's.
+tag() {
+	tar -xOf "$dist/images/$1.tar" index.json | grep -o '"io.containerd.image.name":"[^"]*"' | sed -n '1s/.*:\(.*\)"/\1/p'
+}
+
 # Runs a function for every host at once; fails if any fails.
 all() {
 	pids=
@@ -158,8 +163,8 @@ kind: ClusterConfiguration
 kubernetesVersion: $version
 controlPlaneEndpoint: $vip:8443
 networking: {podSubnet: 10.244.0.0/16}
-dns: {imageTag: v1.14.6}
-etcd: {local: {imageTag: 3.6.16-0}}
+dns: {imageTag: $(tag coredns)}
+etcd: {local: {imageTag: $(tag etcd)}}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
