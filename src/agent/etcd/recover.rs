@@ -177,7 +177,8 @@ impl Applied {
         let (data, copied, end) = {
             let work = work.clone();
             let copying = blocking(move || {
-                let needed = member.bytes()? + purpose.more() * found.db_bytes + LOGS + RESERVE;
+                let more = purpose.more().saturating_mul(found.db_bytes).saturating_add(LOGS + RESERVE);
+                let needed = member.bytes()?.saturating_add(more);
                 let (copied, end) = copy(&data, &member, needed, &work, owner)?;
                 drop(still);
                 Ok((data, Arc::new(copied), end))

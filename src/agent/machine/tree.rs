@@ -244,13 +244,14 @@ impl Tree {
 
     /// Bytes of the files in it and below it.
     pub(crate) fn bytes(&self) -> Outcome<u64> {
-        let mut sum = 0;
+        let mut sum = 0_u64;
         for name in self.names()? {
             let size = || statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map(|found| found.st_size);
-            sum += match self.sub(&name)? {
+            // Sparse files may add up to more than a disk has.
+            sum = sum.saturating_add(match self.sub(&name)? {
                 Some(folder) => folder.bytes()?,
                 None => u64::try_from(size().explain("stat", &self.shown.join(&name))?).unwrap_or(0),
-            };
+            });
         }
         Ok(sum)
     }
