@@ -169,6 +169,7 @@ etcd: {local: {imageTag: $(tag etcd)}}
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
+# As in templates/kubelet/config.yaml: at kubeadm's default, the disk that all hosts share may count as full.
 evictionHard: {memory.available: 100Mi, nodefs.available: 5%, nodefs.inodesFree: 3%, imagefs.available: 5%}
 failCgroupV1: false
 failSwapOn: false
