@@ -40,14 +40,17 @@ count() {
 	failed=$((failed + f))
 }
 
-# The failures and their messages, which may be far above the end of a log; the end of the log if nothing is named.
+# The failures and their messages, which may be far above the end of a log, after what their scenarios measured; the end
+# of the log if nothing is named.
 blame() {
 	named=$(awk '
-		/^test .* FAILED$|^FAILED / { print; left = 0; next }
-		/^ok  |^test .* ok$/ { left = 0 }
-		/^thread .*panicked at/ { left = 120 }
+		function measured(  i) { for (i = lines > 60 ? lines - 60 : 0; i < lines; i++) print seen[i % 60]; lines = 0 }
+		/^test .* FAILED$|^FAILED / { measured(); print; left = 0; next }
+		/^ok  |^test .* ok$/ { left = 0; lines = 0 }
+		/^        / && !left { seen[lines++ % 60] = substr($0, 1, 600); next }
+		/^thread .*panicked at/ { measured(); left = 120 }
 		/^error(\[|:)/ { left = 12 }
-		left > 0 { print; left-- }
+		left > 0 { print substr($0, 1, 4000); left-- }
 	' "$1" | head -n 300)
 	if [ -n "$named" ]; then
 		printf '%s\n' "$named"

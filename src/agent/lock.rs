@@ -12,7 +12,7 @@
 
 use crate::agent::machine::root::Root;
 use crate::agent::machine::when;
-use crate::agent::op_error::{Explain, Outcome, failed, fault};
+use crate::agent::op_error::{Explain, Outcome, failed, fault, is_full};
 use crate::protocol::OpErrorKind;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,7 @@ impl Files {
             // The directory on the disk is read by others as well, such as etcd's program.
             match open(&path, if index == 0 { 0o700 } else { 0o755 }) {
                 // If there is no space for an empty file, no earlier version holds one.
-                Err(error) if index > 0 && full(&error) => {}
+                Err(error) if index > 0 && is_full(&error) => {}
                 file => files.push((path.clone(), file.explain("open", &path)?)),
             }
         }
@@ -125,7 +125,7 @@ impl Files {
             let written = file.write_all_at(&text, 0).and_then(|()| file.set_len(text.len() as u64));
             match written.and_then(|()| file.sync_all()) {
                 // The other file has it; this one is for earlier versions of hactl.
-                Err(error) if index > 0 && full(&error) => {}
+                Err(error) if index > 0 && is_full(&error) => {}
                 written => written.explain("write", path)?,
             }
         }
@@ -141,10 +141,6 @@ impl Drop for Files {
             let _ = flock(file, FlockOperation::Unlock);
         }
     }
-}
-
-fn full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn open(path: &Path, folder: u32) -> io::Result<File> {

@@ -75,13 +75,7 @@ pub(super) trait Explain<T> {
 
 impl<T> Explain<T> for io::Result<T> {
     fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
-        self.map_err(|error| {
-            if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-                disk_full(path, None)
-            } else {
-                failed(format!("could not {doing} {}: {error}", path.display()))
-            }
-        })
+        self.map_err(|error| explained(&error, doing, path))
     }
 }
 
@@ -89,6 +83,20 @@ impl<T> Explain<T> for rustix::io::Result<T> {
     fn explain(self, doing: &str, path: &Path) -> Outcome<T> {
         self.map_err(io::Error::from).explain(doing, path)
     }
+}
+
+/// The same for an error that something else returned.
+pub(super) fn explained(error: &io::Error, doing: &str, path: &Path) -> OpError {
+    if is_full(error) {
+        disk_full(path, None)
+    } else {
+        failed(format!("could not {doing} {}: {error}", path.display()))
+    }
+}
+
+/// Whether there is no space left, on the disk or in the quota of the user.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A full disk with its numbers: the free space for `path`, and the required space if that is known.

@@ -6,7 +6,7 @@ use super::guard::asked;
 use super::maintain::{HEAL, kubectl};
 use super::reboot::booted;
 use super::support::{Hactl, Writer, wait_for};
-use super::trials::{failed_but_for_moves, late};
+use super::trials::{CutOff, GIVEN_AWAY, failed_but_for_moves, late};
 use super::{Scenario, World, in_one_line};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn all(w: &World) {
     let (written, refused, longest) = writer.account();
     println!("        {written} writes acknowledged, none lost, {refused} failed; the longest pause: {longest:.2?}");
     let reads = reading.end();
-    let failed = failed_but_for_moves(&reads, 6, late(&reads));
+    let failed = failed_but_for_moves(&reads, 6, CutOff { in_flight: late(&reads), ..GIVEN_AWAY });
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(refused, 0, "writes failed");
     assert!(longest < late(&reads), "a write took {longest:?}");

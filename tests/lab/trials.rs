@@ -82,15 +82,23 @@ fn is_rolled_back(w: &World, hactl: &Hactl, reason: &str) {
     w.healthy(Duration::from_secs(60));
 }
 
-/// Connections that one move of the VIP cuts off end within this time of one another. A client whose segment was lost
-/// at the move is cut off when it sends it again, after 200 ms at the earliest, and after 400 ms the second time.
-const AT_ONCE: Duration = Duration::from_millis(450);
+/// What a move of the VIP cuts off. Linux sends a segment without an answer again after 200 ms, then after 400 ms more and
+/// 800 ms more, and a client is cut off when it does so after the move.
+#[derive(Clone, Copy)]
+pub struct CutOff {
+    /// A request that was in flight for longer had failed before the move.
+    pub in_flight: Duration,
+    /// Requests that one move cuts off end within this time of one another.
+    pub at_once: Duration,
+}
+
+/// By a holder that gives the VIP away: its clients send again for the second time at most.
+pub const GIVEN_AWAY: CutOff = CutOff { in_flight: Duration::from_millis(400), at_once: Duration::from_millis(450) };
+/// By a holder that gets no processor, and loses the VIP: its clients send again for the third time at most, after
+/// 1.4 s. They share the machine that gives it none.
+const LOST_IT: CutOff = CutOff { in_flight: Duration::from_millis(1800), at_once: Duration::from_millis(850) };
 /// A holder that sends no advertisement for this long loses the VIP: three intervals of `advert_int`.
 const ADVERTS_MISSED: Duration = Duration::from_millis(600);
-/// How long the VIP holder may get no processor before another host has taken the VIP.
-const KEPT_FROM_IT: Duration = Duration::from_millis(1500);
-/// A request that was in flight for longer had failed before the move.
-const IN_FLIGHT: Duration = Duration::from_millis(400);
 
 /// No read failed and none was late, whichever host holds the VIP.
 pub fn unnoticed(w: &World, reads: &Reads) {
@@ -114,9 +122,9 @@ pub fn late(reads: &Reads) -> Duration {
 /// for so long that it lost the VIP. Returns how long the longest read took, and a list of the slowest ones.
 pub fn nobody_failed(w: &World, reads: &Reads, moves: usize) -> (Duration, String) {
     if reads.stalled >= ADVERTS_MISSED && reads.iter().any(|k| k.2.is_some()) {
-        failed_at_moves_only(w, reads, moved(w, reads).min(moves + 1), KEPT_FROM_IT)
+        failed_at_moves_only(w, reads, moved(w, reads).min(moves + 1), LOST_IT)
     } else {
-        failed_at_moves_only(w, reads, moves, IN_FLIGHT)
+        failed_at_moves_only(w, reads, moves, GIVEN_AWAY)
     }
 }
 
@@ -125,7 +133,7 @@ pub fn nobody_failed(w: &World, reads: &Reads, moves: usize) -> (Duration, Strin
 pub fn nobody_failed_and_moved_at_most(w: &World, reads: &Reads, most: usize) -> Duration {
     let (most, moved) = (most + usize::from(reads.stalled >= ADVERTS_MISSED), moved(w, reads));
     assert!(moved <= most, "the VIP moved more than {most} times, stalls of {:.2?}", reads.stalled);
-    failed_at_moves_only(w, reads, moved, KEPT_FROM_IT).0
+    failed_at_moves_only(w, reads, moved, LOST_IT).0
 }
 
 /// How often the VIP has moved since these reads began.
@@ -137,8 +145,8 @@ fn moved(w: &World, reads: &Reads) -> usize {
     distinct(&moves)
 }
 
-fn failed_at_moves_only(w: &World, reads: &Reads, moves: usize, in_flight: Duration) -> (Duration, String) {
-    let failed = failed_but_for_moves(reads, moves, in_flight);
+fn failed_at_moves_only(w: &World, reads: &Reads, moves: usize, each: CutOff) -> (Duration, String) {
+    let failed = failed_but_for_moves(reads, moves, each);
     let longest = reads.iter().map(|k| k.1).max().unwrap_or_default();
     println!("        {} connections, {} failed, the longest took {longest:.2?}", reads.len(), failed.len());
     let mut slow: Vec<_> = reads.iter().filter(|k| k.1 > SLOW).collect();
@@ -165,13 +173,12 @@ fn cut_off(since: SystemTime) -> String {
 }
 
 /// The reads that failed, except those that moves of the VIP cut off. A connection is bound to the host that had the
-/// VIP when it was opened, so a move cuts off all requests in flight at once, each of them begun at most `in_flight`
-/// before. Earlier and later requests are served.
-pub fn failed_but_for_moves(reads: &[Probe], moves: usize, in_flight: Duration) -> Vec<&Probe> {
+/// VIP when it was opened, so a move cuts off all requests in flight. Earlier and later requests are served.
+pub fn failed_but_for_moves(reads: &[Probe], moves: usize, each: CutOff) -> Vec<&Probe> {
     let mut cut_off: Vec<Duration> = reads.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
     cut_off.sort_unstable();
-    let cuts = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < AT_ONCE).count();
-    let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).filter(|k| cuts > moves || k.1 > in_flight).collect();
+    let cuts = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < each.at_once).count();
+    let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).filter(|k| cuts > moves || k.1 > each.in_flight).collect();
     if !cut_off.is_empty() && failed.is_empty() {
         println!("        {} cut off as the VIP moved, at {cut_off:.2?}", cut_off.len());
     }

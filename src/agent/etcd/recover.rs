@@ -14,7 +14,7 @@ use crate::agent::machine::root::{Root, me};
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
 use crate::agent::machine::{units, when, wipe};
-use crate::agent::op_error::{Explain, Outcome, bad, disk_full, ensure_space, failed, free_bytes};
+use crate::agent::op_error::{Explain, Outcome, bad, ensure_space, failed};
 use crate::agent::parts;
 use crate::agent::parts::packed::{End, packed};
 use crate::etcd::disk;
@@ -229,9 +229,7 @@ fn look(member: &Tree, agreed: (u64, u64)) -> Outcome<(DiskFact, Option<File>)> 
 /// entry of its log.
 fn copy(data: &Tree, member: &Tree, needed: u64, work: &str, owner: (u32, u32)) -> Outcome<(Tree, u64)> {
     clear_unfinished(data, &[COPY, RESTORING])?;
-    if free_bytes(&member.anchor()).is_some_and(|free| free < needed) {
-        return Err(disk_full(member.shown(), Some(needed)));
-    }
+    member.ensure_space(needed)?;
     let copied = copied(data, member, work, owner);
     if copied.is_err() {
         // The first failure is the one reported; the next attempt begins with this.

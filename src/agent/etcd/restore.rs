@@ -15,9 +15,9 @@ use crate::agent::machine::prepare;
 use crate::agent::machine::root::me;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::tree::Tree;
-use crate::agent::op_error::{Explain, Outcome, bad, disk_full, failed, free_bytes};
+use crate::agent::op_error::{Explain, Outcome, bad, failed};
 use crate::agent::parts;
-use crate::etcd::disk::{self, DiskError};
+use crate::etcd::disk;
 use crate::model::blob::SnapshotBlob;
 use crate::model::plausible::is_base;
 use crate::protocol::{RestoreAsk, RestoreFrom, SnapshotUse};
@@ -77,10 +77,7 @@ async fn begun(data: &Path, token: &str, (times, bytes): (u64, u64)) -> Outcome<
     blocking(move || {
         let data = Tree::there(&data)?;
         clear_unfinished(&data, &[RESTORING])?;
-        let needed = times.saturating_mul(bytes).saturating_add(RESERVE);
-        if free_bytes(&data.anchor()).is_some_and(|free| free < needed) {
-            return Err(disk_full(data.shown(), Some(needed)));
-        }
+        data.ensure_space(times.saturating_mul(bytes).saturating_add(RESERVE))?;
         data.fresh(&name)
     })
     .await
@@ -175,11 +172,7 @@ fn rewrite(from: &Tree, to: &Tree, is_copy: bool, owner: (u32, u32)) -> Outcome<
         fchown(&copy, Some(owner.0), Some(owner.1)).explain("change the owner of", &to.shown().join("db"))?;
         copy
     };
-    match identity.write(&database, &at) {
-        // A full disk keeps its kind, and with it the advice.
-        Err(DiskError::Write { source, .. }) => Err(source).explain("write", &to.shown().join("db")),
-        outcome => outcome.map_err(|error| to.words(&error)),
-    }
+    identity.write(&database, &at).map_err(|error| to.words(&error))
 }
 
 /// What etcd's tool writes as the members and ids of the new cluster.

@@ -5,7 +5,8 @@
 //! or, if the kernel permits it, a hard link to such a file. So each action uses the descriptor that was checked, and
 //! a file with several names is changed only if it belongs to the owner of its directory.
 
-use crate::agent::op_error::{Explain, Outcome, bad, failed};
+use crate::agent::op_error::{Explain, Outcome, bad, disk_full, explained, failed, free_bytes};
+use crate::etcd::disk::DiskError;
 use crate::protocol::OpError;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RawDir, Stat, Uid, chownat, fchmod, fstat, fsync, mkdirat, open, openat,
@@ -290,10 +291,23 @@ impl Tree {
         }
     }
 
-    /// Replaces the anchor in an error message by the path that users know.
-    pub(crate) fn words(&self, error: &impl ToString) -> OpError {
-        let anchor = self.anchor().display().to_string();
-        failed(error.to_string().replace(&anchor, &self.shown.display().to_string()))
+    /// A fault unless so many bytes are free here, as far as that is known.
+    pub(crate) fn ensure_space(&self, needed: u64) -> Outcome<()> {
+        match free_bytes(&self.anchor()) {
+            Some(free) if free < needed => Err(disk_full(&self.shown, Some(needed))),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error of etcd's files below the anchor, with the path that users know.
+    pub(crate) fn words(&self, error: &DiskError) -> OpError {
+        let anchor = self.anchor();
+        match error {
+            DiskError::Write { path, source } => {
+                explained(source, "write", &self.shown.join(path.strip_prefix(&anchor).unwrap_or(path)))
+            }
+            _ => failed(error.to_string().replace(&anchor.display().to_string(), &self.shown.display().to_string())),
+        }
     }
 }
 

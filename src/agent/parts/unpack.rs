@@ -3,11 +3,11 @@
 //! In: pieces. Out: the verified content, or a fault that distinguishes damage from a full disk.
 
 use super::item::Item;
-use crate::agent::op_error::{Explain, Outcome, disk_full, failed, fault};
+use crate::agent::op_error::{Explain, Outcome, disk_full, failed, fault, is_full};
 use crate::model::digester::Digester;
 use crate::protocol::{OpError, OpErrorKind};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
@@ -75,7 +75,7 @@ impl<'a> Unpack<'a> {
 
 fn write(out: &mut impl Write, bytes: &[u8], path: &Path, part: &Item) -> Outcome<()> {
     match out.write_all(bytes) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(disk_full(path, Some(part.size))),
+        Err(error) if is_full(&error) => Err(disk_full(path, Some(part.size))),
         outcome => outcome.explain("write", path),
     }
 }

@@ -13,7 +13,7 @@ use crate::agent::machine::files::{fresh_folder, remove_all};
 use crate::agent::machine::root::Root;
 use crate::agent::machine::run::blocking;
 use crate::agent::machine::when;
-use crate::agent::op_error::{Explain, Outcome, disk_full, ensure_space, failed, fault};
+use crate::agent::op_error::{Explain, Outcome, disk_full, ensure_space, failed, fault, is_full};
 use crate::model::digester::Digester;
 use crate::model::drill::{DrillOutcome, OwnDrill, Showed};
 use crate::model::snapshot::Manifest;
@@ -45,9 +45,7 @@ impl From<OpError> for Unproven {
 impl From<BundleError> for Unproven {
     fn from(error: BundleError) -> Self {
         match &error {
-            BundleError::Io { path, source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                disk_full(path, None).into()
-            }
+            BundleError::Io { path, source, .. } if is_full(source) => disk_full(path, None).into(),
             _ if error.is_damage() => fault(OpErrorKind::Corrupt, error.to_string()).into(),
             _ => failed(error.to_string()).into(),
         }

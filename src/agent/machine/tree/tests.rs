@@ -134,3 +134,34 @@ fn files_created_in_a_tree_belong_to_root_alone_and_replace_existing_ones() {
     assert_eq!(fs::metadata(work.anchor()).unwrap().permissions().mode() & 0o7777, 0o700);
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 2, "nothing was made there");
 }
+
+#[test]
+fn a_full_disk_under_etcds_files_is_a_full_disk_with_the_path_that_users_know() {
+    let (place, _, tree) = linked();
+    let path = tree.anchor().join("member/snap/db");
+    let shown = place.path().join("tree/member/snap/db").display().to_string();
+    for full in [Errno::NOSPC, Errno::DQUOT] {
+        let fault = tree.words(&DiskError::Write { path: path.clone(), source: full.into() });
+        assert_eq!(fault.kind, OpErrorKind::DiskFull);
+        assert!(fault.what.contains(&format!("for {shown}:")), "{}", fault.what);
+    }
+    let other = [
+        DiskError::Write { path: path.clone(), source: Errno::IO.into() },
+        DiskError::Io { path: path.clone(), source: Errno::NOSPC.into() },
+        DiskError::Damaged { path, at: 16, what: "a page" },
+    ];
+    for error in other {
+        let fault = tree.words(&error);
+        assert_eq!(fault.kind, OpErrorKind::Failed, "{error}");
+        assert!(fault.what.contains(&shown) && !fault.what.contains("/proc/"), "{}", fault.what);
+    }
+}
+
+#[test]
+fn a_tree_reports_missing_space_with_its_path() {
+    let (place, _, tree) = linked();
+    tree.ensure_space(1).unwrap();
+    let fault = tree.ensure_space(u64::MAX).unwrap_err();
+    assert_eq!(fault.kind, OpErrorKind::DiskFull);
+    assert!(fault.what.contains(&place.path().join("tree").display().to_string()), "{}", fault.what);
+}
