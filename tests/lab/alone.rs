@@ -23,12 +23,14 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Writes random values that no API server reads, until the database is large.
+/// Writes random values that no API server reads, until the database is large. A write may time out while another lab
+/// uses the disk.
 fn filled(w: &World) -> u64 {
     let keys = ALONE_FROM / 1_000_000 + 10;
     let put = format!(
-        "n=0; while [ $n -lt {keys} ]; do head -c 1000000 /dev/urandom > /tmp/x; {ETCDCTL} put /filler/$n < /tmp/x \
-         >/dev/null || exit 1; n=$((n+1)); done; rm -f /tmp/x; sudo stat -c %s /var/lib/etcd/member/snap/db"
+        "put() {{ {ETCDCTL} put /filler/$n < /tmp/x >/dev/null; }}; n=0; while [ $n -lt {keys} ]; do \
+         head -c 1000000 /dev/urandom > /tmp/x; put || put || put || exit 1; n=$((n+1)); done; rm -f /tmp/x; \
+         sudo stat -c %s /var/lib/etcd/member/snap/db"
     );
     w.on("cp1", &put).trim().parse().expect("all keys are written")
 }

@@ -178,7 +178,8 @@ pub fn failed_but_for_moves(reads: &[Probe], moves: usize, each: CutOff) -> Vec<
     let mut cut_off: Vec<Duration> = reads.iter().filter(|k| k.2.is_some()).map(|k| k.0 + k.1).collect();
     cut_off.sort_unstable();
     let cuts = cut_off.chunk_by(|a, b| b.saturating_sub(*a) < each.at_once).count();
-    let failed: Vec<_> = reads.iter().filter(|k| k.2.is_some()).filter(|k| cuts > moves || k.1 > each.in_flight).collect();
+    let failed: Vec<_> =
+        reads.iter().filter(|k| k.2.is_some()).filter(|k| cuts > moves || k.1 > each.in_flight).collect();
     if !cut_off.is_empty() && failed.is_empty() {
         println!("        {} cut off as the VIP moved, at {cut_off:.2?}", cut_off.len());
     }
